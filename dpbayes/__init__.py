@@ -1,0 +1,1 @@
+"""Bayesian inference that knows about privacy noise."""
