@@ -1,0 +1,229 @@
+"""Exact marginal tables: counting them from microdata and keeping them consistent.
+
+Everything here is confidential. Nothing in this module writes a file or prints a count, and an error names attributes
+and levels of the public domain, never a count or a value found in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.data.domain import Attribute, Domain
+from dpbayes.errors import InputError, MissingColumnError
+
+__all__ = ["Marginal", "check_consistent", "declared_domain", "marginals"]
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """An exact table of counts over some attributes.
+
+    Parameters
+    ----------
+    domain
+        The table's attributes, in the order of its axes.
+    counts
+        Non-negative integers of shape ``domain.shape``; a read-only int64 copy is kept.
+
+    Raises
+    ------
+    InputError
+        If the shape differs from the domain's, or a count is negative or not a whole number.
+
+    Examples
+    --------
+    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m")})
+    >>> table = Marginal(domain, [[10, 12], [40, 38]])
+    >>> table.total, table.project(["sex"]).counts.tolist()
+    (100, [50, 50])
+    """
+
+    domain: Domain
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        counts = np.asarray(self.counts)
+        where = " x ".join(self.domain.names)
+        if counts.shape != self.domain.shape:
+            raise InputError(
+                f"table {where} has shape {counts.shape}, its domain {self.domain.shape}; "
+                "give one count for each combination of levels"
+            )
+        if counts.dtype.kind not in "iuf" or not np.all(counts == np.floor(counts)):
+            raise InputError(f"table {where} holds a value that is not a whole number; counts are integers")
+        if np.any(counts < 0):
+            raise InputError(f"table {where} holds a negative count; exact counts are at least 0")
+        counts = counts.astype(np.int64)
+        counts.setflags(write=False)
+        object.__setattr__(self, "counts", counts)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes, in the order of the axes."""
+        return self.domain.names
+
+    @property
+    def total(self) -> int:
+        """Sum of the counts."""
+        return int(self.counts.sum())
+
+    def project(self, names: Sequence[str]) -> Marginal:
+        """Sum out every attribute that is not named; axes come in the order named."""
+        axes = self.domain.axes(names)
+        if len(set(axes)) < len(axes):
+            raise InputError(f"an attribute is named twice in {list(names)!r}; name each once")
+        rest = tuple(axis for axis in range(len(self.domain)) if axis not in axes)
+        kept = sorted(axes)
+        summed = self.counts.sum(axis=rest) if rest else self.counts
+        return Marginal(self.domain.project(names), np.transpose(summed, [kept.index(axis) for axis in axes]))
+
+
+def check_consistent(tables: Sequence[Marginal]) -> int:
+    """Check that tables can be margins of one data set, and return its size.
+
+    Tables must give an attribute the same levels, have the same total, and agree on every margin that two of them
+    share.
+
+    Parameters
+    ----------
+    tables
+        One or more exact tables.
+
+    Returns
+    -------
+    int
+        The common total.
+
+    Raises
+    ------
+    InputError
+        Naming the tables and the attributes on which they disagree. Counts are not shown: they are confidential.
+
+    Examples
+    --------
+    >>> domain = Domain.from_levels({"age": (0, 1), "sex": (0, 1)})
+    >>> table = Marginal(domain, [[1, 2], [3, 4]])
+    >>> check_consistent([table, table.project(["sex"])])
+    10
+    """
+    tables = list(tables)
+    if not tables:
+        raise InputError("no tables were given; give at least one Marginal")
+    for i, first in enumerate(tables):
+        for second in tables[i + 1 :]:
+            pair = f"tables {' x '.join(first.attributes)} and {' x '.join(second.attributes)}"
+            shared = [name for name in first.attributes if name in second.attributes]
+            for name in shared:
+                if first.domain[name] != second.domain[name]:
+                    raise InputError(f"{pair} give {name!r} different levels; count them over one domain")
+            if first.total != second.total:
+                raise InputError(f"{pair} disagree on the number of records; count them on the same records")
+            if shared and not np.array_equal(first.project(shared).counts, second.project(shared).counts):
+                raise InputError(f"{pair} disagree on their common margin {' x '.join(shared)}; count them together")
+    return tables[0].total
+
+
+def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
+    """Return the domain that a frame's column types declare.
+
+    Only a type that carries its levels can be used (Enum and Boolean; in pandas an ordered or unordered categorical
+    counts as an Enum only when narwhals reports it so). Levels seen in confidential rows are not a domain: which levels
+    occur is itself confidential.
+
+    Raises
+    ------
+    InputError
+        If a column's type does not declare its levels.
+    """
+    frame = nw.from_native(frame)
+    schema = frame.collect_schema()
+    attributes = []
+    for name in names:
+        dtype = schema[name]
+        if isinstance(dtype, nw.Enum):
+            attributes.append(Attribute(name, tuple(dtype.categories)))
+        elif dtype == nw.Boolean:
+            attributes.append(Attribute(name, (0, 1)))
+        else:
+            raise InputError(
+                f"column {name!r} has type {dtype}, which does not declare its levels; pass domain=Domain(...) from "
+                "the codebook (levels read off confidential rows would themselves leak)"
+            )
+    return Domain(tuple(attributes))
+
+
+def marginals(
+    frame: Any, attribute_sets: Sequence[Sequence[str]], *, domain: Domain | None = None
+) -> tuple[Marginal, ...]:
+    """Count marginal tables from microdata.
+
+    Parameters
+    ----------
+    frame
+        Any eager or lazy frame that narwhals reads (Polars, pandas, PyArrow, DuckDB, ...), one row a record.
+    attribute_sets
+        The attributes of each table.
+    domain
+        Levels of the attributes, from the codebook. Without it the columns' types must declare them (Enum or Boolean).
+
+    Returns
+    -------
+    tuple of Marginal
+        One table an attribute set, in the order given.
+
+    Raises
+    ------
+    MissingColumnError
+        If the frame lacks a column.
+    InputError
+        If a row's value is null or not among the levels of its attribute (the value itself is confidential and is not
+        shown).
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"age": [0, 0, 1], "sex": ["f", "m", "f"]})
+    >>> domain = Domain.from_levels({"age": (0, 1), "sex": ("f", "m")})
+    >>> [table.counts.tolist() for table in marginals(frame, [["age", "sex"], ["sex"]], domain=domain)]
+    [[[1, 1], [1, 0]], [2, 1]]
+    """
+    sets = [tuple(names) for names in attribute_sets]
+    if not sets or not all(sets):
+        raise InputError(f"attribute_sets must name at least one attribute a table, got {attribute_sets!r}")
+    table = nw.from_native(frame).lazy()
+    columns = table.collect_schema().names()
+    wanted = list(dict.fromkeys(name for names in sets for name in names))
+    for name in wanted:
+        if name not in columns:
+            raise MissingColumnError(f"column {name!r} is not in the data; it has {', '.join(map(repr, columns))}")
+    domain = declared_domain(frame, wanted) if domain is None else domain
+    return tuple(_count(table, domain.project(names)) for names in sets)
+
+
+def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
+    """Group, count and place one table's cells."""
+    grouped = table.group_by(*domain.names).agg(nw.len().alias("__dpbayes_count")).collect()
+    cells = []
+    for attribute in domain:
+        index = {level: position for position, level in enumerate(attribute.levels)}
+        values = grouped[attribute.name].to_list()
+        try:
+            cells.append([index[value] for value in values])
+        except KeyError:
+            raise InputError(
+                f"column {attribute.name!r} holds a missing value or a level outside the domain "
+                f"{list(attribute.levels)!r}; add the level (a code for missing, say) or recode the column"
+            ) from None
+    counts = np.zeros(domain.shape, dtype=np.int64)
+    np.add.at(
+        counts,
+        tuple(np.asarray(axis, dtype=np.intp) for axis in cells),
+        grouped["__dpbayes_count"].to_numpy(),
+    )
+    return Marginal(domain, counts)

@@ -1,0 +1,196 @@
+"""Mechanisms: what turns confidential tables into a `Release`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbayes.data.domain import Attribute, Domain
+from dpbayes.data.marginals import Marginal, check_consistent
+from dpbayes.errors import InputError
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
+from dpbayes.privacy.sampling import release_values, sampler_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbayes.privacy.ledger import Ledger
+
+__all__ = ["release_tables"]
+
+_PURE = {"two-sided-geometric": TwoSidedGeometric, "laplace": Laplace}
+_ZERO_CONCENTRATED = {"discrete-gaussian": DiscreteGaussian, "gaussian": Gaussian}
+
+
+def release_tables(
+    tables: Sequence[Marginal],
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    noise: str = "two-sided-geometric",
+    adjacency: Adjacency = "replace-one",
+    shares: Sequence[float] | None = None,
+    total_share: float | None = None,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "marginal tables",
+) -> Release:
+    r"""Release marginal tables with independent noise on every count.
+
+    Sequential composition splits the total over the tables: table :math:`t` gets :math:`\epsilon_t = w_t \epsilon` (or
+    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity. Replacing one record moves one count of a table
+    down and another up, so the L1 sensitivity of a table is 2 (L2: :math:`\sqrt 2`) under replace-one; adding or
+    removing a record moves one count, so both are 1 under add-remove.
+
+    Parameters
+    ----------
+    tables
+        Exact tables of the same records. They must agree on every shared margin.
+    epsilon
+        Total privacy-loss parameter, for two-sided geometric and Laplace noise.
+    rho
+        Total zero-concentrated DP parameter, for discrete Gaussian and Gaussian noise. Give one of epsilon and rho.
+    noise
+        ``"two-sided-geometric"``, ``"laplace"``, ``"discrete-gaussian"`` or ``"gaussian"``.
+    adjacency
+        ``"replace-one"``: neighbours differ in one record and n is public. ``"add-remove"``: one record more or less,
+        so n is confidential and `total_share` must say what to spend on it.
+    shares
+        Relative share of the total for each table; even by default. Only their ratios matter.
+    total_share
+        Share of the total, in (0, 1), spent on releasing n itself. Only under add-remove, where it is required.
+    rng
+        None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
+        simulates; the release is then marked ``simulation`` and carries no guarantee.
+    ledger
+        Budget book in which each table is reserved before any noise is drawn and confirmed with the release's digest.
+    purpose
+        What the ledger's entries say this was for. Public text.
+
+    Returns
+    -------
+    Release
+        The noisy tables with their laws, cost, adjacency and sampler.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range or the tables contradict one another.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    References
+    ----------
+    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). Universally utility-maximizing privacy mechanisms. SIAM J.
+    Comput. 41(6), 1673-1693. Two-sided geometric mechanism.
+    Bun, M. and Steinke, T. (2016). Concentrated differential privacy. TCC. Proposition 1.6: Gaussian noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpbayes.data import datasets
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(7))
+    >>> release.tables[0].noise
+    TwoSidedGeometric(scale=20.0)
+    """
+    tables = tuple(tables)
+    check_adjacency(adjacency)
+    budget = _check_budget(noise, epsilon, rho)
+    total_share = _check_total_share(total_share, adjacency)
+    weights = _check_shares(shares, len(tables))
+    n = check_consistent(tables)
+    if n < 1:
+        raise InputError("the tables hold no records; there is nothing to release")
+    sampler = sampler_name(rng)
+
+    sensitivity = (l1_sensitivity_of_counts if noise in _PURE else l2_sensitivity_of_counts)(adjacency)
+    table_budgets = [budget * (1 - total_share) * weight for weight in weights]
+    laws = [_law(noise, part, sensitivity) for part in table_budgets]
+    total_law = _law(noise, budget * total_share, 1.0) if total_share else None
+
+    entries = []
+    if ledger is not None:
+        if rng is not None:
+            raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
+        planned = [(law, sensitivity, table.counts.size) for law, table in zip(laws, tables, strict=True)]
+        if total_law is not None:
+            planned.append((total_law, 1.0, 1))
+        entries = ledger.reserve_all(
+            [
+                {"mechanism": noise, "law": law, "sensitivity": s, "adjacency": adjacency, "purpose": purpose}
+                for law, s, _ in planned
+            ]
+        )
+
+    pure = noise in _PURE
+    released_n: int | NoisyTotal = n
+    if total_law is not None:
+        value = release_values([n], total_law, rng=rng)[0]
+        released_n = NoisyTotal(value.item(), total_law, 1.0, budget * total_share if pure else None)
+    noisy = [
+        NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, part if pure else None)
+        for table, law, part in zip(tables, laws, table_budgets, strict=True)
+    ]
+    release = Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
+    for entry in entries:
+        ledger.confirm(entry, release.digest)  # type: ignore[union-attr]
+    return release
+
+
+def _law(noise: str, budget: float, sensitivity: float) -> NoiseLaw:
+    """Return the noise law that spends this budget."""
+    if noise in _PURE:
+        return _PURE[noise].from_epsilon(budget, sensitivity=sensitivity)
+    return _ZERO_CONCENTRATED[noise].from_rho(budget, sensitivity=sensitivity)
+
+
+def _check_budget(noise: str, epsilon: float | None, rho: float | None) -> float:
+    """Return the total budget in the unit of the noise law."""
+    if noise not in _PURE and noise not in _ZERO_CONCENTRATED:
+        raise InputError(f"noise must be one of {', '.join([*_PURE, *_ZERO_CONCENTRATED])}, got {noise!r}")
+    name, value, other = ("epsilon", epsilon, rho) if noise in _PURE else ("rho", rho, epsilon)
+    if value is None or other is not None:
+        raise InputError(f"{noise} noise is calibrated by {name} alone; got epsilon={epsilon!r}, rho={rho!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise InputError(f"{name} must be positive and finite, got {value!r}; it is the total over all tables")
+    return float(value)
+
+
+def _check_total_share(total_share: float | None, adjacency: Adjacency) -> float:
+    if adjacency == "replace-one":
+        if total_share is not None:
+            raise InputError(f"total_share must be left out under replace-one, where n is public; got {total_share!r}")
+        return 0.0
+    if total_share is None:
+        raise InputError(
+            "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 % "
+            "of the budget, or use adjacency='replace-one' if n is public"
+        )
+    if not 0 < total_share < 1:
+        raise InputError(f"total_share must lie strictly between 0 and 1, got {total_share!r}")
+    return float(total_share)
+
+
+def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[float]:
+    """Return one weight a table, summing to 1."""
+    if shares is None:
+        return [1 / n_tables] * n_tables if n_tables else []
+    if len(shares) != n_tables:
+        raise InputError(f"shares must give one number a table: {n_tables} tables, {len(shares)} shares")
+    for share in shares:
+        if not (math.isfinite(share) and share > 0):
+            raise InputError(f"shares must be positive and finite, got {share!r}; leave out unwanted tables")
+    whole = math.fsum(shares)
+    return [share / whole for share in shares]
+
+
+def _union(tables: Sequence[Any]) -> Domain:
+    """Return the domain of all attributes, in order of first appearance."""
+    attributes: dict[str, Attribute] = {}
+    for table in tables:
+        for attribute in table.domain:
+            attributes.setdefault(attribute.name, attribute)
+    return Domain(tuple(attributes.values()))
