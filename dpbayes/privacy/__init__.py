@@ -1,0 +1,40 @@
+"""Privacy ground floor: noise laws, samplers, exact curves, releases and the budget ledger.
+
+Names load on first use, so that `import dpbayes.privacy` costs nothing and a privacy calculator never waits for a
+sampler or a model library.
+"""
+
+from importlib import import_module
+from typing import Any
+
+# public name -> module that defines it
+_EXPORTS = {
+    "Adjacency": "dpbayes.privacy.adjacency",
+    "check_adjacency": "dpbayes.privacy.adjacency",
+    "convert_epsilon": "dpbayes.privacy.adjacency",
+    "l1_sensitivity_of_counts": "dpbayes.privacy.adjacency",
+    "l2_sensitivity_of_counts": "dpbayes.privacy.adjacency",
+    "DiscreteGaussian": "dpbayes.privacy.noise",
+    "Gaussian": "dpbayes.privacy.noise",
+    "Laplace": "dpbayes.privacy.noise",
+    "NoiseLaw": "dpbayes.privacy.noise",
+    "TwoSidedGeometric": "dpbayes.privacy.noise",
+    "noise_from_dict": "dpbayes.privacy.noise",
+    "draw_noise": "dpbayes.privacy.sampling",
+    "release_values": "dpbayes.privacy.sampling",
+    "sampler_name": "dpbayes.privacy.sampling",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _EXPORTS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

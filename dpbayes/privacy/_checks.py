@@ -1,0 +1,66 @@
+"""Checks and directed rounding that the privacy modules share."""
+
+import math
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+from dpbayes.errors import InputError
+
+
+def positive_finite(value: Any, name: str, *, remedy: str) -> float:
+    """Return `value` as a float, or say why it cannot be a positive finite number.
+
+    Raises
+    ------
+    InputError
+        If `value` is no real number (a bool is none), is not finite, or is not above zero.
+
+    Examples
+    --------
+    >>> positive_finite(2, "scale", remedy="give sensitivity / epsilon")
+    2.0
+    """
+    if isinstance(value, bool) or not isinstance(value, (Real, Integral)):
+        raise InputError(f"{name} must be a real number, got {value!r}; {remedy}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"{name} must be positive and finite, got {value!r}; {remedy}")
+    return number
+
+
+def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
+    """Return `value` as a float strictly between 0 and 1, or raise `InputError`.
+
+    Examples
+    --------
+    >>> probability_below_one(1e-6, "delta", remedy="a usual choice is below 1 / n")
+    1e-06
+    """
+    number = positive_finite(value, name, remedy=remedy)
+    if number >= 1:
+        raise InputError(f"{name} must be below 1, got {value!r}; {remedy}")
+    return number
+
+
+def float_up(value: Fraction) -> float:
+    """Return the smallest double that is not below `value`.
+
+    A privacy cost that is rounded to nearest can be claimed a hair too small: 1 / (1 / 3) in doubles is 3, yet noise
+    of scale `1 / 3` (the double) costs 3.0000000000000004.
+
+    Examples
+    --------
+    >>> float_up(1 / Fraction(1 / 3))
+    3.0000000000000004
+    """
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf
+    if nearest < value:
+        return math.nextafter(nearest, math.inf)
+    return nearest

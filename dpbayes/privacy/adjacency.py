@@ -1,0 +1,164 @@
+"""Neighbouring datasets: what "one person's data" means in a privacy guarantee.
+
+Two relations are in use and they are not interchangeable. Under *replace-one* two datasets of the same size n differ
+in the record of one person, and n is public. Under *add-remove* one dataset holds one record more than the other, and
+n is protected. A guarantee names its relation, always.
+"""
+
+import math
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+from dpbayes.errors import InputError
+from dpbayes.privacy._checks import float_up, positive_finite
+
+__all__ = [
+    "Adjacency",
+    "check_adjacency",
+    "convert_epsilon",
+    "l1_sensitivity_of_counts",
+    "l2_sensitivity_of_counts",
+]
+
+Adjacency = Literal["replace-one", "add-remove"]
+_KNOWN: tuple[str, ...] = get_args(Adjacency)
+
+# The double nearest to sqrt(2) lies above it (its square exceeds 2), so it is a valid bound.
+_SQRT2_UP = math.sqrt(2.0)
+
+
+def check_adjacency(value: Any) -> Adjacency:
+    """Return `value` when it names a neighbouring relation.
+
+    Parameters
+    ----------
+    value
+        Anything; only the strings `"replace-one"` and `"add-remove"` pass.
+
+    Returns
+    -------
+    Adjacency
+        The same string.
+
+    Raises
+    ------
+    InputError
+        For every other value. There is no default: a guarantee without its relation means nothing.
+
+    Examples
+    --------
+    >>> check_adjacency("replace-one")
+    'replace-one'
+    """
+    if isinstance(value, str) and value in _KNOWN:
+        return value  # type: ignore[return-value]
+    raise InputError(
+        f"adjacency must be one of {', '.join(_KNOWN)}, got {value!r}; choose replace-one when the number of records "
+        "is public, add-remove when it is not"
+    )
+
+
+def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
+    r"""Return the largest L1 change of one contingency table between neighbours.
+
+    Every record falls in exactly one cell. Adding or removing a record changes that cell by 1, so
+    :math:`\|h(D) - h(D')\|_1 = 1`. Replacing a record moves it from one cell to another (or leaves it): the first
+    loses 1 and the second gains 1, so the change is at most 2, and is 2 as soon as the table has two cells. For a
+    workload of T tables the change adds up to T times this number, because one person is in every table.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation.
+
+    Returns
+    -------
+    int
+        2 under replace-one, 1 under add-remove; unit: records.
+
+    Raises
+    ------
+    InputError
+        If `adjacency` names no relation.
+
+    Examples
+    --------
+    >>> l1_sensitivity_of_counts("replace-one"), l1_sensitivity_of_counts("add-remove")
+    (2, 1)
+    """
+    return 2 if check_adjacency(adjacency) == "replace-one" else 1
+
+
+def l2_sensitivity_of_counts(adjacency: Adjacency) -> float:
+    r"""Return the largest L2 change of one contingency table between neighbours.
+
+    The change is one entry of size 1 (add-remove) or two entries of size 1 (replace-one), see
+    `l1_sensitivity_of_counts`; its Euclidean length is 1 or :math:`\sqrt 2`. For T tables multiply by
+    :math:`\sqrt T`. The double returned for :math:`\sqrt 2` is not below it.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation.
+
+    Returns
+    -------
+    float
+        sqrt(2) under replace-one, 1 under add-remove; unit: records.
+
+    Raises
+    ------
+    InputError
+        If `adjacency` names no relation.
+
+    Examples
+    --------
+    >>> l2_sensitivity_of_counts("add-remove")
+    1.0
+    """
+    return _SQRT2_UP if check_adjacency(adjacency) == "replace-one" else 1.0
+
+
+def convert_epsilon(epsilon: float, *, source: Adjacency, target: Adjacency) -> float:
+    r"""Return `epsilon` when both relations are the same; refuse otherwise.
+
+    No exact conversion exists. A replacement is a removal followed by an addition, so an add-remove guarantee of
+    epsilon implies a replace-one guarantee of *at most* 2 epsilon (group privacy; Dwork and Roth 2014, Theorem 2.2),
+    and the true cost can be anything below: a constant output costs 0 under both. In the other direction nothing
+    follows at all: publishing n costs 0 under replace-one and everything under add-remove. A ledger that recorded
+    such a bound as the cost would be wrong without a word, so the conversion is refused.
+
+    Parameters
+    ----------
+    epsilon
+        A privacy cost under `source`.
+    source, target
+        The relation the cost was derived under and the one that is wanted.
+
+    Returns
+    -------
+    float
+        `epsilon`.
+
+    Raises
+    ------
+    InputError
+        If the relations differ, or `epsilon` is not positive and finite.
+
+    Examples
+    --------
+    >>> convert_epsilon(0.5, source="add-remove", target="add-remove")
+    0.5
+    """
+    cost = positive_finite(epsilon, "epsilon", remedy="it is a privacy cost under the source adjacency")
+    if check_adjacency(source) == check_adjacency(target):
+        return cost
+    if target == "replace-one":
+        bound = float_up(2 * Fraction(cost))
+        why = f"group privacy only bounds the replace-one cost by {bound:g}, and the mechanism may cost less"
+    else:
+        why = "a replace-one guarantee says nothing about datasets of different size"
+    raise InputError(
+        f"epsilon {cost:g} under {source} has no exact equivalent under {target}: {why}; derive the mechanism's cost "
+        f"under {target} from its own sensitivity (a contingency table: l1_sensitivity_of_counts({target!r}))"
+    )
