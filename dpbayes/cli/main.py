@@ -1,0 +1,118 @@
+"""The root of the command line: runs, reports, and the sub-commands of the privacy floor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbayes import __version__
+from dpbayes.errors import DPBayesError
+
+__all__ = ["app", "main"]
+
+EXIT_BAD_INPUT = 2
+EXIT_GATE_FAILED = 3
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="""Bayesian inference that knows about privacy noise.
+
+    Start with `dpbayes models` to see the studies that come along, then
+    `dpbayes run models/acs_latent_class.toml`, and open the `report.html` it names.""",
+    epilog="Exit codes: 0 done, 2 bad input (nothing was run), 3 done but a convergence check failed.",
+)
+
+SpecArgument = Annotated[Path, typer.Argument(help="A run spec (TOML), e.g. models/acs_latent_class.toml.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one value of the spec; may be given again."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"dpbayes {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    spec: SpecArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/NAME, with a number if that is taken.")
+    ] = None,
+    overrides: SetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run folder given by --out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Run a study: release, fit, check, synthesize, report.
+
+    The run folder holds `spec.toml` (every default written out), `release.json`, `trace.nc`, `synthetic/`, `facts.json`
+    and `report.html`. A killed run is resumed by the same command.
+
+    Example: `dpbayes run models/acs_latent_class.toml --set privacy.epsilon=0.5 --out runs/half`
+    """
+    from dpbayes.runs import execute, load_spec
+
+    result = execute(load_spec(spec, overrides or ()), out=out, force=force, progressbar=not quiet, echo=typer.echo)
+    typer.echo(f"report: {result.folder / 'report.html'}")
+    if not result.outcome.passed:
+        raise typer.Exit(EXIT_GATE_FAILED)
+
+
+@app.command()
+def check(spec: SpecArgument, overrides: SetOption = None) -> None:
+    """Validate a spec and print it with every default written out. Nothing is run."""
+    from dpbayes.runs import load_spec
+
+    typer.echo(load_spec(spec, overrides or ()).resolved, nl=False)
+
+
+@app.command()
+def models(
+    folder: Annotated[Path, typer.Argument(help="Folder of run specs.")] = Path("models"),
+) -> None:
+    """List run specs with the question that each one asks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpbayes.errors import SpecError
+    from dpbayes.runs import load_spec
+
+    paths = sorted(folder.glob("*.toml"))
+    if not paths:
+        raise FileNotFoundError(f"there are no run specs in {folder}; pass the folder that holds them")
+    table = Table("spec", "system", "question", title=f"Run specs in {folder}", title_justify="left")
+    for path in paths:
+        try:
+            spec = load_spec(path).spec
+        except SpecError as error:
+            table.add_row(path.name, "[red]invalid[/red]", str(error))
+        else:
+            table.add_row(path.name, spec.system, spec.question or spec.title)
+    Console().print(table)
+
+
+@app.command()
+def report(run_dir: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write the report of a finished run again, from the files in its folder."""
+    from dpbayes.runs import rebuild_report
+
+    typer.echo(f"report: {rebuild_report(run_dir)}")
+
+
+def main() -> None:
+    """Run the command line; an expected error becomes one line on standard error and exit code 2."""
+    try:
+        app()
+    except (DPBayesError, OSError) as error:
+        typer.secho(f"dpbayes: {error}", err=True, fg=typer.colors.RED)
+        sys.exit(EXIT_BAD_INPUT)

@@ -1,0 +1,82 @@
+"""Turn a `Document` into ``report.html`` and ``facts.json``."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from dpbayes.report.document import Document, Figure
+
+__all__ = ["write_report"]
+
+
+def write_report(document: Document, folder: str | Path) -> Path:
+    """Write a report into a folder: one self-contained page, and every number on it.
+
+    Parameters
+    ----------
+    document
+        The report.
+    folder
+        An existing folder. Its ``report.html`` and ``facts.json`` are replaced only once the new ones are complete. The
+        document's figures are closed.
+
+    Returns
+    -------
+    Path
+        ``report.html``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpbayes.report import Callout, Document
+    >>> document = Document("A title", "Why?", "Because.", Callout("good", "Passed"), [], [], {})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(document, folder).name
+    'report.html'
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    folder = Path(folder)
+    environment = Environment(
+        loader=PackageLoader("dpbayes.report"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["png"] = _png
+    page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
+    facts = json.dumps(_plain(document.all_facts()), indent=1, allow_nan=False)
+    for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
+        temporary = folder / f"{name}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(folder / name)
+    return folder / "report.html"
+
+
+def _png(figure: Figure) -> str:
+    """Return a figure as base64 PNG and close it."""
+    import matplotlib.pyplot as plt
+
+    buffer = io.BytesIO()
+    figure.figure.savefig(buffer, format="png", dpi=120, facecolor="white")
+    plt.close(figure.figure)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of JSON's own types; a NaN becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,137 @@
+"""Run a spec from beginning to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbayes.runs.folder import check_free, choose_folder, workspace
+from dpbayes.runs.spec import LoadedSpec, load_spec
+
+__all__ = ["Context", "Outcome", "RunResult", "execute", "rebuild_report"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a system's ``run`` gets to work with.
+
+    Parameters
+    ----------
+    folder
+        The partial run folder. A stage whose file is already there was finished before and is not repeated.
+    beside
+        The spec's folder: relative paths in the spec start here.
+    spec_digest
+        SHA-256 of the resolved spec.
+    progressbar
+        Whether to show progress bars.
+    echo
+        Prints one line to the person who waits.
+    """
+
+    folder: Path
+    beside: Path
+    spec_digest: str
+    progressbar: bool
+    echo: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Parameters
+    ----------
+    passed
+        Whether every check passed; False makes the command exit with its own code.
+    summary
+        The verdict in words, with what to change if it failed.
+    """
+
+    passed: bool
+    summary: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run folder and its outcome."""
+
+    folder: Path
+    outcome: Outcome
+
+
+def execute(
+    loaded: LoadedSpec,
+    *,
+    out: Path | None = None,
+    force: bool = False,
+    progressbar: bool = True,
+    echo: Callable[[str], None] = print,
+) -> RunResult:
+    """Run a spec and leave a run folder.
+
+    Parameters
+    ----------
+    loaded
+        A validated spec.
+    out
+        The run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
+    force
+        Replace `out` if it is a run folder. The former one stays until the new one is complete.
+    progressbar
+        Whether to show progress bars.
+    echo
+        Where lines for the person who waits go.
+
+    Returns
+    -------
+    RunResult
+        The folder (``spec.toml``, the system's files, ``facts.json``, ``report.html``) and the outcome.
+
+    Raises
+    ------
+    ExistingRunError
+        If the folder is taken.
+
+    Examples
+    --------
+    >>> from dpbayes.runs import execute, load_spec
+    >>> result = execute(load_spec("models/acs_latent_class.toml"))  # doctest: +SKIP
+    """
+    from dpbayes.report import write_report
+
+    folder = choose_folder(loaded.name) if out is None else Path(out)
+    check_free(folder, force=force)
+    with workspace(folder, loaded.resolved) as partial:
+        context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
+        outcome = loaded.module.run(loaded.spec, context)
+        write_report(loaded.module.document(loaded.spec, partial), partial)
+    return RunResult(folder, outcome)
+
+
+def rebuild_report(folder: Path) -> Path:
+    """Write ``report.html`` and ``facts.json`` of a finished run again, from the files in its folder.
+
+    Parameters
+    ----------
+    folder
+        A run folder.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder holds no ``spec.toml``.
+    """
+    from dpbayes.report import write_report
+
+    spec = Path(folder) / "spec.toml"
+    if not spec.is_file():
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
+    loaded = load_spec(spec)
+    return write_report(loaded.module.document(loaded.spec, Path(folder)), Path(folder))

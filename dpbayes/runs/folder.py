@@ -1,0 +1,117 @@
+"""Run folders: written aside, moved into place whole, resumed after a kill."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpbayes.errors import ExistingRunError
+
+__all__ = ["check_free", "choose_folder", "workspace", "write_text"]
+
+_LOCK = ".lock"
+
+
+def choose_folder(name: str, root: Path = Path("runs")) -> Path:
+    """Return the first of ``runs/name``, ``runs/name-2``, ... that is free.
+
+    Examples
+    --------
+    >>> choose_folder("study", Path("no-such-folder")).as_posix()
+    'no-such-folder/study'
+    """
+    number = 1
+    while True:
+        folder = root / (name if number == 1 else f"{name}-{number}")
+        if not folder.exists():
+            return folder
+        number += 1
+
+
+def check_free(folder: Path, *, force: bool) -> None:
+    """Refuse to overwrite a folder unless told to.
+
+    Raises
+    ------
+    ExistingRunError
+        If the folder exists and `force` is not set, or it exists and is not a run folder.
+    """
+    if not folder.exists():
+        return
+    if not force:
+        raise ExistingRunError(f"{folder} is already there; choose another --out, or pass --force to replace it")
+    if not (folder / "spec.toml").is_file():
+        raise ExistingRunError(f"{folder} is not a run folder (no spec.toml inside); --force replaces only run folders")
+
+
+@contextmanager
+def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
+    """Give a folder to work in, and move it into place when the block ends well.
+
+    The work goes to ``<folder>.partial``. If the block raises or the process is killed, that folder stays, with what
+    was finished in it; the next run of the same spec to the same place goes on from there. This matters for privacy as
+    much as for time: a release that was drawn has been paid for, and is used again instead of being drawn twice.
+
+    Parameters
+    ----------
+    folder
+        Where the finished run goes. If it exists it is replaced (see `check_free`), by two renames.
+    spec_toml
+        The resolved spec, kept as ``spec.toml``: only a run of the same spec resumes.
+
+    Yields
+    ------
+    Path
+        The partial folder.
+
+    Raises
+    ------
+    ExistingRunError
+        If the partial folder belongs to another spec, or another process is writing it.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with _lock(partial):
+        spec = partial / "spec.toml"
+        if spec.exists() and spec.read_text(encoding="utf-8") != spec_toml:
+            raise ExistingRunError(
+                f"{partial} holds an unfinished run of another spec, whose release may have cost privacy budget; "
+                "finish it with that spec, or move it away"
+            )
+        write_text(spec, spec_toml)
+        yield partial
+        former = folder.with_name(folder.name + ".former")
+        if former.exists():
+            shutil.rmtree(former)
+        if folder.exists():
+            folder.replace(former)
+        partial.replace(folder)
+        (folder / _LOCK).unlink()
+        if former.exists():
+            shutil.rmtree(former)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file so that it is either the former one or the whole new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+@contextmanager
+def _lock(partial: Path) -> Iterator[None]:
+    """Hold the partial folder for this process; the kernel lets go of it on any death."""
+    handle = os.open(partial / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ExistingRunError(f"another process is writing {partial}; wait for it, or choose another --out") from None
+    try:
+        yield
+    finally:
+        os.close(handle)

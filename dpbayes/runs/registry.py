@@ -1,0 +1,42 @@
+"""The closed registry of systems that a run spec can name.
+
+A spec names a system from this table; it cannot name a module of its own, so reading a spec runs no code but dpbayes's.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from types import ModuleType
+
+from dpbayes.errors import SpecError
+
+__all__ = ["SYSTEMS", "system_module"]
+
+SYSTEMS = {
+    "latent-class": "dpbayes.runs.latent_class",
+}
+"""System name to the module that holds its ``Spec``, ``run`` and ``document``."""
+
+
+def system_module(name: object) -> ModuleType:
+    """Return the module of a system.
+
+    A module offers ``Spec`` (a `RunSpec`), ``run(spec, context) -> Outcome`` and
+    ``document(spec, folder) -> dpbayes.report.Document``. Importing it is cheap: PyMC is imported inside the functions.
+
+    Raises
+    ------
+    SpecError
+        If there is no such system.
+
+    Examples
+    --------
+    >>> system_module("latent-class").Spec.__name__
+    'Spec'
+    """
+    if name not in SYSTEMS:
+        close = get_close_matches(str(name), SYSTEMS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(map(repr, SYSTEMS))}"
+        raise SpecError(f"system {name!r} is not known; {hint}")
+    return import_module(SYSTEMS[str(name)])
