@@ -19,7 +19,8 @@ EXIT_GATE_FAILED = 3
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # rich help costs 0.3 s at every start
+    pretty_exceptions_enable=False,
     help="""Bayesian inference that knows about privacy noise.
 
     Start with `dpbayes models` to see the studies that come along, then

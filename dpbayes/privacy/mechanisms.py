@@ -17,12 +17,11 @@ from dpbayes.privacy.sampling import release_values, sampler_name
 if TYPE_CHECKING:
     import numpy as np
 
-    from dpbayes.privacy.ledger import Ledger
 
 __all__ = ["release_tables"]
 
-_PURE = {"two-sided-geometric": TwoSidedGeometric, "laplace": Laplace}
-_ZERO_CONCENTRATED = {"discrete-gaussian": DiscreteGaussian, "gaussian": Gaussian}
+_PURE: dict[str, Any] = {"two-sided-geometric": TwoSidedGeometric, "laplace": Laplace}
+_ZERO_CONCENTRATED: dict[str, Any] = {"discrete-gaussian": DiscreteGaussian, "gaussian": Gaussian}
 
 
 def release_tables(
@@ -35,8 +34,6 @@ def release_tables(
     shares: Sequence[float] | None = None,
     total_share: float | None = None,
     rng: np.random.Generator | None = None,
-    ledger: Ledger | None = None,
-    purpose: str = "marginal tables",
 ) -> Release:
     r"""Release marginal tables with independent noise on every count.
 
@@ -65,10 +62,6 @@ def release_tables(
     rng
         None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
         simulates; the release is then marked ``simulation`` and carries no guarantee.
-    ledger
-        Budget book in which each table is reserved before any noise is drawn and confirmed with the release's digest.
-    purpose
-        What the ledger's entries say this was for. Public text.
 
     Returns
     -------
@@ -79,8 +72,6 @@ def release_tables(
     ------
     InputError
         If a parameter is out of range or the tables contradict one another.
-    BudgetExceededError
-        If the ledger has too little left. Nothing is drawn then.
 
     References
     ----------
@@ -102,7 +93,7 @@ def release_tables(
     total_share = _check_total_share(total_share, adjacency)
     weights = _check_shares(shares, len(tables))
     n = check_consistent(tables)
-    if n < 1:
+    if n < 1 and adjacency == "replace-one":
         raise InputError("the tables hold no records; there is nothing to release")
     sampler = sampler_name(rng)
 
@@ -110,20 +101,6 @@ def release_tables(
     table_budgets = [budget * (1 - total_share) * weight for weight in weights]
     laws = [_law(noise, part, sensitivity) for part in table_budgets]
     total_law = _law(noise, budget * total_share, 1.0) if total_share else None
-
-    entries = []
-    if ledger is not None:
-        if rng is not None:
-            raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-        planned = [(law, sensitivity, table.counts.size) for law, table in zip(laws, tables, strict=True)]
-        if total_law is not None:
-            planned.append((total_law, 1.0, 1))
-        entries = ledger.reserve_all(
-            [
-                {"mechanism": noise, "law": law, "sensitivity": s, "adjacency": adjacency, "purpose": purpose}
-                for law, s, _ in planned
-            ]
-        )
 
     pure = noise in _PURE
     released_n: int | NoisyTotal = n
@@ -134,10 +111,7 @@ def release_tables(
         NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, part if pure else None)
         for table, law, part in zip(tables, laws, table_budgets, strict=True)
     ]
-    release = Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
-    for entry in entries:
-        ledger.confirm(entry, release.digest)  # type: ignore[union-attr]
-    return release
+    return Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
 
 
 def _law(noise: str, budget: float, sensitivity: float) -> NoiseLaw:
@@ -166,8 +140,8 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> float
         return 0.0
     if total_share is None:
         raise InputError(
-            "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 % "
-            "of the budget, or use adjacency='replace-one' if n is public"
+            "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 "
+            "% of the budget, or use adjacency='replace-one' if n is public"
         )
     if not 0 < total_share < 1:
         raise InputError(f"total_share must lie strictly between 0 and 1, got {total_share!r}")

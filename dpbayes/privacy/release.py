@@ -22,6 +22,7 @@ from dpbayes.privacy.noise import NoiseLaw, noise_from_dict
 __all__ = ["NoisyTable", "NoisyTotal", "Release", "read_release"]
 
 SCHEMA_VERSION = 1
+_LARGEST = 2.0**62
 
 type Sampler = Literal["opendp", "simulation"]
 
@@ -310,6 +311,8 @@ def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label:
         raise InputError(f"table {label} holds a value that is not a finite number")
     if noise.is_discrete and not np.all(array == np.floor(array)):
         raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
+    if noise.is_discrete and np.any(np.abs(array.astype(np.float64)) > _LARGEST):
+        raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
     array = array.astype(np.int64 if noise.is_discrete else np.float64)
     array.setflags(write=False)
     return array

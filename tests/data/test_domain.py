@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbayes.data import Attribute, Domain
+from dpbayes.errors import InputError
+
+
+def test_domain_projects_in_the_order_asked_for():
+    domain = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (5, 7)})
+    assert domain.project(["c", "b"]).shape == (2, 3)
+    assert domain.axes(["c", "a"]) == (2, 0)
+    assert domain.size == 12
+    assert len(domain.cell_labels()) == 12
+    assert domain.cell_labels()[1] == "a=0, b=x, c=7"
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        (("one",), "at least two levels"),
+        (("x", "x"), "repeats level 'x'"),
+        ((0.5, 1.0), "text or integers, got 0.5"),
+        ((True, False), "text or integers, got True"),
+    ],
+)
+def test_an_attribute_refuses_levels_that_are_no_levels(levels, message):
+    with pytest.raises(InputError, match=message):
+        Attribute("a", levels)
+
+
+def test_a_domain_names_the_unknown_attribute_and_the_known_ones():
+    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
+    with pytest.raises(InputError, match=r"'c' is not in the domain; it has 'a', 'b'"):
+        domain.project(["c"])
+    with pytest.raises(InputError, match="stands twice"):
+        domain.project(["a", "a"])
+    with pytest.raises(InputError, match="at least one attribute"):
+        Domain(())
+
+
+names = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True)
+labels = st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3)), min_size=2, max_size=4, unique=True)
+
+
+@given(st.data(), names)
+def test_a_domain_survives_its_json_form(data, names):
+    domain = Domain.from_levels({name: data.draw(labels) for name in names})
+    assert Domain.from_dict(domain.to_dict()) == domain
+
+
+@pytest.mark.parametrize("damaged", [None, {}, [1], [{"name": "a"}], [{"name": "a", "levels": "xy"}]])
+def test_a_damaged_domain_is_refused(damaged):
+    with pytest.raises(InputError):
+        Domain.from_dict(damaged)
+
+
+def test_a_domain_shows_itself_with_its_names_escaped():
+    assert "&lt;18" in Domain.from_levels({"age": ("<18", "18+")})._repr_html_()

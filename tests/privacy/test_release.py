@@ -1,0 +1,193 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbayes.data import Domain, Marginal, datasets
+from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.privacy import Laplace, NoisyTable, Release, TwoSidedGeometric, read_release, release_tables
+
+TABLES = datasets.acs_tables()
+
+
+def seeded(**options) -> Release:
+    return release_tables(TABLES, rng=np.random.default_rng(3), **({"epsilon": 1.0} | options))
+
+
+def test_epsilon_is_split_evenly_and_the_scale_is_sensitivity_over_epsilon():
+    release = seeded()
+    assert release.epsilon == 1.0
+    assert release.n == 10_000
+    assert release.n_public
+    assert release.n_counts == 40
+    for table in release.tables:
+        assert table.epsilon == pytest.approx(0.1, rel=1e-15)
+        assert table.sensitivity == 2
+        assert table.noise.scale == pytest.approx(20.0, rel=1e-15)
+        assert table.counts.dtype == np.int64
+
+
+def test_shares_divide_the_budget():
+    release = seeded(shares=[3, *[1] * 9])
+    assert release.tables[0].epsilon == pytest.approx(0.25)
+    assert release.epsilon == pytest.approx(1.0, rel=1e-15)
+
+
+def test_noise_has_the_stated_spread():
+    # 40 counts x 50 releases of variance v = 2 exp(1/s) / (exp(1/s) - 1)^2; the mean square of N draws has a relative
+    # standard error of at most sqrt(5.1 / N) (kurtosis 6 of a Laplace law); 5 standard errors: false alarm below 1e-6.
+    rng = np.random.default_rng(11)
+    exact = np.concatenate([table.counts.ravel() for table in TABLES])
+    squares = []
+    for _ in range(50):
+        release = release_tables(TABLES, epsilon=1.0, rng=rng)
+        squares.append((np.concatenate([t.counts.ravel() for t in release.tables]) - exact) ** 2)
+    variance = release.tables[0].noise.variance
+    assert np.mean(squares) == pytest.approx(variance, rel=5 * np.sqrt(5.1 / 2000))
+
+
+def test_a_real_release_is_drawn_by_opendp_and_differs_each_time():
+    first, second = (release_tables(TABLES, epsilon=1.0) for _ in range(2))
+    assert first.sampler == second.sampler == "opendp"
+    assert first.digest != second.digest  # equal with probability below 1e-60
+
+
+def test_add_remove_needs_a_share_for_n():
+    with pytest.raises(InputError, match="number of records is confidential; pass total_share"):
+        seeded(adjacency="add-remove")
+    release = seeded(adjacency="add-remove", total_share=0.1)
+    assert not release.n_public
+    assert release.n.epsilon == pytest.approx(0.1)
+    assert release.tables[0].sensitivity == 1
+    assert release.tables[0].noise.scale == pytest.approx(1 / 0.09)
+    assert release.epsilon == pytest.approx(1.0, rel=1e-15)
+    with pytest.raises(InputError, match="left out under replace-one"):
+        seeded(total_share=0.1)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian", "discrete-gaussian"])
+def test_other_laws_take_their_own_budget(noise):
+    pure = noise == "laplace"
+    release = seeded(noise=noise) if pure else seeded(noise=noise, epsilon=None, rho=0.5)
+    assert release.tables[0].noise.name == noise
+    assert (release.epsilon is not None) == pure
+    assert release.tables[0].counts.dtype == (np.int64 if noise == "discrete-gaussian" else np.float64)
+    if not pure:
+        assert sum(t.noise.rho(sensitivity=t.sensitivity) for t in release.tables) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": -1.0}, r"epsilon must be positive and finite, got -1.0; it is the total"),
+        ({"epsilon": float("nan")}, "got nan"),
+        ({"epsilon": float("inf")}, "got inf"),
+        ({"epsilon": "1"}, "got '1'"),
+        ({"epsilon": None}, "calibrated by epsilon alone"),
+        ({"rho": 1.0}, "calibrated by epsilon alone"),
+        ({"noise": "cauchy"}, "got 'cauchy'"),
+        ({"adjacency": "neighbours"}, "neighbours"),
+        ({"shares": [1, 2]}, "10 tables, 2 shares"),
+        ({"shares": [0, *[1] * 9]}, "shares must be positive"),
+    ],
+)
+def test_bad_parameters_are_refused_before_any_noise(options, message):
+    with pytest.raises(InputError, match=message):
+        seeded(**options)
+
+
+def test_tables_that_disagree_on_n_are_refused():
+    other = Marginal(Domain.from_levels({"x": (0, 1)}), [1, 2])
+    with pytest.raises(InputError, match="disagree on the number of records"):
+        release_tables([*TABLES, other], epsilon=1.0)
+
+
+def test_json_round_trip_keeps_every_part(tmp_path):
+    for release in (seeded(), seeded(noise="laplace"), seeded(adjacency="add-remove", total_share=0.2)):
+        again = read_release(release.write(tmp_path / "release.json"))
+        assert again.digest == release.digest
+        assert again.domain == release.domain
+        assert again.n == release.n
+        for ours, theirs in zip(again.tables, release.tables, strict=True):
+            np.testing.assert_array_equal(ours.counts, theirs.counts)
+            assert ours.noise == theirs.noise
+
+
+def test_a_release_holds_no_exact_count():
+    # Noise of scale 2e9 hides every exact count: none may stand in the file.
+    text = json.dumps(seeded(epsilon=1e-8).to_dict()["tables"])
+    for table in TABLES:
+        for count in table.counts.ravel():
+            assert f" {count}," not in text and f"[{count}," not in text and f" {count}]" not in text
+
+
+def test_an_edited_release_is_refused(tmp_path):
+    path = seeded().write(tmp_path / "release.json")
+    data = json.loads(path.read_text())
+    data["tables"][0]["counts"][0][0] += 1
+    path.write_text(json.dumps(data))
+    with pytest.raises(DamagedFileError, match="digest does not match"):
+        read_release(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"digest": 1}', "\x00\x01", "NaN", "[" * 10_000])
+def test_files_that_are_no_release_are_refused(tmp_path, text):
+    path = tmp_path / "release.json"
+    path.write_text(text)
+    with pytest.raises(DamagedFileError):
+        read_release(path)
+
+
+def places(node, path=()):
+    yield path
+    if isinstance(node, dict | list):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            yield from places(node[key], (*path, key))
+
+
+BASE = json.loads(json.dumps(release_tables(TABLES[:2], epsilon=1.0, rng=np.random.default_rng(0)).to_dict()))
+junk = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.floats(), st.text(max_size=4), st.just([]), st.just({})
+)
+
+
+@settings(max_examples=300, derandomize=True)
+@given(st.sampled_from([p for p in places(BASE) if p]), junk)
+def test_a_damaged_release_is_refused_with_one_kind_of_error_or_reads_as_another_release(path, value):
+    data = copy.deepcopy(BASE)
+    node = data
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    try:
+        Release.from_dict(data).digest  # noqa: B018
+    except DamagedFileError:
+        pass
+
+
+def test_a_release_cannot_contradict_itself():
+    domain = Domain.from_levels({"x": (0, 1)})
+    law = TwoSidedGeometric(2.0)
+    with pytest.raises(InputError, match="is on the integers"):
+        NoisyTable(domain, [0.5, 1.0], law, 2.0, 1.0)
+    with pytest.raises(InputError, match="not a finite number"):
+        NoisyTable(domain, [np.inf, 1.0], Laplace(2.0), 2.0, 1.0)
+    with pytest.raises(InputError, match="sensitivity of table x"):
+        NoisyTable(domain, [1, 1], law, 0.0, 1.0)
+    table = NoisyTable(domain, [1, 1], law, 2.0, 1.0)
+    with pytest.raises(InputError, match="n must be a positive"):
+        Release(domain, (table,), "replace-one", 0, "opendp")
+    with pytest.raises(InputError, match="cannot be public under add-remove"):
+        Release(domain, (table,), "add-remove", 10, "opendp")
+    with pytest.raises(InputError, match="levels that are not the domain's"):
+        Release(Domain.from_levels({"x": (0, 1, 2)}), (table,), "replace-one", 10, "opendp")
+
+
+def test_a_release_shows_its_cost():
+    page = seeded()._repr_html_()
+    assert "epsilon 1" in page
+    assert "simulation" in page
+    assert "citizenship x age" in page
