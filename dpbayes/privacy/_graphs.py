@@ -7,7 +7,10 @@ latent count is a real number.
 """
 
 import math
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 __all__ = ["discrete_gaussian_logp", "gaussian_logp", "laplace_logp", "two_sided_geometric_logp"]
 
@@ -15,6 +18,16 @@ __all__ = ["discrete_gaussian_logp", "gaussian_logp", "laplace_logp", "two_sided
 # the k = 4 term is below 1e-20 of the k = 1 term: three terms are exact in double precision.
 THETA_TERMS = (1, 2, 3)
 THETA_CROSSING = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+def _tensor(value: Any) -> Any:
+    """Return `value` as a PyTensor variable in double precision."""
+    import pytensor.tensor as pt
+
+    # PyTensor would store a Python float as float32 and carry its seven digits through the whole graph.
+    if isinstance(value, Real):
+        value = np.float64(value)
+    return pt.as_tensor_variable(value)
 
 
 def two_sided_geometric_logp(x: Any, scale: Any) -> Any:
@@ -40,7 +53,7 @@ def two_sided_geometric_logp(x: Any, scale: Any) -> Any:
     """
     import pytensor.tensor as pt
 
-    x, scale = pt.as_tensor_variable(x), pt.as_tensor_variable(scale)
+    x, scale = _tensor(x), _tensor(scale)
     rate = 1.0 / scale
     return pt.log1mexp(-rate) - pt.log1p(pt.exp(-rate)) - pt.abs(x) * rate
 
@@ -49,7 +62,7 @@ def laplace_logp(x: Any, scale: Any) -> Any:
     r"""Log-density of the Laplace law, :math:`-\log 2s - |x|/s`; arguments as in `two_sided_geometric_logp`."""
     import pytensor.tensor as pt
 
-    x, scale = pt.as_tensor_variable(x), pt.as_tensor_variable(scale)
+    x, scale = _tensor(x), _tensor(scale)
     return -pt.log(2.0 * scale) - pt.abs(x) / scale
 
 
@@ -57,7 +70,7 @@ def gaussian_logp(x: Any, stddev: Any) -> Any:
     r"""Log-density of the Gaussian law, :math:`-\tfrac12 (x/\sigma)^2 - \log \sigma\sqrt{2\pi}`; broadcasts."""
     import pytensor.tensor as pt
 
-    x, stddev = pt.as_tensor_variable(x), pt.as_tensor_variable(stddev)
+    x, stddev = _tensor(x), _tensor(stddev)
     return -0.5 * (x / stddev) ** 2 - pt.log(stddev) - 0.5 * math.log(2.0 * math.pi)
 
 
@@ -80,7 +93,7 @@ def discrete_gaussian_logp(x: Any, stddev: Any) -> Any:
     """
     import pytensor.tensor as pt
 
-    x, stddev = pt.as_tensor_variable(x), pt.as_tensor_variable(stddev)
+    x, stddev = _tensor(x), _tensor(stddev)
     # Each series is clamped to where its terms are neither 0 nor on the other's side: no overflow, no NaN gradient.
     small = pt.clip(stddev, 1e-3, THETA_CROSSING)
     large = pt.clip(stddev, THETA_CROSSING, 1e3)
