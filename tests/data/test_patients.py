@@ -1,0 +1,62 @@
+"""The risk score against its paper's worked examples; the patients against common knowledge."""
+
+import numpy as np
+import pytest
+
+from dpbayes.data.patients import PATIENT_RANGES, framingham_risk, patients
+from dpbayes.errors import InputError
+
+WOMAN = {"age": 61, "male": 0, "smoker": 1, "diabetes": 0, "treated": 0}
+MAN = {"age": 53, "male": 1, "smoker": 0, "diabetes": 1, "treated": 1}
+
+
+def test_published_examples():
+    # D'Agostino et al. (2008), the two case examples: 10.48 % and 15.62 %.
+    woman = framingham_risk(**WOMAN, systolic_mmhg=124, total_cholesterol_mgdl=180, hdl_cholesterol_mgdl=47)
+    man = framingham_risk(**MAN, systolic_mmhg=125, total_cholesterol_mgdl=161, hdl_cholesterol_mgdl=55)
+    assert float(woman) == pytest.approx(0.1048, abs=5e-5)
+    assert float(man) == pytest.approx(0.1562, abs=5e-5)
+
+
+def test_reproducible_and_inside_the_ranges():
+    table = patients(20_000, 3)
+    assert table.columns == list(PATIENT_RANGES)
+    assert table.equals(patients(20_000, np.random.default_rng(3)))
+    assert not table.equals(patients(20_000, 4))
+    for name, (low, high) in PATIENT_RANGES.items():
+        values = table[name].to_numpy()
+        assert np.all((values >= low) & (values <= high))
+    score = framingham_risk(**table.drop("bmi", "framingham").to_dict(as_series=False))
+    np.testing.assert_array_equal(table["framingham"].to_numpy(), score)
+
+
+def test_realistic_margins_and_correlations():
+    table = patients(50_000, 11)
+    means = {name: table[name].mean() for name in table.columns}
+    assert 46 < means["age"] < 54 and 0.1 < means["smoker"] < 0.3 and 0.06 < means["diabetes"] < 0.2
+    assert 115 < means["systolic_mmhg"] < 130 and 185 < means["total_cholesterol_mgdl"] < 210
+    assert 45 < means["hdl_cholesterol_mgdl"] < 60 and 26 < means["bmi"] < 31 and 0.05 < means["framingham"] < 0.2
+    correlation = np.corrcoef(table.to_numpy().T)
+    place = {name: i for i, name in enumerate(table.columns)}
+
+    def between(first, second):
+        return correlation[place[first], place[second]]
+
+    assert 0.2 < between("age", "systolic_mmhg") < 0.6
+    assert between("bmi", "hdl_cholesterol_mgdl") < -0.1
+    assert between("male", "hdl_cholesterol_mgdl") < -0.2
+    assert between("age", "framingham") > 0.4
+    assert between("age", "diabetes") > 0.1
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True])
+def test_bad_size(n):
+    with pytest.raises(InputError, match="n must be a positive integer"):
+        patients(n, 1)
+
+
+def test_bad_seed_and_measurement():
+    with pytest.raises(InputError, match="random_state must be"):
+        patients(3, "one")
+    with pytest.raises(InputError, match="HDL cholesterol must be positive"):
+        framingham_risk(**MAN, systolic_mmhg=125, total_cholesterol_mgdl=161, hdl_cholesterol_mgdl=[55, 0])
