@@ -237,6 +237,8 @@ def _simulate_discrete_gaussian(
     """Rejection from the two-sided geometric law (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
     wanted = int(np.prod(shape))
     drawn = np.empty(wanted, dtype=np.int64)
+    # P(X != 0) is below exp(-500,000) at 1e-3 already; going lower would only overflow the squares below.
+    stddev = max(stddev, 1e-3)
     scale = float(np.floor(stddev)) + 1.0
     have = 0
     while have < wanted:
