@@ -1,0 +1,58 @@
+"""Matrix Gaussian noise with directions: the paper's mechanism, its bound, and the exact price beside it.
+
+Names load on first use; importing this package brings in neither PyMC nor scikit-learn.
+"""
+
+from importlib import import_module
+from typing import Any
+
+# public name -> module that defines it
+_EXPORTS = {
+    "BoundCheck": "bound",
+    "BoundTerms": "bound",
+    "bound_terms": "bound",
+    "check_bound": "bound",
+    "harmonic_number": "bound",
+    "precision_bound": "bound",
+    "precision_bound_grid": "grid",
+    "Covariance": "covariance",
+    "FeatureRanges": "sensitivity",
+    "FrobeniusBall": "sensitivity",
+    "RecordEllipsoid": "sensitivity",
+    "Sensitivity": "sensitivity",
+    "Maximum": "vertices",
+    "box_maximum": "vertices",
+    "MatrixGaussian": "accounting",
+    "calibrate": "accounting",
+    "exact_mu": "accounting",
+    "mu_for": "accounting",
+    "DerivedDirections": "directions",
+    "binary_allocation": "directions",
+    "derive_directions": "directions",
+    "directional_shape": "directions",
+    "equimodal_noise": "directions",
+    "split_mu": "directions",
+    "unimodal_noise": "directions",
+    "OptimalCovariance": "allocation",
+    "optimal_covariance": "allocation",
+    "optimal_variances": "allocation",
+    "ClippedRecords": "mechanism",
+    "MatrixRelease": "mechanism",
+    "clip_records": "mechanism",
+    "draw": "mechanism",
+    "release_records": "mechanism",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _EXPORTS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
