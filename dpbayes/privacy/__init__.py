@@ -28,6 +28,9 @@ _EXPORTS = {
     "draw_noise": "dpbayes.privacy.sampling",
     "release_values": "dpbayes.privacy.sampling",
     "sampler_name": "dpbayes.privacy.sampling",
+    "zcdp_delta": "dpbayes.privacy.zcdp",
+    "zcdp_epsilon": "dpbayes.privacy.zcdp",
+    "zcdp_rho": "dpbayes.privacy.zcdp",
 }
 
 __all__ = sorted(_EXPORTS)

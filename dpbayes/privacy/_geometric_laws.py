@@ -134,7 +134,7 @@ class TwoSidedGeometric:
         values = np.asarray(x, dtype=np.float64)
         with np.errstate(over="ignore"):
             log_pmf = -np.abs(values) / self.scale - self._log_normalizer
-        return _at_integers(values, log_pmf)
+        return at_integers(values, log_pmf)
 
     def logp(self, x: Any) -> Any:
         """Return the log-pmf as a PyTensor graph, see `dpbayes.privacy.noise.two_sided_geometric_logp`."""
@@ -299,7 +299,7 @@ def _rate(scale: float) -> float:
     return 1.0 / scale if scale > 1e-300 else 1e300
 
 
-def _at_integers(values: npt.NDArray[np.float64], log_pmf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def at_integers(values: npt.NDArray[np.float64], log_pmf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Put -inf where `values` are no integers (infinities included), and keep NaN as NaN."""
     with np.errstate(invalid="ignore"):
         off = (values != np.floor(values)) | np.isinf(values)

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._gaussian_laws import DiscreteGaussian, Gaussian
+from dpbayes.privacy._discrete_gaussian import DiscreteGaussian
+from dpbayes.privacy._gaussian import Gaussian
 from dpbayes.privacy._geometric_laws import Laplace, TwoSidedGeometric
 from dpbayes.privacy._graphs import (
     discrete_gaussian_logp,

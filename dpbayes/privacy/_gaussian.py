@@ -1,0 +1,181 @@
+"""The Gaussian law, and the calibration that it shares with its discrete sibling."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.privacy import _graphs
+from dpbayes.privacy._checks import float_up, positive_finite, probability_below_one
+
+__all__ = ["Gaussian", "rho_from_stddev", "stddev_from_rho"]
+
+STDDEV_REMEDY = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
+_RHO_REMEDY = "it is the zCDP cost of the one release that this noise protects"
+SENSITIVITY_REMEDY = "it is the largest L2 change between neighbours, in the unit of the released values"
+
+
+def stddev_from_rho(rho: float, sensitivity: float) -> float:
+    """Double with sensitivity^2 / (2 stddev^2) <= rho, at most four units in the last place above the smallest one."""
+    cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
+    change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
+    stddev = change / math.sqrt(2.0 * cost)
+    while 0 < stddev < math.inf and Fraction(change) ** 2 > 2 * Fraction(cost) * Fraction(stddev) ** 2:
+        stddev = math.nextafter(stddev, math.inf)
+    # The sampler's own accountant rounds each of its steps upwards; this margin keeps it within `rho` as well.
+    for _ in range(2):
+        stddev = math.nextafter(stddev, math.inf)
+    return stddev
+
+
+def rho_from_stddev(stddev: float, sensitivity: float) -> float:
+    """Smallest double that is not below sensitivity^2 / (2 stddev^2)."""
+    change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
+    return float_up(Fraction(change) ** 2 / (2 * Fraction(stddev) ** 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    r"""The Gaussian law on the real line.
+
+    Added to reals whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP (Bun and
+    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. A release
+    must draw it on a lattice, see `dpbayes.privacy.sampling.release_values`.
+
+    Parameters
+    ----------
+    stddev
+        sigma, in the unit of the released values; positive and finite.
+
+    Raises
+    ------
+    InputError
+        If the stddev is no positive finite number.
+
+    Examples
+    --------
+    >>> law = Gaussian(2.0)
+    >>> law.variance, law.rho(sensitivity=1)
+    (4.0, 0.125)
+    """
+
+    name: ClassVar[str] = "gaussian"
+    is_discrete: ClassVar[bool] = False
+
+    stddev: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=STDDEV_REMEDY))
+
+    @classmethod
+    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
+        """Return the law with the least noise that costs at most `rho` of zCDP.
+
+        Parameters
+        ----------
+        rho
+            The zCDP cost of one release; positive and finite.
+        sensitivity
+            Largest L2 change of the released values between neighbours, under the caller's adjacency.
+
+        Raises
+        ------
+        InputError
+            If either is not positive and finite.
+        """
+        return cls(stddev_from_rho(rho, sensitivity))
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The cost of one release.
+        sensitivity
+            Largest L2 change of the released values between neighbours, under the caller's adjacency.
+
+        Raises
+        ------
+        InputError
+            If one of them is out of range.
+        """
+        from dpbayes.privacy.curves import gaussian_stddev
+
+        return cls(gaussian_stddev(sensitivity, epsilon, delta))
+
+    def epsilon(self, *, delta: float, sensitivity: float) -> float:
+        """Return the smallest epsilon of one release at `delta`, by the exact curve.
+
+        Parameters
+        ----------
+        delta
+            Strictly between 0 and 1.
+        sensitivity
+            Largest L2 change of the released values between neighbours, under the caller's adjacency.
+        """
+        from dpbayes.privacy.curves import gaussian_epsilon
+
+        change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
+        return float(gaussian_epsilon(float_up(Fraction(change) / Fraction(self.stddev)), delta))
+
+    def rho(self, *, sensitivity: float) -> float:
+        """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards.
+
+        Parameters
+        ----------
+        sensitivity
+            Largest L2 change of the released values between neighbours, under the caller's adjacency.
+        """
+        return rho_from_stddev(self.stddev, sensitivity)
+
+    @property
+    def mean(self) -> float:
+        """The mean, 0."""
+        return 0.0
+
+    @property
+    def variance(self) -> float:
+        """The variance, stddev^2."""
+        return self.stddev * self.stddev
+
+    def log_prob(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the log-density at `x`, an array of any shape.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64 of the same shape.
+        """
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            log_density = -0.5 * (values / self.stddev) ** 2
+        return np.asarray(log_density - (math.log(self.stddev) + 0.5 * math.log(2.0 * math.pi)))
+
+    def logp(self, x: Any) -> Any:
+        """Return the log-density as a PyTensor graph, see `dpbayes.privacy.noise.gaussian_logp`."""
+        return _graphs.gaussian_logp(x, self.stddev)
+
+    def sf(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return P(X > x); relative precision is kept in the upper tail down to 1e-300."""
+        return self.cdf(-np.asarray(x, dtype=np.float64))
+
+    def cdf(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return P(X <= x); relative precision is kept in the lower tail."""
+        from scipy.special import ndtr
+
+        with np.errstate(over="ignore"):
+            return np.asarray(ndtr(np.asarray(x, dtype=np.float64) / self.stddev))
+
+    def tail_radius(self, mass: float) -> float:
+        r"""Return a number r with P(\|X\| > r) <= `mass`, by the Chernoff bound 2 exp(-r^2 / 2 sigma^2)."""
+        share = probability_below_one(mass, "mass", remedy="it is the probability outside the radius")
+        return math.nextafter(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)), math.inf)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record of this law that a release or a ledger stores."""
+        return {"law": self.name, "stddev": self.stddev}

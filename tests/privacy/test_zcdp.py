@@ -1,0 +1,84 @@
+"""zCDP conversions: against a fine grid of orders, as inverses, and above the exact Gaussian curve."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbayes.errors import InputError
+from dpbayes.privacy.noise import DiscreteGaussian
+from dpbayes.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
+
+rhos = st.floats(1e-10, 1e6)
+deltas = st.floats(1e-250, 0.9)
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(1e-6, 0.01), (1e-3, 0.5), (0.1, 3.0), (1.0, 10.0), (5.0, 30.0), (10, 1)])
+def test_delta_is_the_minimum_over_orders(rho, epsilon):
+    shift = np.logspace(-8, 7, 300_001)
+    alpha = 1 + shift
+    # Corollary 13 as printed
+    log_delta = shift * (alpha * rho - epsilon) - np.log(shift) + alpha * np.log1p(-1 / alpha)
+    assert zcdp_delta(rho, epsilon) == pytest.approx(math.exp(log_delta.min()), rel=1e-6)
+    assert zcdp_delta(rho, epsilon) <= math.exp(log_delta.min()) * (1 + 1e-9)
+
+
+@given(rho=rhos, delta=deltas)
+def test_epsilon_inverts_delta(rho, delta):
+    epsilon = zcdp_epsilon(rho, delta)
+    if epsilon > 0:
+        assert zcdp_delta(rho, epsilon) <= delta * (1 + 1e-11)
+        # tight: a little less is not enough
+        assert zcdp_delta(rho, epsilon * (1 - 1e-6)) > delta * (1 - 1e-9)
+
+
+@given(epsilon=st.floats(1e-6, 1e5), delta=deltas)
+def test_rho_inverts_epsilon(epsilon, delta):
+    rho = zcdp_rho(epsilon, delta)
+    assert zcdp_epsilon(rho, delta) <= epsilon * (1 + 1e-12)
+    assert zcdp_epsilon(rho * (1 + 1e-6), delta) > epsilon * (1 - 1e-12)
+
+
+@given(rho=rhos, delta=deltas)
+def test_never_worse_than_the_simple_bound(rho, delta):
+    # Bun and Steinke 2016, Proposition 1.3
+    assert zcdp_epsilon(rho, delta) <= rho + 2 * math.sqrt(-rho * math.log(delta)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_lies_above_the_exact_curve_of_the_gaussian(mu, epsilon):
+    with mp.workdps(40):
+        exact = mp.ncdf(mu / mp.mpf(2) - epsilon / mp.mpf(mu)) - mp.exp(epsilon) * mp.ncdf(
+            -mu / 2 - epsilon / mp.mpf(mu)
+        )
+    assert zcdp_delta(mu**2 / 2, epsilon) >= float(exact)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "sensitivity"), [(0.1, 1e-9, 1), (1.0, 1e-6, math.sqrt(2)), (5.0, 1e-3, 3)]
+)
+def test_discrete_gaussian_calibrates_to_epsilon_and_delta(epsilon, delta, sensitivity):
+    law = DiscreteGaussian.from_epsilon(epsilon, delta=delta, sensitivity=sensitivity)
+    assert law.epsilon(delta=delta, sensitivity=sensitivity) <= epsilon * (1 + 1e-12)
+    smaller = DiscreteGaussian(law.stddev * 0.999)
+    assert smaller.epsilon(delta=delta, sensitivity=sensitivity) > epsilon
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, "1", True])
+def test_bad_parameters_are_refused(bad):
+    for call in (
+        lambda: zcdp_delta(bad, 1.0),
+        lambda: zcdp_delta(1.0, bad),
+        lambda: zcdp_epsilon(bad, 0.1),
+        lambda: zcdp_epsilon(1.0, bad),
+        lambda: zcdp_rho(bad, 0.1),
+        lambda: zcdp_rho(1.0, bad),
+    ):
+        with pytest.raises(InputError):
+            call()
+    with pytest.raises(InputError, match="below 1"):
+        zcdp_epsilon(1.0, 1.0)
