@@ -1,0 +1,187 @@
+"""`dpbayes ledger`: open, show, verify and export a budget book."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbayes.errors import DPBayesError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dpbayes.privacy.ledger import Ledger
+
+__all__ = ["app"]
+
+EXIT_BAD_INPUT = 2  # as in dpbayes.cli.main, which mounts this app
+
+app = typer.Typer(
+    name="ledger",
+    help="Keep the privacy budget of one confidential dataset in a book that cannot be overspent.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Book = Annotated[Path, typer.Argument(metavar="BOOK", help="File of the budget book.")]
+Head = Annotated[str | None, typer.Option(metavar="DIGEST", help="Head digest noted earlier; it must be in the book.")]
+
+
+class AdjacencyChoice(StrEnum):
+    """Neighbouring relations."""
+
+    REPLACE_ONE = "replace-one"
+    ADD_REMOVE = "add-remove"
+
+
+class CompositionChoice(StrEnum):
+    """Which sum of costs is held against the total."""
+
+    BASIC = "basic"
+    TIGHT = "tight"
+
+
+class FormatChoice(StrEnum):
+    """Export formats."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@app.command("open")
+def open_command(
+    book: Annotated[Path, typer.Argument(metavar="BOOK", help="New file; an existing one is never overwritten.")],
+    epsilon: Annotated[float, typer.Option(help="Total epsilon over all releases.")],
+    adjacency: Annotated[AdjacencyChoice, typer.Option(help="What neighbouring datasets are.")],
+    delta: Annotated[float, typer.Option(help="Total delta; 0 allows pure mechanisms only.")] = 0.0,
+    composition: Annotated[
+        CompositionChoice, typer.Option(help="basic: plain addition, always valid. tight: parameters fixed beforehand.")
+    ] = CompositionChoice.BASIC,
+    dataset: Annotated[str, typer.Option(help="Public name of the dataset.")] = "confidential dataset",
+) -> None:
+    """Create the budget book of one confidential dataset."""
+    with _one_sentence():
+        from dpbayes.privacy.ledger import create_ledger
+
+        created = create_ledger(
+            book,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency.value,
+            composition=composition.value,
+            dataset=dataset,
+        )
+        terms = created.terms
+        typer.echo(
+            f"{book}: epsilon {terms.epsilon!r} and delta {terms.delta!r} for {terms.dataset} under {terms.adjacency}, "
+            f"{terms.composition} composition decides."
+        )
+        typer.echo(f"head {created.head}")
+
+
+@app.command()
+def show(book: Book, head: Head = None) -> None:
+    """Print the total, what is spent by plain addition and tightly, what is left, and every release."""
+    with _one_sentence():
+        from rich.console import Console
+
+        from dpbayes.privacy.ledger import open_ledger
+
+        opened = open_ledger(book, expected_head=head)
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(_budget_table(opened))
+        if opened.entries():
+            console.print(_release_table(opened))
+        if waiting := opened.unconfirmed():
+            numbers = ", ".join(str(release.entry) for release in waiting)
+            console.print(f"Reserved and never confirmed, counted as spent: entries {numbers}.", markup=False)
+
+
+@app.command()
+def verify(book: Book, head: Head = None) -> None:
+    """Check every entry, the chain of digests and the head; exit 2 with a sentence if anything is wrong."""
+    with _one_sentence():
+        from dpbayes.privacy.ledger import open_ledger
+
+        opened = open_ledger(book, expected_head=head)
+        spent = opened.spent()
+        typer.echo(
+            f"{book} is intact: {spent.releases} releases, {spent.unconfirmed} of them never confirmed, epsilon "
+            f"{spent.epsilon:.6g} of {opened.terms.epsilon!r} spent."
+        )
+        typer.echo(f"head {opened.head}")
+        if head is None:
+            typer.echo("Without --head, a book that was rewritten as a whole looks intact; note the head elsewhere.")
+
+
+@app.command()
+def export(
+    book: Book,
+    form: Annotated[FormatChoice, typer.Option("--format", help="What to write.")] = FormatChoice.JSON,
+    out: Annotated[Path | None, typer.Option(help="New file to write; standard output by default.")] = None,
+) -> None:
+    """Write the book as JSON (all of it) or CSV (one line a release)."""
+    with _one_sentence():
+        from dpbayes.privacy.ledger import open_ledger
+        from dpbayes.privacy.ledger_export import to_csv, to_json
+
+        opened = open_ledger(book)
+        text = to_csv(opened) if form is FormatChoice.CSV else to_json(opened) + "\n"
+        if out is None:
+            sys.stdout.write(text)
+            return
+        try:
+            with out.open("x", encoding="utf-8", newline="") as file:
+                file.write(text)
+        except OSError as error:
+            remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
+            _fail(f"{out} cannot be written: {error.strerror}; {remedy}")
+
+
+@contextlib.contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Turn an error that dpbayes raises on purpose into a sentence and the exit code of bad input."""
+    try:
+        yield
+    except DPBayesError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    typer.secho(f"dpbayes: {message}", err=True, fg=typer.colors.RED)
+    raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _budget_table(book: "Ledger") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    terms, spent, left = book.terms, book.spent(), book.remaining()
+    decides = {"basic": "plain addition", "tight": "tight composition"}[terms.composition]
+    title = Text(f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {terms.created}")
+    table = Table("", "epsilon", "delta", title=title, title_justify="left")
+    table.add_row("total", repr(terms.epsilon), repr(terms.delta))
+    table.add_row("spent, plain addition", f"{spent.basic_epsilon:.6g}", f"{spent.basic_delta:.6g}")
+    table.add_row("spent, tight", f"{spent.tight_epsilon:.6g}", f"{terms.delta:.6g}")
+    table.add_row("remaining", f"{left.epsilon:.6g}", f"{left.delta:.6g}")
+    table.add_row("releases", str(spent.releases), "")
+    table.add_row("unconfirmed", str(spent.unconfirmed), "")
+    return table
+
+
+def _release_table(book: "Ledger") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    from dpbayes.privacy.ledger_export import release_rows
+
+    names = ("entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta", "purpose", "status")
+    table = Table(*names)
+    for row in release_rows(book):
+        # Text, not str: a purpose in square brackets is no markup.
+        table.add_row(*(Text("–" if row[name] is None else str(row[name])) for name in names))
+    return table

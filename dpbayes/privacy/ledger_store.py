@@ -1,0 +1,270 @@
+"""The SQLite file of a budget book: one table of entries, one row for its head.
+
+Settings, and why: rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the book stays
+one file that can be copied and opened from a read-only medium, which a write-ahead log could not); ``BEGIN IMMEDIATE``
+(whoever decides about the budget already holds the only write lock); a fresh connection for every operation (safe
+across forks and threads); triggers that refuse every UPDATE, DELETE and out-of-order INSERT of an entry, against
+accidents by hand. Locks work between processes of one machine; on a network file system they are only as good as it is.
+
+No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with the disk,
+the rights or the lock is a `LedgerError`.
+"""
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpbayes.errors import DamagedFileError, LedgerError
+from dpbayes.privacy.ledger_chain import GENESIS, MOST_BYTES, Row
+from dpbayes.privacy.ledger_entries import SCHEMA_VERSION
+
+__all__ = ["append_rows", "check_schema", "create_file", "read_rows", "transaction"]
+
+APPLICATION_ID = 0x64504231  # "dPB1"
+BUSY_SECONDS = 60.0
+_MAGIC = b"SQLite format 3\x00"
+
+_SCHEMA = {
+    "entry": "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL) STRICT",
+    "head": "CREATE TABLE head (id INTEGER PRIMARY KEY, count INTEGER NOT NULL, digest TEXT NOT NULL) STRICT",
+    "entry_update": (
+        "CREATE TRIGGER entry_update BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END"
+    ),
+    "entry_delete": (
+        "CREATE TRIGGER entry_delete BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END"
+    ),
+    # Also stops INSERT OR REPLACE, which fires no DELETE trigger.
+    "entry_insert": (
+        "CREATE TRIGGER entry_insert BEFORE INSERT ON entry WHEN NEW.seq IS NOT (SELECT count FROM head WHERE id = 0) "
+        "BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END"
+    ),
+    "head_delete": (
+        "CREATE TRIGGER head_delete BEFORE DELETE ON head BEGIN SELECT RAISE(ABORT, 'the head stays'); END"
+    ),
+    "head_update": (
+        "CREATE TRIGGER head_update BEFORE UPDATE ON head WHEN NEW.id IS NOT 0 OR NEW.count IS NOT OLD.count + 1 "
+        "OR NEW.digest IS NOT (SELECT digest FROM entry WHERE seq = OLD.count) "
+        "BEGIN SELECT RAISE(ABORT, 'the head follows the entries'); END"
+    ),
+}
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_FORMAT}
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
+    sqlite3.SQLITE_IOERR: "the disk refused to read or write; check its space, quota and health, and try again",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only; ask for the right to write both",
+    sqlite3.SQLITE_CANTOPEN: "the file or its journal cannot be opened; ask for the right to write the folder",
+    sqlite3.SQLITE_PERM: "access was denied; ask for the right to read and write the file",
+    sqlite3.SQLITE_BUSY: f"another process held the book for {BUSY_SECONDS:g} s; end it or try again",
+    sqlite3.SQLITE_LOCKED: "the book is locked; try again",
+    sqlite3.SQLITE_PROTOCOL: "locking failed; keep the book on a local disk",
+    sqlite3.SQLITE_NOMEM: "memory ran out; free some and try again",
+}
+
+
+def create_file(path: Path, first: Row) -> None:
+    """Create the file of a book that holds its first entry; an existing path is never touched.
+
+    Raises
+    ------
+    LedgerError
+        If the path exists or cannot be written. Nothing is left behind then.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except FileExistsError:
+        raise LedgerError(
+            f"{path} exists and is never overwritten; open it with open_ledger or choose a path"
+        ) from None
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be created: {error.strerror}; choose a folder that you may write") from error
+    try:
+        with transaction(path, write=True, empty=True) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            for statement in _SCHEMA.values():
+                connection.execute(statement)
+            connection.execute("INSERT INTO head VALUES (0, 0, ?)", (GENESIS,))
+            append_rows(connection, [first])
+    except BaseException:
+        # The name was free before this call created it, so nobody's book is lost.
+        for leftover in (path, path.with_name(path.name + "-journal")):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open the file for one transaction: committed at the end of the block, rolled back if it raises.
+
+    Parameters
+    ----------
+    path
+        The book.
+    write
+        Whether to take the write lock at once; a reader sees one consistent state.
+    empty
+        Whether the file is the empty one that `create_file` just made.
+
+    Raises
+    ------
+    DamagedFileError
+        If the file is not an intact book.
+    LedgerError
+        If it cannot be opened, locked, read or written.
+    """
+    if not empty:
+        _check_path(path)
+    try:
+        connection = sqlite3.connect(
+            path.absolute().as_uri() + "?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+        )
+        with contextlib.closing(connection):
+            _harden(connection)
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                if not empty:
+                    _check_header(connection, path)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    # A rollback that fails too leaves a hot journal, which the next opening rolls back.
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+    except sqlite3.Error as error:
+        raise _translated(path, error) from error
+
+
+def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
+    """Check that the file has the tables and triggers of a book and return its number of entries.
+
+    Parameters
+    ----------
+    connection
+        Inside a transaction.
+    path
+        For the message.
+    thorough
+        Whether SQLite shall check every page too.
+
+    Raises
+    ------
+    DamagedFileError
+        If not.
+    """
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall())
+    if found != _SCHEMA:
+        odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
+        raise DamagedFileError(
+            f"{path} is not a budget book or its schema was changed ({', '.join(odd)[:200]}); restore a backup"
+        )
+    if thorough:
+        verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if verdict != ("ok",):
+            raise DamagedFileError(f"{path} is corrupt ({verdict[0]!s:.200}); restore a backup")
+    heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
+    last = connection.execute("SELECT max(seq) FROM entry").fetchone()[0]
+    if len(heads) != 1 or heads[0][0] != 0 or heads[0][1] != (-1 if last is None else last) + 1 or last is None:
+        raise DamagedFileError(f"{path} does not hold as many entries as its head says: truncated; restore a backup")
+    return int(heads[0][1])
+
+
+def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Row]:
+    """Return the entries from number `start` on; the last one's digest equals the head's.
+
+    Raises
+    ------
+    DamagedFileError
+        If a row has the wrong type or the last digest is not the head's.
+    """
+    rows = []
+    query = "SELECT seq, CAST(body AS BLOB), CAST(digest AS BLOB) FROM entry WHERE seq >= ? ORDER BY seq"
+    for seq, body, digest in connection.execute(query, (start,)):
+        try:
+            rows.append(Row(seq, body.decode("ascii"), digest.decode("ascii")))
+        except (AttributeError, UnicodeDecodeError):
+            raise DamagedFileError(f"entry {seq!s:.20} of {path} is not text; restore a backup") from None
+    return rows
+
+
+def read_head(connection: sqlite3.Connection) -> str:
+    """Return the digest that the head row holds, or an empty string if it is no text."""
+    digest = connection.execute("SELECT CAST(digest AS BLOB) FROM head WHERE id = 0").fetchone()[0]
+    return digest.decode("ascii", "replace") if isinstance(digest, bytes) else ""
+
+
+def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:
+    """Append entries and move the head along, inside a write transaction."""
+    for row in rows:
+        connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (row.seq, row.body, row.digest))
+        connection.execute("UPDATE head SET count = count + 1, digest = ? WHERE id = 0", (row.digest,))
+
+
+def _check_path(path: Path) -> None:
+    """Refuse what is no file of a book without opening it.
+
+    Closing a second descriptor of a file drops every POSIX lock that the process holds on it, so this module reads a
+    book through SQLite alone.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        remedy = "create_ledger makes a new book" if isinstance(error, FileNotFoundError) else "check path and rights"
+        raise LedgerError(f"{path} cannot be opened: {error.strerror}; {remedy}") from error
+    except ValueError as error:
+        raise LedgerError(f"{path!s} cannot be opened: {error}; check the path") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerError(f"{path} is not a file; give the path of a budget book")
+    if not status.st_size:
+        raise DamagedFileError(
+            f"{path} is empty: its creation was cut off before anything was recorded; delete it and create it again"
+        )
+
+
+def _check_header(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is not a book of this version, or whose journal mode was changed."""
+    found = {
+        name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version", "journal_mode")
+    }
+    if found["application_id"] != APPLICATION_ID or found["journal_mode"] != "delete":
+        raise DamagedFileError(f"{path} is not a budget book of dpbayes, or its header is damaged; restore a backup")
+    if found["user_version"] != SCHEMA_VERSION:
+        raise DamagedFileError(
+            f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; update dpbayes"
+        )
+
+
+def _harden(connection: sqlite3.Connection) -> None:
+    """Set what must hold for every connection; no function for a hostile schema, no big blob, no memory map."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 64 * MOST_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    for pragma in (
+        "trusted_schema = OFF",
+        "cell_size_check = ON",
+        "mmap_size = 0",
+        "synchronous = EXTRA",
+        "locking_mode = NORMAL",
+        "temp_store = MEMORY",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _translated(path: Path, error: sqlite3.Error) -> LedgerError | DamagedFileError:
+    """Return the error to raise in the place of one of SQLite's."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # The low byte is the primary result code.
+    primary = code & 0xFF if code is not None else None
+    if code == sqlite3.SQLITE_IOERR_SHORT_READ or primary in _DAMAGE:
+        return DamagedFileError(f"{path} is not an intact book (SQLite: {error}); restore a backup")
+    if primary in _REMEDIES:
+        return LedgerError(f"{path}: {_REMEDIES[primary]} (SQLite: {error}); nothing was changed")
+    if primary == sqlite3.SQLITE_ERROR or primary is None:
+        return DamagedFileError(f"{path} is damaged (SQLite: {error}); restore a backup")
+    return LedgerError(f"{path} could not be used (SQLite: {error}); nothing was changed")

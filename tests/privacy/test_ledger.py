@@ -1,0 +1,431 @@
+"""The budget book: what it accepts, refuses and remembers."""
+
+import datetime
+import inspect
+import math
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbayes.errors import BudgetExceededError, DPBayesError, InputError, LedgerError
+from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.ledger import Guarantee, Ledger, create_ledger, open_ledger
+from dpbayes.privacy.ledger_budget import check_budget
+from dpbayes.privacy.ledger_cost import Cost, Spending
+from dpbayes.privacy.ledger_entries import EPOCH, BookTerms
+from dpbayes.privacy.ledger_export import to_html
+
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(epsilon=1.0, delta=0.0, adjacency="replace-one", composition="basic", **more):
+        path = tmp_path / f"book{len(list(tmp_path.iterdir()))}.db"
+        return create_ledger(path, epsilon=epsilon, delta=delta, adjacency=adjacency, composition=composition, **more)
+
+    return make
+
+
+def guarantee(epsilon, **more):
+    return {
+        "mechanism": "randomized response",
+        "law": Guarantee(epsilon),
+        "sensitivity": None,
+        "adjacency": "replace-one",
+        "purpose": "test",
+    } | more
+
+
+def geometric(scale, **more):
+    return (
+        guarantee(1.0) | {"mechanism": "two-sided-geometric", "law": TwoSidedGeometric(scale), "sensitivity": 2} | more
+    )
+
+
+# --- reserve, draw, confirm ---
+
+
+def test_a_reservation_is_on_disk_before_any_noise_is_drawn(make):
+    book = make()
+    with book.spend(**geometric(20.0)) as pending:
+        # Another process, looking while the noise is being drawn.
+        seen = open_ledger(book.path)
+        assert [release.entry for release in seen.unconfirmed()] == [pending.entry]
+        assert seen.spent().epsilon == 0.1 and seen.spent().unconfirmed == 1
+        pending.confirm(DIGEST)
+    assert open_ledger(book.path).unconfirmed() == []
+    assert open_ledger(book.path).confirmation(pending.entry)[1] == DIGEST
+
+
+def test_an_unconfirmed_reservation_counts_as_spent_and_is_reported(make):
+    book = make()
+    with pytest.raises(ZeroDivisionError), book.spend(**geometric(4.0)):
+        _ = 1 / 0
+    again = open_ledger(book.path)
+    assert again.spent().basic_epsilon == 0.5 and again.remaining().epsilon == 0.5
+    assert [release.purpose for release in again.unconfirmed()] == ["test"]
+    with pytest.raises(BudgetExceededError):
+        again.reserve(**geometric(3.9))
+
+
+def test_a_block_that_forgets_to_confirm_says_so(make):
+    book = make()
+    with (
+        pytest.raises(LedgerError, match="without confirming entry 1, which counts as spent"),
+        book.spend(**geometric(4.0)),
+    ):
+        pass
+    assert book.spent().unconfirmed == 1
+
+
+def test_confirming_twice_or_nothing_is_refused(make):
+    book = make()
+    entry = book.reserve(**geometric(20.0))
+    book.confirm(entry, DIGEST)
+    head = book.head
+    for wrong, message in (
+        (entry, "confirmed before"),
+        (0, "no reservation"),
+        (99, "no reservation"),
+        (True, "no res"),
+    ):
+        with pytest.raises(InputError, match=message):
+            book.confirm(wrong, DIGEST)
+    with pytest.raises(InputError, match="64 lower-case hexadecimal"):
+        book.confirm(book.reserve(**geometric(20.0)), "sha256:xyz")
+    assert len(book.entries()) == 2 and book.head != head
+
+
+def test_several_releases_are_recorded_together_or_not_at_all(make):
+    book = make()
+    entries = book.reserve_all([geometric(20.0)] * 5)
+    assert entries == [1, 2, 3, 4, 5]
+    head = book.head
+    with pytest.raises(BudgetExceededError):
+        book.reserve_all([geometric(20.0)] * 6)
+    with pytest.raises(InputError):
+        book.reserve_all([geometric(20.0), geometric(20.0, adjacency="add-remove")])
+    assert book.head == head and book.reserve_all([]) == []
+    book.reserve_all([geometric(20.0)] * 5)
+    assert book.remaining().epsilon == 0.0
+
+
+# --- the decision ---
+
+
+def test_ten_requests_of_a_tenth_fit_a_budget_of_one_exactly(make):
+    book = make(epsilon=1.0)
+    for _ in range(10):  # ten doubles of 0.1 add up to 0.9999999999999999, exactly they are more than 1
+        book.reserve(**guarantee(0.1))
+    assert book.spent().basic_epsilon == 1.0 and book.remaining().epsilon == 0.0
+    with pytest.raises(BudgetExceededError, match=r"left by plain addition under replace-one are epsilon 0\.0 of 1\.0"):
+        book.reserve(**guarantee(1e-300))
+
+
+def test_a_refusal_says_what_was_asked_and_what_is_left_and_records_nothing(make):
+    book = make(epsilon=1.0, delta=1e-6)
+    book.reserve(**geometric(5.0))
+    head = book.head
+    with pytest.raises(BudgetExceededError) as refusal:
+        book.reserve(**geometric(2.5))
+    text = str(refusal.value)
+    assert "asks for epsilon 0.8" in text and "epsilon 0.6 of 1.0" in text and "larger noise scale" in text
+    assert book.head == head and isinstance(refusal.value, ValueError)
+
+
+def test_a_rounding_is_named_with_its_remedy(make):
+    book = make(epsilon=0.3)
+    law = Laplace(math.nextafter(1 / 0.3, 0))
+    with pytest.raises(BudgetExceededError, match="a rounding of doubles"):
+        book.reserve(**guarantee(1.0, law=law, sensitivity=1.0))
+    book.reserve(**guarantee(1.0, law=Laplace(math.nextafter(law.scale, math.inf)), sensitivity=1.0))
+
+
+@pytest.mark.parametrize("composition", ["basic", "tight"])
+def test_another_adjacency_is_refused(make, composition):
+    book = make(adjacency="add-remove", composition=composition)
+    with pytest.raises(InputError, match="stated under replace-one and this book counts under add-remove"):
+        book.reserve(**geometric(20.0))
+    assert book.entries() == []
+
+
+def test_gaussians_need_a_share_of_delta_under_plain_addition(make):
+    book = make(epsilon=4.0, delta=1e-5)
+    law = {"mechanism": "gaussian", "law": Gaussian(3.8), "sensitivity": 1.0}
+    with pytest.raises(InputError, match=r"pass delta= \(the book has 1e-05 left\)"):
+        book.reserve(**guarantee(1.0) | law)
+    book.reserve(**guarantee(1.0) | law | {"delta": 1e-5})
+    # sigma 3.7306 costs exactly (1, 1e-5): ANCHORS; 3.8 a little less.
+    assert 0.97 < book.spent().basic_epsilon < 1 and book.spent().basic_delta == 1e-5
+    with pytest.raises(BudgetExceededError):
+        book.reserve(**guarantee(1.0) | law | {"delta": 1e-9})
+
+
+def test_tight_composition_admits_what_plain_addition_cannot(make):
+    basic, tight = make(delta=1e-6), make(delta=1e-6, composition="tight")
+    request = geometric(200.0, count=100)  # 100 times 0.01: the sum is 1
+    for book in (basic, tight):
+        book.reserve(**request)
+    with pytest.raises(BudgetExceededError, match=r"epsilon 0\.0 of 1\.0"):
+        basic.reserve(**request)
+    tight.reserve(**request)
+    spent = tight.spent()
+    assert spent.basic_epsilon == 2.0 and spent.epsilon == spent.tight_epsilon < 0.7
+    admitted = 2
+    while True:
+        try:
+            tight.reserve(**request)
+        except BudgetExceededError as refusal:
+            assert "tight composition" in str(refusal)
+            break
+        admitted += 1
+    assert tight.spent().tight_epsilon <= 1.0 and admitted > 3
+
+
+def test_what_remains_certainly_fits(make):
+    book = make(epsilon=2.0, delta=1e-6, composition="tight")
+    book.reserve(**geometric(100.0, count=60))
+    left = book.remaining().epsilon
+    assert left > 1.2
+    book.reserve(**guarantee(left))
+    assert book.spent().tight_epsilon <= 2.0
+
+
+def test_a_tight_book_at_delta_zero_is_a_book_of_pure_mechanisms(make):
+    book = make(composition="tight")
+    for _ in range(10):
+        book.reserve(**guarantee(0.1))
+    assert book.spent().tight_epsilon == 1.0
+    with pytest.raises(BudgetExceededError):
+        book.reserve(**guarantee(1e-9))
+    with pytest.raises(BudgetExceededError, match="costs epsilon inf at delta 0"):
+        make(composition="tight").reserve(**guarantee(1.0, law=DiscreteGaussian(100.0), sensitivity=1.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.decimals("0.01", "5", places=2),
+    st.lists(st.decimals("0.001", "1.5", places=3), min_size=1, max_size=60),
+    st.integers(1, 10),
+)
+def test_plain_addition_never_overspends_and_never_refuses_what_fits(total, requests, count):
+    """The book's decisions against decimal arithmetic."""
+    terms = BookTerms("0" * 32, float(total), 0.0, "add-remove", "basic", "d", EPOCH)
+    spending, exact = Spending(), Decimal(0)
+    for epsilon in requests:
+        cost = Cost(Guarantee(float(epsilon)), None, count=count)
+        fits = exact + count * epsilon <= total
+        if fits:
+            check_budget(spending, [cost], terms)
+            spending, exact = spending.add([cost]), exact + count * epsilon
+        else:
+            with pytest.raises(BudgetExceededError):
+                check_budget(spending, [cost], terms)
+    assert spending.epsilon == Fraction(exact) <= Fraction(total)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(1e-6, 1e3), st.integers(1, 4), st.sampled_from([TwoSidedGeometric, Laplace]))
+def test_a_law_calibrated_to_the_whole_budget_fits_it(epsilon, sensitivity, law):
+    terms = BookTerms("0" * 32, epsilon, 0.0, "add-remove", "basic", "d", EPOCH)
+    check_budget(Spending(), [Cost(law.from_epsilon(epsilon, sensitivity=sensitivity), sensitivity)], terms)
+
+
+# --- what a request may say ---
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mechanism": "Ümlaut"},
+        {"mechanism": ""},
+        {"mechanism": 3},
+        {"purpose": ""},
+        {"purpose": "   "},
+        {"purpose": "two\nlines"},
+        {"purpose": "\x1b[2J"},
+        {"purpose": "x" * 501},
+        {"purpose": "\ud800"},
+        {"purpose": "right-to-left \u202e"},
+        {"count": 0},
+        {"count": 2.0},
+        {"count": True},
+        {"count": 10**10},
+        {"sensitivity": 0},
+        {"sensitivity": -1},
+        {"sensitivity": math.nan},
+        {"sensitivity": math.inf},
+        {"sensitivity": None},
+        {"sensitivity": 1.5},
+        {"law": "geometric"},
+        {"law": None},
+        {"law": Guarantee(0.1)},
+        {"delta": 1e-6},
+        {"delta": -1e-6},
+        {"adjacency": "zero-out"},
+        {"adjacency": None},
+        {"seed": 7},
+    ],
+)
+def test_bad_requests_are_refused_and_leave_no_trace(make, change):
+    book = make()
+    head = book.head
+    with pytest.raises(InputError):
+        book.reserve_all([geometric(20.0) | change])
+    assert book.head == head
+
+
+def test_reserve_has_exactly_the_arguments_that_a_request_may_have(make):
+    names = set(inspect.signature(Ledger.reserve).parameters) - {"self"}
+    with pytest.raises(InputError) as refusal:
+        make().reserve_all([{}])
+    assert all(repr(name) in str(refusal.value) for name in names - {"count", "delta"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0},
+        {"epsilon": -1.0},
+        {"epsilon": math.inf},
+        {"epsilon": "1"},
+        {"delta": 1.0},
+        {"delta": -1e-9},
+        {"delta": math.nan},
+        {"adjacency": "both"},
+        {"composition": "rdp"},
+        {"dataset": ""},
+        {"dataset": "a\x00b"},
+    ],
+)
+def test_bad_terms_create_no_file(tmp_path, change):
+    terms = {"epsilon": 1.0, "delta": 0.0, "adjacency": "add-remove"} | change
+    with pytest.raises(InputError):
+        create_ledger(tmp_path / "book.db", **terms)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- creation, opening, sharing ---
+
+
+def test_an_existing_path_is_never_overwritten(make, tmp_path):
+    book = make()
+    book.reserve(**geometric(20.0))
+    before = book.path.read_bytes()
+    with pytest.raises(LedgerError, match="never overwritten"):
+        create_ledger(book.path, epsilon=100.0, delta=0.0, adjacency="replace-one")
+    assert book.path.read_bytes() == before
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    with pytest.raises(LedgerError):
+        create_ledger(other, epsilon=1.0, delta=0.0, adjacency="replace-one")
+    assert other.read_text() == "mine"
+
+
+def test_a_book_keeps_its_terms(make):
+    start = datetime.datetime.now(datetime.UTC)
+    terms = open_ledger(make(epsilon=0.7, delta=1e-7, adjacency="add-remove", dataset="Zensus 2022 – Köln").path).terms
+    assert (terms.epsilon, terms.delta, terms.adjacency, terms.composition) == (0.7, 1e-7, "add-remove", "basic")
+    assert terms.dataset == "Zensus 2022 – Köln"
+    assert start <= datetime.datetime.fromisoformat(terms.created) <= datetime.datetime.now(datetime.UTC)
+
+
+def test_the_path_may_hold_any_character(tmp_path):
+    path = tmp_path / "a book?mode=ro#50% – é.db"
+    create_ledger(path, epsilon=1.0, delta=0.0, adjacency="replace-one").reserve(**geometric(20.0))
+    assert open_ledger(path).spent().epsilon == 0.1 and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_two_objects_see_each_other_and_cannot_spend_twice(make):
+    first = make()
+    second = open_ledger(first.path)
+    first.reserve(**guarantee(0.6))
+    with pytest.raises(BudgetExceededError, match=r"epsilon 0\.4 of 1\.0"):
+        second.reserve(**guarantee(0.6))
+    second.confirm(1, DIGEST)
+    assert first.unconfirmed() == [] and first.head == second.head
+
+
+def test_threads_share_a_book(make):
+    book = make()
+    refused = []
+
+    def work():
+        for _ in range(10):
+            try:
+                book.confirm(book.reserve(**guarantee(0.02)), DIGEST)
+            except BudgetExceededError as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 30 and book.spent().epsilon == 1.0 and book.spent().unconfirmed == 0
+
+
+def test_a_book_survives_pickling(make):
+    book = make()
+    pickle.loads(pickle.dumps(book)).reserve(**geometric(20.0))
+    assert book.spent().releases == 1
+
+
+def test_the_html_form_escapes_what_people_wrote(make):
+    book = make(dataset="<script>alert(1)</script>")
+    book.reserve(**geometric(20.0, purpose="<b>bold</b>"))
+    html = book._repr_html_()
+    assert html == to_html(book) and "<script>" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
+    assert "counts as spent" in html
+
+
+def test_a_book_of_plain_addition_needs_no_slow_library(make):
+    book = make()
+    code = (
+        "import sys; from dpbayes.privacy.ledger import open_ledger, Guarantee\n"
+        f"open_ledger({str(book.path)!r}).reserve(mechanism='m', law=Guarantee(0.1), sensitivity=None,"
+        " adjacency='replace-one', purpose='p')\n"
+        "print(sorted({'scipy', 'dp_accounting', 'pymc', 'pytensor', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]" and book.spent().epsilon == 0.1
+
+
+def test_random_histories_agree_with_a_plain_model(make):
+    """A few hundred random steps against a list and a sum."""
+    rng = random.Random(20261120)
+    book = make(epsilon=3.0)
+    model, confirmed, total = [], {}, Fraction(0)
+    for _ in range(300):
+        if rng.random() < 0.5:
+            epsilon = Fraction(rng.randint(1, 40), 200)
+            if total + epsilon <= 3:
+                model.append(book.reserve(**guarantee(float(epsilon))))
+                total += epsilon
+            else:
+                with pytest.raises(BudgetExceededError):
+                    book.reserve(**guarantee(float(epsilon)))
+        elif model and (entry := rng.choice(model)) not in confirmed:
+            confirmed[entry] = f"{rng.getrandbits(256):064x}"
+            book.confirm(entry, confirmed[entry])
+        if rng.random() < 0.1:
+            book = open_ledger(book.path, expected_head=book.head)
+    assert [release.entry for release in book.entries()] == model
+    assert {e: book.confirmation(e)[1] for e in confirmed} == confirmed
+    assert Fraction(repr(book.spent().basic_epsilon)) == total
+    assert {r.entry for r in book.unconfirmed()} == set(model) - set(confirmed)
+
+
+def test_every_error_of_a_book_is_caught_as_the_builtin_that_fits(tmp_path):
+    with pytest.raises(OSError) as missing:
+        open_ledger(tmp_path / "none.db")
+    assert isinstance(missing.value, DPBayesError)
