@@ -1,0 +1,227 @@
+"""The law of a privacy loss in one direction, and its hockey-stick curve evaluated without cancellation.
+
+For two output distributions P and Q the privacy loss of an outcome is ``ln(P/Q)``. Everything that a curve needs is
+the law of that number under P: ``delta(epsilon) = E_P[(1 - exp(epsilon - loss))_+]``, with outcomes that Q cannot
+produce counted as infinite loss. The sum has no negative term, so it keeps its relative accuracy where delta is 1e-300.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+__all__ = ["UNIT", "Bounds", "LossLaw", "suffix_sums"]
+
+# Unit roundoff of a double: every elementary operation has relative error at most this.
+UNIT = 2.0**-53
+# exp, expm1, the subtraction before them and a pairwise sum of up to 2^40 terms (blocks of 128 summed in 8 lanes, then
+# a binary tree) stay below 96 roundings; doubled for libm implementations that are off by more than half an ulp.
+_SUM_ERROR = 192 * UNIT
+
+
+def suffix_sums(values: np.ndarray) -> np.ndarray:
+    """Return ``values[i:].sum()`` for every i, with relative error about 2 sqrt(n) roundings instead of n.
+
+    Examples
+    --------
+    >>> suffix_sums(np.array([1.0, 2.0, 3.0]))
+    array([6., 5., 3.])
+    """
+    rows = max(1, int(np.sqrt(values.size)))
+    columns = -(-values.size // rows)
+    table = np.zeros(rows * columns)
+    table[: values.size] = values[::-1]
+    table = np.cumsum(table.reshape(rows, columns), axis=1)
+    table[1:] += np.cumsum(table[:-1, -1])[:, None]
+    return table.ravel()[: values.size][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Certified ends of a number: the true value is at least `lower` and at most `upper`.
+
+    Parameters
+    ----------
+    lower, upper
+        The ends, in the unit of the number itself; both may be infinite.
+
+    Examples
+    --------
+    >>> Bounds(0.5, 0.75).width
+    0.25
+    >>> 0.6 in Bounds(0.5, 0.75)
+    True
+    """
+
+    lower: float
+    upper: float
+
+    @property
+    def width(self) -> float:
+        """Distance of the two ends; 0 when both are infinite."""
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """Law of ``ln(P/Q)`` under P: finite losses with their masses, and the mass at infinity.
+
+    Parameters
+    ----------
+    loss
+        Finite losses in ascending order, shape (n,).
+    mass
+        P-mass at each loss, shape (n,).
+    infinite
+        P-mass of the outcomes that Q cannot produce.
+    missing
+        P-mass that the caller left out; the upper end counts it as infinite loss, the lower end drops it.
+    log_error
+        Bound on the error of the logarithm of each mass.
+    shift
+        Bound on the error of each loss.
+
+    Notes
+    -----
+    With every mass off by a factor within exp(±log_error) and every loss off by at most `shift`, the true curve lies
+    between ``exp(-log_error) delta(epsilon + shift)`` and ``exp(log_error) delta(epsilon - shift)``, because delta is
+    increasing in every mass and in every loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> law = LossLaw(np.array([-1.0, 1.0]), np.array([0.25, 0.75]))
+    >>> round(law.delta(0.0), 6)
+    0.47409
+    """
+
+    loss: np.ndarray
+    mass: np.ndarray
+    infinite: float = 0.0
+    missing: float = 0.0
+    log_error: float = 0.0
+    shift: float = 0.0
+
+    @cached_property
+    def _tails(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over outcomes from each positive loss up: mass, and mass times exp(-loss)."""
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        mass, loss = self.mass[start:], self.loss[start:]
+        return suffix_sums(mass), suffix_sums(mass * np.exp(-loss))
+
+    @property
+    def largest(self) -> float:
+        """The largest finite loss with positive mass; minus infinity when there is none."""
+        return float(self.loss[-1]) if self.loss.size else -np.inf
+
+    def delta(self, epsilon: float) -> float:
+        """Hockey-stick divergence at `epsilon`, up to rounding; `delta_bounds` certifies it."""
+        start = int(np.searchsorted(self.loss, epsilon, side="right"))
+        return self.infinite + float(np.sum(self.mass[start:] * -np.expm1(epsilon - self.loss[start:])))
+
+    def tail(self, epsilon: float) -> float:
+        """P-mass of the losses above `epsilon`, up to rounding."""
+        return self.infinite + float(np.sum(self.mass[int(np.searchsorted(self.loss, epsilon, side="right")) :]))
+
+    def _slack(self, epsilon: float) -> tuple[float, float]:
+        """Relative error of a computed sum and error of its argument, rounding included."""
+        magnitude = max(abs(epsilon), abs(self.largest) if self.loss.size else 0.0)
+        return self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """Certified ends of the hockey-stick divergence at `epsilon`."""
+        if np.isinf(epsilon):
+            return Bounds(self.infinite, self.infinite + self.missing) if epsilon > 0 else Bounds(1.0, 1.0)
+        relative, shift = self._slack(epsilon)
+        lower = np.exp(-relative) * self.delta(epsilon + shift)
+        upper = np.exp(relative) * self.delta(epsilon - shift) + self.missing
+        return Bounds(min(1.0, float(lower)), min(1.0, float(upper)))
+
+    def tail_bounds(self, epsilon: float) -> Bounds:
+        """Certified ends of the P-mass of losses above `epsilon`."""
+        relative, shift = self._slack(epsilon)
+        lower = np.exp(-relative) * self.tail(epsilon + shift)
+        upper = np.exp(relative) * self.tail(epsilon - shift) + self.missing
+        return Bounds(min(1.0, float(lower)), min(1.0, float(upper)))
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        relative, shift = self._slack(0.0)
+        factor = np.exp(relative)
+        upper = self._solve((delta - self.missing) / factor)
+        lower = self._solve(min(1.0, delta * factor))
+        return Bounds(
+            _push(lower - shift, -1, lambda e: self.delta_bounds(e).lower >= delta, self.largest),
+            _push(upper + shift, +1, lambda e: self.delta_bounds(e).upper <= delta, self.largest),
+        )
+
+    def _solve(self, delta: float) -> float:
+        """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
+        if delta < self.infinite:
+            return np.inf
+        if self.delta(0.0) <= delta:
+            return 0.0
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        loss = self.loss[start:]
+        tail_p, tail_q = self._tails
+        # On the segment that ends at loss[j] the curve is infinite + tail_p[j] - exp(epsilon) tail_q[j].
+        with np.errstate(over="ignore", invalid="ignore"):
+            knots = self.infinite + tail_p - np.exp(np.minimum(loss, 700.0)) * tail_q
+        segment = int(np.clip(np.searchsorted(-knots, -delta), 0, loss.size - 1))
+        epsilon = float(loss[segment - 1]) if segment else 0.0
+        for _ in range(100):
+            above = int(np.searchsorted(self.loss, epsilon, side="right"))
+            shrink = self.mass[above:] * np.exp(epsilon - self.loss[above:])
+            slope = float(np.sum(shrink))
+            if slope == 0.0:
+                return min(epsilon, self.largest)
+            # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
+            step = float(np.log1p(max((self.delta(epsilon) - delta) / slope, -0.999)))
+            epsilon = min(max(epsilon + step, 0.0), self.largest)
+            if abs(step) <= 2 * UNIT * max(epsilon, UNIT):
+                break
+        return epsilon
+
+    def quantile_bounds(self, delta: float) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
+        relative, shift = self._slack(0.0)
+        factor = np.exp(relative)
+        upper = self._quantile((delta - self.missing) / factor)
+        lower = self._quantile(delta * factor)
+        # Just below the lower end the tail must still be above delta, hence the strict step down before the check.
+        return Bounds(
+            _push(_next(lower, -1) - shift, -1, lambda e: self.tail_bounds(e).lower > delta, self.largest),
+            _push(upper + shift, +1, lambda e: self.tail_bounds(e).upper <= delta, self.largest),
+        )
+
+    def _quantile(self, delta: float) -> float:
+        """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
+        if delta < self.infinite:
+            return np.inf
+        if self.tail(0.0) <= delta:
+            return 0.0
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        above = np.append(self._tails[0][1:], 0.0) + self.infinite
+        return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
+
+
+def _next(value: float, direction: int) -> float:
+    return float(np.nextafter(value, direction * np.inf))
+
+
+def _push(value: float, direction: int, holds: Callable[[float], bool], largest: float) -> float:
+    """Move `value` outward until `holds` certifies it; 0 and infinity are the last resorts and always right."""
+    if value == np.inf and (direction > 0 or holds(1.0)):
+        return value
+    value, gap = min(value, 2 * abs(largest) + 1.0), UNIT * max(1.0, abs(value)) if np.isfinite(value) else UNIT
+    while not holds(value):
+        if direction < 0 and value <= 0:
+            return 0.0
+        if direction > 0 and value > largest + 1.0:
+            return np.inf
+        value, gap = value + direction * gap, 2 * gap
+    return max(0.0, value)
