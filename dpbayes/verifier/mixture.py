@@ -1,0 +1,252 @@
+r"""Finite mixtures of Beta distributions whose components lie on a lattice.
+
+Component (i, k) is Beta(first + k, total_i - first - k): rows share the sum of the two parameters, and along a row one
+unit at a time moves from the second to the first. The neighbours' distribution functions then differ by one term,
+
+.. math:: I_x(a + 1, b - 1) = I_x(a, b) - \frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}
+
+(DLMF 8.17.19 and 8.17.20), so the mixture's distribution function needs one incomplete beta function a row and one
+exponential a component, all terms positive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincinv, expit, gammaln, logit, xlog1py, xlogy
+
+from dpbayes.errors import InputError
+
+__all__ = ["BetaMixture"]
+
+type FloatArray = npt.NDArray[np.float64]
+
+_CHUNK = 1 << 21
+_LOGIT_RANGE = (-740.0, 36.7)
+
+
+@dataclass(frozen=True, eq=False)
+class BetaMixture:
+    """A mixture of Beta distributions on a lattice.
+
+    Parameters
+    ----------
+    weights
+        Shape (rows, columns), non-negative, summing to 1. A cell whose second parameter would not be positive holds 0.
+    first
+        First parameter of column 0; column k has first + k. Positive.
+    total
+        Shape (rows,): sum of the two parameters in each row.
+
+    Examples
+    --------
+    >>> mixture = BetaMixture(np.array([[0.5, 0.5]]), 1.0, np.array([3.0]))
+    >>> round(mixture.mean, 12), mixture.cdf(0.5).round(12).item()  # an even mixture of Beta(1, 2) and Beta(2, 1)
+    (0.5, 0.5)
+    """
+
+    weights: FloatArray
+    first: float
+    total: FloatArray
+
+    @cached_property
+    def _a(self) -> FloatArray:
+        return self.first + np.arange(self.weights.shape[1], dtype=np.float64)
+
+    @cached_property
+    def mean(self) -> float:
+        """The mean."""
+        return float((self.weights * (self._a[None, :] / self.total[:, None])).sum())
+
+    @cached_property
+    def sd(self) -> float:
+        """The standard deviation."""
+        means = self._a[None, :] / self.total[:, None]
+        # Variance between the components plus variance within them: no difference of near-equal moments.
+        spread = (means - self.mean) ** 2 + means * (1 - means) / (self.total[:, None] + 1)
+        return math.sqrt(float((self.weights * np.where(self.weights > 0, spread, 0.0)).sum()))
+
+    @cached_property
+    def _log_density_terms(self) -> FloatArray:
+        """Log of weight over Beta function, -inf where the weight is 0."""
+        second = self.total[:, None] - self._a[None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.log(self.weights) + gammaln(self.total)[:, None] - gammaln(self._a)[None, :] - gammaln(second)
+        return np.where(self.weights > 0, terms, -np.inf)
+
+    @cached_property
+    def _steps(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """What the distribution function needs: log-terms of the steps, and each row's last component and weight."""
+        columns = np.arange(self.weights.shape[1])
+        held = self.weights > 0
+        last = np.where(held.any(axis=1), held.shape[1] - 1 - held[:, ::-1].argmax(axis=1), 0)
+        second = self.total[:, None] - self._a[None, :]
+        passed = np.cumsum(self.weights, axis=1)
+        inner = (columns[None, :] < last[:, None]) & (passed > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = (
+                np.log(passed)
+                + gammaln(self.total)[:, None]
+                - gammaln(self._a + 1)[None, :]
+                - gammaln(np.maximum(second, 1e-300))
+            )
+        row = passed[:, -1]
+        last_a = self._a[last]
+        # A row without weight gets harmless parameters.
+        last_b = np.where(row > 0, self.total - last_a, 1.0)
+        return np.where(inner, terms, -np.inf), last_a, last_b, row
+
+    def cdf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return P(X <= x) for an array of any shape; 0 below 0, 1 above 1, NaN at NaN."""
+        points = np.asarray(x, dtype=np.float64)
+        terms, last_a, last_b, row = self._steps
+
+        def chunk(values: FloatArray) -> FloatArray:
+            log_odds = logit(values)[:, None, None]
+            whole = (self.total[:, None] - 1) * np.log1p(-values)[:, None, None]
+            steps = np.exp(terms[None] + self._a[None, None, :] * log_odds + whole).sum(axis=(1, 2))
+            anchors = (row[None, :] * betainc(last_a[None, :], last_b[None, :], values[:, None])).sum(axis=1)
+            return np.asarray(np.clip(steps + anchors, 0.0, 1.0))
+
+        inside = (points > 0) & (points < 1)
+        result = np.where(points >= 1, 1.0, np.where(np.isnan(points), np.nan, 0.0))
+        result[inside] = self._in_chunks(chunk, points[inside])
+        return result
+
+    def pdf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the density for an array of any shape: 0 outside [0, 1], infinite at an end where it is unbounded."""
+        points = np.asarray(x, dtype=np.float64)
+
+        def chunk(values: FloatArray) -> FloatArray:
+            log_terms = self._log_terms_at(values)
+            with np.errstate(over="ignore"):
+                return np.asarray(np.exp(log_terms).sum(axis=(1, 2)))
+
+        inside = (points >= 0) & (points <= 1)
+        result = np.where(np.isnan(points), np.nan, 0.0)
+        result[inside] = self._in_chunks(chunk, points[inside])
+        return result
+
+    def _log_terms_at(self, values: FloatArray) -> FloatArray:
+        second = self.total[:, None] - self._a[None, :]
+        left = xlogy((self._a - 1)[None, :], values[:, None])[:, None, :]
+        right = xlog1py((second - 1)[None], -values[:, None, None])
+        # A term without weight is -inf and must stay so at an end where the other factor is +inf.
+        terms = self._log_density_terms[None]
+        return np.where(terms > -np.inf, terms, -np.inf) + np.where(terms > -np.inf, left + right, 0.0)
+
+    def _slope(self, x: float) -> float:
+        """Return the derivative of the log-density at an inner point."""
+        terms = self._log_terms_at(np.array([x]))[0]
+        parts = np.exp(terms - terms.max())
+        second = self.total[:, None] - self._a[None, :]
+        slopes = (self._a[None, :] - 1) / x - (second - 1) / (1 - x)
+        return float((parts * slopes).sum() / parts.sum())
+
+    def quantile(self, q: npt.ArrayLike) -> FloatArray:
+        """Return the quantiles for an array of probabilities in [0, 1].
+
+        Safeguarded Newton steps on the log-odds, to about 1e-13 in them.
+        """
+        probabilities = np.asarray(q, dtype=np.float64)
+        if not np.all((probabilities >= 0) & (probabilities <= 1)):
+            raise InputError(f"a quantile's probability must lie in [0, 1], got {probabilities!r}")
+        result = np.where(probabilities > 0.5, 1.0, 0.0)
+        inner = (probabilities > 0) & (probabilities < 1)
+        if inner.any():
+            result[inner] = self._inner_quantiles(probabilities[inner])
+        return result
+
+    def _inner_quantiles(self, q: FloatArray) -> FloatArray:
+        low, high = np.full(q.shape, _LOGIT_RANGE[0]), np.full(q.shape, _LOGIT_RANGE[1])
+        # Start at the Beta distribution with the same mean and standard deviation.
+        size = max(self.mean * (1 - self.mean) / max(self.sd**2, 1e-300) - 1, 1e-6)
+        with np.errstate(divide="ignore"):
+            z = np.clip(logit(betaincinv(self.mean * size, (1 - self.mean) * size, q)), *_LOGIT_RANGE)
+        z = np.where(np.isnan(z), 0.0, z)
+        moving = np.ones(q.shape, dtype=bool)
+        for _ in range(100):
+            at, x = z[moving], expit(z[moving])
+            gap = self.cdf(x) - q[moving]
+            slope = self.pdf(x) * x * expit(-at)
+            high[moving] = np.where(gap >= 0, at, high[moving])
+            low[moving] = np.where(gap <= 0, at, low[moving])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                proposal = at - gap / slope
+            ends = low[moving], high[moving]
+            inside = (proposal > ends[0]) & (proposal < ends[1])
+            proposal = np.where(inside, proposal, 0.5 * (ends[0] + ends[1]))
+            proposal = np.where(gap == 0, at, proposal)
+            z[moving] = proposal
+            done = np.abs(proposal - at) <= 1e-13 * np.maximum(1.0, np.abs(at))
+            moving[np.flatnonzero(moving)[done]] = False
+            if not moving.any():
+                break
+        return np.asarray(expit(z))
+
+    @cached_property
+    def mode(self) -> float:
+        """Where the density is highest.
+
+        Where the first or second parameter of a component is below 1 the density is unbounded at that end, however
+        little weight sits there; the mode is then the highest point of the interior, and the end itself only if the
+        density falls all the way from it.
+        """
+        low, high = self.quantile([5e-4, 1 - 5e-4])
+        inner = np.unique(np.linspace(low, high, 65))
+        grid = np.concatenate([[0.0], inner[(inner > 0) & (inner < 1)], [1.0]])
+        density = self.pdf(grid)
+        density[~np.isfinite(density)] = -np.inf
+        best = int(density.argmax())
+        left, right = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+        left = max(left, min(1e-12, grid[1] * 1e-6))
+        right = min(right, 1 - 1e-12)
+        if self._slope(left) <= 0:
+            return 0.0 if best <= 1 else float(grid[best])
+        if self._slope(right) >= 0:
+            return 1.0 if best >= grid.size - 2 else float(grid[best])
+        return float(brentq(self._slope, left, right, xtol=1e-14, rtol=1e-14))
+
+    def interval(self, prob: float = 0.95) -> tuple[float, float]:
+        """Return the equal-tailed interval that holds `prob`."""
+        low, high = self.quantile([(1 - check_prob(prob)) / 2, (1 + prob) / 2])
+        return float(low), float(high)
+
+    def hdi(self, prob: float = 0.95) -> tuple[float, float]:
+        """Return the shortest interval that holds `prob`: the highest-density interval of a unimodal density."""
+        rest = 1 - check_prob(prob)
+        grid = rest * np.linspace(0, 1, 17)
+        ends = self.quantile(np.concatenate([grid, np.minimum(grid + prob, 1.0)]))
+        widths = ends[17:] - ends[:17]
+        best = int(widths.argmin())
+        left, right = grid[max(best - 1, 0)], grid[min(best + 1, 16)]
+
+        def imbalance(lower: float) -> float:
+            low, high = self.pdf(self.quantile([lower, min(lower + prob, 1.0)]))
+            return float(np.clip(low, 0, 1e300) - np.clip(high, 0, 1e300))
+
+        # At the shortest interval both ends are equally dense, unless it starts or stops at an end of [0, 1].
+        lower = float(grid[best])
+        if imbalance(left) < 0 < imbalance(right):
+            lower = float(brentq(imbalance, left, right, xtol=1e-14, rtol=1e-13))
+        low, high = self.quantile([lower, min(lower + prob, 1.0)])
+        return float(low), float(high)
+
+    def _in_chunks(self, function: Callable[[FloatArray], FloatArray], values: FloatArray) -> FloatArray:
+        """Apply a vectorized function to so many points at a time that the work arrays stay small."""
+        size = max(1, _CHUNK // self.weights.size)
+        parts = [function(values[i : i + size]) for i in range(0, values.size, size)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def check_prob(prob: float) -> float:
+    """Return an interval's probability if it lies strictly between 0 and 1."""
+    if isinstance(prob, bool) or not isinstance(prob, int | float) or not 0 < prob < 1:
+        raise InputError(f"prob must lie strictly between 0 and 1, got {prob!r}; 0.95 is usual")
+    return float(prob)
