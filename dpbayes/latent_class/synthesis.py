@@ -1,0 +1,148 @@
+"""Synthetic microdata from the posterior of a latent class model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.data.domain import Domain
+from dpbayes.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+    import xarray as xr
+
+__all__ = ["predictive_records", "synthesize", "write_synthetic"]
+
+
+def synthesize(
+    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int, random_seed: int
+) -> list[pl.DataFrame]:
+    """Draw posterior predictive microdata.
+
+    Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
+    so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling.
+
+    Parameters
+    ----------
+    trace
+        What `dpbayes.inference.sample` returned for a latent class model.
+    domain
+        The domain of the release that was fitted.
+    n_datasets
+        Number of data sets. They come from draws spread evenly over the trace.
+    n_rows
+        Records in each.
+    random_seed
+        Seed of the draws.
+
+    Returns
+    -------
+    list of polars.DataFrame
+        One frame a data set, one column an attribute, holding the domain's labels.
+
+    Raises
+    ------
+    InputError
+        If a number is below 1, there are fewer draws than data sets, or the trace is not of this domain.
+
+    References
+    ----------
+    Barrientos, A. F. (2021). Latent class modeling approach, slide "Bayesian modeling approach and inference":
+    synthetic records from the posterior predictive distribution.
+
+    Examples
+    --------
+    >>> frames = synthesize(trace, release.domain, n_datasets=5, n_rows=10_000, random_seed=1)  # doctest: +SKIP
+    """
+    import polars as pl
+
+    frames = []
+    for records in predictive_records(trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed):
+        columns = {}
+        for column, attribute in zip(records.T, domain, strict=True):
+            mixed = len({type(level) for level in attribute.levels}) > 1
+            levels = np.array([str(level) for level in attribute.levels] if mixed else attribute.levels)
+            columns[attribute.name] = levels[column]
+        frames.append(pl.DataFrame(columns))
+    return frames
+
+
+def predictive_records(
+    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int, random_seed: int
+) -> Iterator[npt.NDArray[np.intp]]:
+    """Yield posterior predictive records as level indices, shape ``(n_rows, attributes)``, a data set at a time.
+
+    Parameters and errors are those of `synthesize`.
+    """
+    for name, value in (("n_datasets", n_datasets), ("n_rows", n_rows)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}")
+    weights, profiles = _mixture(trace, domain)
+    if n_datasets > len(weights):
+        raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
+    rng = np.random.default_rng(random_seed)
+    for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
+        yield _records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng)
+
+
+def write_synthetic(
+    frames: list[pl.DataFrame], folder: str | Path, *, format: Literal["parquet", "csv"] = "parquet"
+) -> list[Path]:
+    """Write data sets as ``synthetic_01.parquet``, ``synthetic_02.parquet``, ...
+
+    Parameters
+    ----------
+    frames
+        The data sets.
+    folder
+        Where to write; made if need be.
+    format
+        ``"parquet"`` or ``"csv"``.
+
+    Returns
+    -------
+    list of Path
+        The files, each written whole or not at all.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, frame in enumerate(frames, start=1):
+        path = folder / f"synthetic_{number:02d}.{format}"
+        temporary = path.with_suffix(".tmp")
+        (frame.write_parquet if format == "parquet" else frame.write_csv)(temporary)
+        paths.append(temporary.replace(path))
+    return paths
+
+
+def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
+    """Return weights ``(draws, classes)`` and a profile ``(draws, classes, levels)`` for each attribute."""
+    posterior = trace["posterior"].to_dataset()
+    needed = ["weights", *(f"profile_{name}" for name in domain.names)]
+    for name in needed:
+        if name not in posterior:
+            raise InputError(f"the trace has no {name!r}; it is not of a latent class model on this domain")
+    flat = posterior[needed].stack(draws=("chain", "draw"))
+    weights = flat["weights"].transpose("draws", ...).to_numpy()
+    profiles = [flat[f"profile_{name}"].transpose("draws", "class", ...).to_numpy() for name in domain.names]
+    return weights, profiles
+
+
+def _records(
+    weights: npt.NDArray[np.float64],
+    profiles: list[npt.NDArray[np.float64]],
+    n_rows: int,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.intp]:
+    """Draw records of one mixture: a class for each, then its attributes independently."""
+    classes = rng.choice(len(weights), size=n_rows, p=weights / weights.sum())
+    records = np.empty((n_rows, len(profiles)), dtype=np.intp)
+    for column, profile in enumerate(profiles):
+        upper = np.cumsum(profile, axis=1)[:, :-1] / profile.sum(axis=1, keepdims=True)
+        records[:, column] = (rng.random(n_rows)[:, None] >= upper[classes]).sum(axis=1)
+    return records

@@ -1,0 +1,79 @@
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from dpbayes import __version__
+from dpbayes.cli.main import app, main
+
+runner = CliRunner()
+
+
+def test_version():
+    assert runner.invoke(app, ["--version"]).stdout == f"dpbayes {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["models"], ["report"]])
+def test_help_teaches(command):
+    result = runner.invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+def test_models_lists_the_specs_with_their_questions():
+    result = runner.invoke(app, ["models"], env={"COLUMNS": "200"})
+    assert "acs_latent_class.toml" in result.stdout
+    assert "latent-class" in result.stdout
+
+
+def test_check_prints_every_default():
+    result = runner.invoke(app, ["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=0.5"])
+    assert "epsilon = 0.5" in result.stdout
+    assert "target_accept" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "none.toml"], "there is no spec none.toml"),
+        (["run", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"], "must be greater than 0, got -1"),
+        (["run", "models/acs_latent_class.toml", "--set", "model.classes=3"], "model.classes is not a key of [model]"),
+        (["report", "tests"], "is not a run folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_its_own_exit_code(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["dpbayes", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"]]
+)
+def test_help_and_spec_errors_import_no_model_library(arguments):
+    code = f"""
+import sys
+sys.argv = ["dpbayes", *{arguments!r}]
+from dpbayes.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {{"pymc", "pytensor", "arviz", "matplotlib", "scipy", "polars", "opendp"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_is_light():
+    code = "import sys, dpbayes; assert not {'numpy', 'pymc', 'pydantic'} & set(sys.modules)"
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert time.perf_counter() - started < 30  # a hang, not a timing: those are in the benchmarks

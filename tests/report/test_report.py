@@ -1,0 +1,74 @@
+import json
+
+import matplotlib.pyplot as plt
+import pytest
+
+from dpbayes.errors import InputError
+from dpbayes.report import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
+
+
+def document(**changes) -> Document:
+    figure, axis = plt.subplots()
+    axis.plot([1, 2])
+    parts = {
+        "title": "A <study>",
+        "question": "Why?",
+        "answer": "Because.",
+        "verdict": Callout("good", "Passed", ["all of it"]),
+        "headline": [Fact("epsilon", "epsilon in total", 1.0, "1")],
+        "sections": [
+            Section(
+                "Numbers",
+                [
+                    Paragraph("Some."),
+                    Table("counts", "Counts", [Column("cell"), Column("n", ",d")], [("a", 1234), ("b", None)]),
+                    Figure(figure, "A line.", "A rising line."),
+                ],
+            )
+        ],
+        "provenance": {"version": "0"},
+    }
+    return Document(**(parts | changes))
+
+
+def test_the_page_is_self_contained_and_escaped(tmp_path):
+    page = write_report(document(), tmp_path).read_text()
+    assert "A &lt;study&gt;" in page
+    assert "data:image/png;base64," in page
+    assert 'alt="A rising line."' in page
+    assert "http" not in page
+    assert "<script" not in page
+    assert "1,234" in page
+    assert "–" in page
+    assert not plt.get_fignums()
+
+
+def test_facts_hold_the_unrounded_values(tmp_path):
+    write_report(document(facts={"extra": float("nan")}), tmp_path)
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["tables"]["counts"] == [{"cell": "a", "n": 1234}, {"cell": "b", "n": None}]
+    assert facts["headline"] == {"epsilon": 1.0}
+    assert facts["extra"] is None
+
+
+def test_two_tables_of_one_name_are_refused_and_nothing_is_written(tmp_path):
+    table = Table("same", "", [Column("a")], [])
+    with pytest.raises(InputError, match="two tables of the report are named 'same'"):
+        write_report(document(sections=[Section("s", [table, table])]), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_fails_fails_the_report_and_keeps_the_former_one(tmp_path):
+    write_report(document(title="former"), tmp_path)
+    figure, axis = plt.subplots()
+    axis.set_title(r"$\notacommand{$")
+    with pytest.raises(ValueError, match="notacommand"):
+        write_report(document(sections=[Section("s", [Figure(figure, "", "")])]), tmp_path)
+    plt.close(figure)
+    assert "former" in (tmp_path / "report.html").read_text()
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_row_of_the_wrong_width_is_refused():
+    with pytest.raises(InputError, match="2 columns and a row of 1 values"):
+        Table("t", "", [Column("a"), Column("b")], [("x",)])

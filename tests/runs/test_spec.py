@@ -1,0 +1,96 @@
+import pytest
+
+from dpbayes.errors import SpecError
+from dpbayes.runs import load_spec
+from dpbayes.runs.lines import line_of
+
+GOOD = """\
+system = "latent-class"
+title = "A study"
+
+[data]
+embedded = "acs_tables"
+
+[privacy]
+epsilon = 1.0
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text: str):
+        path = tmp_path / "study.toml"
+        path.write_text(text)
+        return path
+
+    return _write
+
+
+def mistake(write, text: str, *overrides: str) -> str:
+    with pytest.raises(SpecError) as error:
+        load_spec(write(text), overrides)
+    return str(error.value)
+
+
+def test_defaults_are_written_out_and_read_back_as_the_same_spec(write, tmp_path):
+    loaded = load_spec(write(GOOD))
+    assert "target_accept" in loaded.resolved
+    again = tmp_path / "resolved.toml"
+    again.write_text(loaded.resolved)
+    assert load_spec(again).spec == loaded.spec
+    assert load_spec(again).digest == loaded.digest
+
+
+def test_an_override_changes_one_value(write):
+    loaded = load_spec(write(GOOD), ["privacy.epsilon=0.5", "privacy.noise=laplace"])
+    assert loaded.spec.privacy.epsilon == 0.5
+    assert loaded.spec.privacy.noise == "laplace"
+    assert loaded.digest != load_spec(write(GOOD)).digest
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("epsilon = 1.0", "epsilom = 1.0"),
+            "line 8: privacy.epsilom is not a key of [privacy]; did you mean 'epsilon'?",
+        ),
+        (("epsilon = 1.0", 'epsilon = "1"'), "line 8: privacy.epsilon: must be a valid number, got '1'"),
+        (("epsilon = 1.0", "epsilon = -1.0"), "line 8: privacy.epsilon: must be greater than 0, got -1.0"),
+        (("epsilon = 1.0", "epsilon = nan"), "line 8: privacy.epsilon"),
+        (("epsilon = 1.0", "epsilon = inf"), "line 8: privacy.epsilon"),
+        (("[privacy]", "[privacyy]"), "line 7: privacyy is not a key of a spec; did you mean 'privacy'?"),
+        (('"acs_tables"', '"acs"'), "line 5: data.embedded: must be 'acs_tables', got 'acs'"),
+        (('"latent-class"', '"latent-clas"'), "did you mean 'latent-class'?"),
+        (('system = "latent-class"', ""), "names no system"),
+        (("epsilon = 1.0", "epsilon ="), "not valid TOML"),
+    ],
+)
+def test_a_mistake_comes_with_its_line_value_and_remedy(write, change, message):
+    assert message in mistake(write, GOOD.replace(*change))
+
+
+def test_several_mistakes_are_reported_together(write):
+    text = mistake(write, GOOD.replace("epsilon = 1.0", "epsilon = -1.0\nadjacency = 3"))
+    assert "2 mistakes" in text
+    assert "line 8" in text
+    assert "line 9" in text
+
+
+@pytest.mark.parametrize("override", ["privacy.epsilon", "=3", "title.x=1", ".=1"])
+def test_a_malformed_override_is_refused(write, override):
+    assert "--set" in mistake(write, GOOD, override)
+
+
+def test_a_missing_file_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no spec"):
+        load_spec(tmp_path / "none.toml")
+
+
+def test_lines_are_found_through_quotes_dots_and_comments():
+    text = "a.b = 1\n\n[ data . levels ] # comment\n'the age' = [0]\n\"x\" = 1\n"
+    assert line_of(text, ("a", "b")) == 1
+    assert line_of(text, ("data", "levels", "the age")) == 4
+    assert line_of(text, ("data", "levels", "x")) == 5
+    assert line_of(text, ("data", "levels", "y")) == 3
+    assert line_of(text, ("none",)) is None
