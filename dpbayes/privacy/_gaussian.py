@@ -13,6 +13,9 @@ from dpbayes.privacy._checks import float_up, positive_finite, probability_below
 
 __all__ = ["Gaussian", "rho_from_stddev", "stddev_from_rho"]
 
+# Relative error that the closed-form curve allows itself; added on the safe side.
+_CURVE_ERROR = 1e-12
+
 STDDEV_REMEDY = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
 _RHO_REMEDY = "it is the zCDP cost of the one release that this noise protects"
 SENSITIVITY_REMEDY = "it is the largest L2 change between neighbours, in the unit of the released values"
@@ -103,10 +106,19 @@ class Gaussian:
         ------
         InputError
             If one of them is out of range.
-        """
-        from dpbayes.privacy.curves import gaussian_stddev
 
-        return cls(gaussian_stddev(sensitivity, epsilon, delta))
+        Notes
+        -----
+        Balle and Wang (2018), Theorem 8; 1e-12 of the stddev is added for the rounding of the curve.
+
+        Examples
+        --------
+        >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
+        3.73063163
+        """
+        from dpbayes.privacy.gaussian import gaussian_stddev
+
+        return cls(float(gaussian_stddev(sensitivity, epsilon, delta)) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve.
@@ -118,10 +130,11 @@ class Gaussian:
         sensitivity
             Largest L2 change of the released values between neighbours, under the caller's adjacency.
         """
-        from dpbayes.privacy.curves import gaussian_epsilon
+        from dpbayes.privacy.gaussian import gaussian_epsilon
 
         change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
-        return float(gaussian_epsilon(float_up(Fraction(change) / Fraction(self.stddev)), delta))
+        mu = float_up(Fraction(change) / Fraction(self.stddev))
+        return float(gaussian_epsilon(mu, delta)) * (1.0 + _CURVE_ERROR)
 
     def rho(self, *, sensitivity: float) -> float:
         """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards.

@@ -38,7 +38,7 @@ class TwoSidedGeometric:
     .. math:: P(X = x) = \tanh\frac{1}{2s}\; e^{-|x|/s}, \qquad x \in \mathbb Z.
 
     Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s`
-    (Ghosh, Roughgarden and Sundararajan 2012, Definition 2.3 with :math:`\alpha = e^{-1/s}`).
+    (Ghosh, Roughgarden and Sundararajan 2012, the geometric mechanism with :math:`\alpha = e^{-1/s}`).
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Laplace:
     .. math:: p(x) = \frac{1}{2s}\, e^{-|x|/s}.
 
     Added to reals whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s`
-    (Dwork, McSherry, Nissim and Smith 2006, Proposition 1). A release must draw it on a lattice, see
+    (Dwork and Roth 2014, Theorem 3.6). A release must draw it on a lattice, see
     `dpbayes.privacy.sampling.release_values`.
 
     Parameters

@@ -369,3 +369,21 @@ def test_nearly_certain_zero_keeps_its_relative_precision(cls, parameter):
         exponent_size = 1 / parameter if cls is TwoSidedGeometric else 0.5 / parameter**2
         got = float(cls(parameter).log_prob(0))
         assert got == pytest.approx(float(normalizer), rel=4 * EPS * (1 + exponent_size), abs=0)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 8.0, 60.0])
+@pytest.mark.parametrize("delta", [1e-15, 1e-9, 1e-5, 0.01])
+@pytest.mark.parametrize("sensitivity", [1, math.sqrt(2), 250.0])
+def test_gaussian_calibration_by_the_exact_curve(epsilon, delta, sensitivity):
+    law = Gaussian.from_epsilon(epsilon, delta=delta, sensitivity=sensitivity)
+    with mp.workdps(60):
+        mu, e = mp.mpf(sensitivity) / mp.mpf(law.stddev), mp.mpf(epsilon)
+        # Balle and Wang 2018, Theorem 8
+        exact = mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
+        assert exact <= mp.mpf(delta)
+        assert float(exact) == pytest.approx(delta, rel=1e-8)
+    assert law.epsilon(delta=delta, sensitivity=sensitivity) == pytest.approx(epsilon, rel=1e-10)
+
+
+def test_gaussian_calibration_reproduces_the_published_stddev():
+    assert Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev == pytest.approx(3.73063163, abs=5e-9)
