@@ -167,7 +167,8 @@ class DiscreteGaussian:
         r"""Return an integer r with P(\|X\| > r) <= `mass`: where an enumeration may stop.
 
         By Poisson summation :math:`\sum_k e^{-(k-a)^2/2\sigma^2}` is largest at integer a, so
-        :math:`E e^{tX} \le e^{t^2\sigma^2/2}` and Chernoff's bound :math:`2 e^{-r^2/2\sigma^2}` holds as for a Gaussian.
+        :math:`E e^{tX} \le e^{t^2\sigma^2/2}` and Chernoff's bound :math:`2 e^{-r^2/2\sigma^2}` holds as for the
+        Gaussian.
 
         Examples
         --------
