@@ -51,7 +51,7 @@ def test_twenty_features_are_enumerated():
 def test_upper_bound_brackets_the_maximum(monkeypatch, centred):
     rng = np.random.default_rng(11)
     for size in (2, 5, 10):
-        for _ in range(5):
+        for _ in range(3):
             precision, half = _precision(size, rng), rng.uniform(0.1, 3.0, size)
             centre = np.zeros(size) if centred else rng.standard_normal(size)
             exact = _brute(precision, centre, half)
