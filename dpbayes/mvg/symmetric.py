@@ -42,6 +42,7 @@ class SymmetricGaussian:
 
     Examples
     --------
+    >>> from dpbayes.mvg import FeatureRanges
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [2.0, 2.0], "replace-one"), n=100)
     >>> SymmetricGaussian(query, stddev=0.1).mu.value
     0.282842712474619
@@ -135,6 +136,7 @@ def calibrate_moments(
 
     Examples
     --------
+    >>> from dpbayes.mvg import FeatureRanges
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [2.0, 2.0], "replace-one"), n=100)
     >>> round(calibrate_moments(query, epsilon=1.0, delta=1e-5).stddev, 6)
     0.105518
