@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
+from dpbayes.privacy._calibration import STDDEV_REMEDY, rho_from_stddev, stddev_from_rho
 from dpbayes.privacy._checks import positive_finite, probability_below_one
-from dpbayes.privacy._gaussian import STDDEV_REMEDY, rho_from_stddev, stddev_from_rho
-from dpbayes.privacy._geometric_laws import at_integers
+from dpbayes.privacy._geometric import at_integers
 
 __all__ = ["DiscreteGaussian"]
 

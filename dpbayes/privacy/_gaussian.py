@@ -1,43 +1,20 @@
-"""The Gaussian law, and the calibration that it shares with its discrete sibling."""
+"""The Gaussian law."""
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._checks import float_up, positive_finite, probability_below_one
+from dpbayes.privacy._calibration import STDDEV_REMEDY, epsilon_from_scale, rho_from_stddev, stddev_from_rho
+from dpbayes.privacy._checks import positive_finite, probability_below_one
 
-__all__ = ["Gaussian", "rho_from_stddev", "stddev_from_rho"]
+__all__ = ["Gaussian"]
 
 # Relative error that the closed-form curve allows itself; added on the safe side.
 _CURVE_ERROR = 1e-12
-
-STDDEV_REMEDY = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
-_RHO_REMEDY = "it is the zCDP cost of the one release that this noise protects"
-SENSITIVITY_REMEDY = "it is the largest L2 change between neighbours, in the unit of the released values"
-
-
-def stddev_from_rho(rho: float, sensitivity: float) -> float:
-    """Double with sensitivity^2 / (2 stddev^2) <= rho, at most four units in the last place above the smallest one."""
-    cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
-    change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
-    stddev = change / math.sqrt(2.0 * cost)
-    while 0 < stddev < math.inf and Fraction(change) ** 2 > 2 * Fraction(cost) * Fraction(stddev) ** 2:
-        stddev = math.nextafter(stddev, math.inf)
-    # The sampler's own accountant rounds each of its steps upwards; this margin keeps it within `rho` as well.
-    for _ in range(2):
-        stddev = math.nextafter(stddev, math.inf)
-    return stddev
-
-
-def rho_from_stddev(stddev: float, sensitivity: float) -> float:
-    """Smallest double that is not below sensitivity^2 / (2 stddev^2)."""
-    change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
-    return float_up(Fraction(change) ** 2 / (2 * Fraction(stddev) ** 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +109,7 @@ class Gaussian:
         """
         from dpbayes.privacy.gaussian import gaussian_epsilon
 
-        change = positive_finite(sensitivity, "sensitivity", remedy=SENSITIVITY_REMEDY)
-        mu = float_up(Fraction(change) / Fraction(self.stddev))
+        mu = epsilon_from_scale(self.stddev, sensitivity)  # sensitivity / stddev, rounded upwards
         return float(gaussian_epsilon(mu, delta)) * (1.0 + _CURVE_ERROR)
 
     def rho(self, *, sensitivity: float) -> float:

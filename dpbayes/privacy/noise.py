@@ -19,13 +19,14 @@ from typing import Any
 from dpbayes.errors import InputError
 from dpbayes.privacy._discrete_gaussian import DiscreteGaussian
 from dpbayes.privacy._gaussian import Gaussian
-from dpbayes.privacy._geometric_laws import Laplace, TwoSidedGeometric
+from dpbayes.privacy._geometric import TwoSidedGeometric
 from dpbayes.privacy._graphs import (
     discrete_gaussian_logp,
     gaussian_logp,
     laplace_logp,
     two_sided_geometric_logp,
 )
+from dpbayes.privacy._laplace import Laplace
 
 __all__ = [
     "DiscreteGaussian",

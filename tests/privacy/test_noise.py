@@ -186,6 +186,34 @@ def test_rho_calibration_never_costs_more_than_asked(cls, rho, sensitivity):
     assert claimed == pytest.approx(rho, rel=16 * EPS)
 
 
+@given(rho=positive, sensitivity=positive)
+@pytest.mark.parametrize("cls", [TwoSidedGeometric, Laplace])
+def test_pure_laws_charge_half_epsilon_squared_of_zcdp(cls, rho, sensitivity):
+    law = cls.from_rho(rho, sensitivity=sensitivity)
+    claimed = Fraction(law.rho(sensitivity=sensitivity))
+    assert (Fraction(sensitivity) / Fraction(law.scale)) ** 2 / 2 <= claimed <= Fraction(rho)
+    assert law.rho(sensitivity=sensitivity) == pytest.approx(law.epsilon(sensitivity=sensitivity) ** 2 / 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("shift", [1, 3])
+def test_pure_laws_stay_below_their_zcdp_bound(scale, shift):
+    law = TwoSidedGeometric(scale)
+    x = np.arange(-law.tail_radius(1e-30), law.tail_radius(1e-30) + 1)
+    p, q = law.log_prob(x), law.log_prob(x - shift)
+    for order in (1.001, 1.5, 2.0, 10.0):
+        divergence = np.logaddexp.reduce(order * p - (order - 1) * q) / (order - 1)
+        assert divergence <= order * law.rho(sensitivity=shift) + 1e-10
+
+
+@pytest.mark.parametrize(
+    ("rho", "sensitivity"), [(1.7e308, 1e300), (1e-300, 1e-300), (1e300, 1e-300), (5e-324, 1e-170)]
+)
+def test_calibration_survives_the_ends_of_the_doubles(rho, sensitivity):
+    law = DiscreteGaussian.from_rho(rho, sensitivity=sensitivity)
+    assert Fraction(sensitivity) ** 2 <= 2 * Fraction(rho) * Fraction(law.stddev) ** 2
+
+
 def test_a_third_is_not_rounded_in_the_customers_disfavour():
     # 1 / (1/3) is 3.0 in doubles, but the double 1/3 is below a third: the honest cost is above 3.
     assert TwoSidedGeometric(1 / 3).epsilon(sensitivity=1) > 3.0
