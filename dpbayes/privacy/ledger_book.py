@@ -239,7 +239,7 @@ class Ledger:
             return remaining_of(self._state.spending, self.terms)
 
     def entries(self) -> list[Reservation]:
-        """Return all recorded releases, in order."""
+        """Return all recorded releases in order, with the digest of those that were confirmed."""
         with self._lock:
             self._refresh()
             return list(self._state.releases.values())
@@ -250,12 +250,6 @@ class Ledger:
             self._refresh()
             return self._state.unconfirmed
 
-    def confirmation(self, entry: int) -> tuple[str, str] | None:
-        """Return time and release digest of a confirmed entry, None if it is not confirmed."""
-        with self._lock:
-            self._refresh()
-            return self._state.confirmed.get(entry)
-
     def _repr_html_(self) -> str:
         from dpbayes.privacy.ledger_export import to_html
 
@@ -263,19 +257,22 @@ class Ledger:
 
     def _append(self, bodies: list[dict[str, Any]], costs: Sequence[Cost] = ()) -> list[int]:
         """Decide and append inside one write transaction."""
-        with self._lock, transaction(self.path, write=True) as connection:
-            self._absorb(connection)
-            state = self._state
-            if costs:
-                check_budget(state.spending, costs, self.terms)
-            for body in bodies:
-                if body["kind"] == "confirm":
-                    state.check_confirmable(body["entry"])
-            rows, head = [], state.head
-            for seq, body in enumerate(bodies, start=len(state.digests)):
-                rows.append(make_row(head, seq, body))
-                head = rows[-1].digest
-            append_rows(connection, rows)
+        with self._lock:
+            with transaction(self.path, write=True) as connection:
+                self._absorb(connection)
+                state = self._state
+                if costs:
+                    check_budget(state.spending, costs, self.terms)
+                for body in bodies:
+                    if body["kind"] == "confirm":
+                        state.check_confirmable(body["entry"])
+                rows, head = [], state.head
+                for seq, body in enumerate(bodies, start=len(state.digests)):
+                    rows.append(make_row(head, seq, body))
+                    head = rows[-1].digest
+                append_rows(connection, rows)
+            # Committed: from here on a book without these entries is a damaged one.
+            state.absorb(rows)
         return [row.seq for row in rows]
 
     def _refresh(self, *, thorough: bool = False) -> None:

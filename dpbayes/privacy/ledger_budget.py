@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpbayes.errors import BudgetExceededError, InputError
-from dpbayes.privacy._checks import float_up
-from dpbayes.privacy.ledger_cost import Cost, Spending, float_down
+from dpbayes.privacy.ledger_cost import Cost, Spending
 from dpbayes.privacy.ledger_entries import BookTerms
+from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
 
 __all__ = ["Remaining", "Spent", "check_budget", "remaining_of", "spent_of"]
 
@@ -59,10 +59,10 @@ class Remaining:
 
 def spent_of(spending: Spending, terms: BookTerms, *, releases: int, unconfirmed: int) -> Spent:
     """Return the summary of a spending under the terms of its book; counts as in `Spent`."""
-    basic = math.inf if spending.epsilon is None else float_up(spending.epsilon)
+    basic = math.inf if spending.epsilon is None else float_up_or_decimal(spending.epsilon)
     tight = spending.tight_epsilon(terms.delta)
     decides = basic if terms.composition == "basic" else tight
-    return Spent(basic, float_up(spending.delta), tight, decides, releases, unconfirmed)
+    return Spent(basic, float_up_or_decimal(spending.delta), tight, decides, releases, unconfirmed)
 
 
 def remaining_of(spending: Spending, terms: BookTerms) -> Remaining:
@@ -78,8 +78,8 @@ def remaining_of(spending: Spending, terms: BookTerms) -> Remaining:
     else:
         exact = Fraction(0)
     tight = spending.tight_epsilon(terms.delta)
-    numeric = terms.exact_epsilon - Fraction(tight) if math.isfinite(tight) else Fraction(0)
-    return Remaining(float_down(max(exact, numeric, Fraction(0))), terms.delta)
+    used = max(Fraction(tight), decimal_reading(tight)) if math.isfinite(tight) else terms.exact_epsilon
+    return Remaining(float_down(max(exact, terms.exact_epsilon - used)), terms.delta)
 
 
 def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) -> None:
@@ -120,8 +120,9 @@ def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) ->
                 f"{left.delta!r} left) or release under a book of tight composition"
             )
         raise BudgetExceededError(
-            f"the request asks for epsilon {float_up(asked.epsilon)!r} and delta {float_up(asked.delta)!r}; left by "
-            f"plain addition under {terms.adjacency} are epsilon {left.epsilon!r} of {terms.epsilon!r} and delta "
+            f"the request asks for epsilon {float_up_or_decimal(asked.epsilon)!r} and delta "
+            f"{float_up_or_decimal(asked.delta)!r}; left by plain addition under "
+            f"{terms.adjacency} are epsilon {left.epsilon!r} of {terms.epsilon!r} and delta "
             f"{left.delta!r} of {terms.delta!r}; {remedy}{_rounding_note(after, terms)}"
         )
     total = after.tight_epsilon(terms.delta)

@@ -11,7 +11,7 @@ digest outside (in a release's cover letter, a ticket, a signed commit) and give
 
 import datetime
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
@@ -53,8 +53,6 @@ class BookState:
         What the first entry says; None before it is read.
     releases
         By entry number, in order.
-    confirmed
-        Entry number of a release to (time, digest) of its confirmation.
     spending
         What all releases cost, confirmed or not.
     digests
@@ -63,7 +61,6 @@ class BookState:
 
     terms: BookTerms | None = None
     releases: dict[int, Reservation] = field(default_factory=dict)
-    confirmed: dict[int, tuple[str, str]] = field(default_factory=dict)
     spending: Spending = field(default_factory=Spending)
     digests: list[str] = field(default_factory=list)
 
@@ -75,7 +72,7 @@ class BookState:
     @property
     def unconfirmed(self) -> list[Reservation]:
         """Releases reserved and never confirmed: they count as spent."""
-        return [release for seq, release in self.releases.items() if seq not in self.confirmed]
+        return [release for release in self.releases.values() if release.digest is None]
 
     def absorb(self, rows: list[Row]) -> None:
         """Verify further rows and take them in.
@@ -115,16 +112,15 @@ class BookState:
         else:
             target = entry["entry"]
             self.check_confirmable(target)
-            self.confirmed[target] = (read_time(entry["time"]), read_digest(entry["digest"]))
+            time, digest = read_time(entry["time"]), read_digest(entry["digest"])
+            self.releases[target] = replace(self.releases[target], confirmed_at=time, digest=digest)
 
     def check_confirmable(self, entry: Any) -> None:
         """Raise `InputError` unless `entry` is a reservation that has not been confirmed."""
         if not isinstance(entry, int) or isinstance(entry, bool) or entry not in self.releases:
             raise InputError(f"entry {entry!r} is no reservation in this book; pass what reserve returned")
-        if entry in self.confirmed:
-            raise InputError(
-                f"entry {entry} was confirmed before, at {self.confirmed[entry][0]}; one draw, one release"
-            )
+        if (time := self.releases[entry].confirmed_at) is not None:
+            raise InputError(f"entry {entry} was confirmed before, at {time}; one draw, one release")
 
 
 def chain_digest(previous: str, body: str) -> str:

@@ -76,7 +76,7 @@ def _pure_epsilon(cost: "Cost") -> float:
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
     """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022, Corollary 2)."""
-    from dpbayes.privacy.curves import gaussian_epsilon
+    from dpbayes.privacy.gaussian import gaussian_epsilon
 
     total = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
     mu = math.sqrt(float_up(total)) * (1 + _ROUNDING)

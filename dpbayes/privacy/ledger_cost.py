@@ -44,23 +44,13 @@ from functools import lru_cache
 from typing import Any
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import float_up, positive_finite
+from dpbayes.privacy._checks import positive_finite
+from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric, noise_from_dict
 
 __all__ = ["Cost", "Guarantee", "Spending", "law_from_dict"]
 
 _MOST_QUERIES = 10**9
-
-
-def decimal_reading(value: float) -> Fraction:
-    """Return the decimal that a number prints as, exactly.
-
-    Examples
-    --------
-    >>> decimal_reading(0.1)
-    Fraction(1, 10)
-    """
-    return Fraction(repr(value))
 
 
 @dataclass(frozen=True)
@@ -257,7 +247,7 @@ class Spending:
             Total delta of the book, in [0, 1).
         """
         if self.epsilon is not None and self.delta <= decimal_reading(delta):
-            return min(float_up(self.epsilon), _tight_epsilon(self.groups, delta))
+            return min(float_up_or_decimal(self.epsilon), _tight_epsilon(self.groups, delta))
         return _tight_epsilon(self.groups, delta)
 
 
@@ -274,23 +264,11 @@ def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float) -> float:
     pure = [c.plain[0] for c, _ in groups]
     bounds = [math.inf]
     if all(epsilon is not None for epsilon in pure):
-        bounds.append(float_up(sum((e * n for e, (_, n) in zip(pure, groups, strict=True) if e), Fraction(0))))
+        bounds.append(
+            float_up_or_decimal(sum((e * n for e, (_, n) in zip(pure, groups, strict=True) if e), Fraction(0)))
+        )
     if left > 0:
         from dpbayes.privacy import ledger_compose
 
         bounds.append(ledger_compose.epsilon_upper(groups, float_down(left)))
     return min(bounds)
-
-
-def float_down(value: Fraction) -> float:
-    """Return the largest double that is not above `value`, as a double and as the decimal it prints as.
-
-    Examples
-    --------
-    >>> float_down(Fraction(7, 10))
-    0.7
-    """
-    nearest = float(value)
-    while Fraction(nearest) > value and decimal_reading(nearest) > value:
-        nearest = math.nextafter(nearest, -math.inf)
-    return nearest

@@ -16,7 +16,8 @@ from typing import Any, Literal, get_args
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.ledger_cost import Cost, decimal_reading, delta_in_range, law_from_dict
+from dpbayes.privacy.ledger_cost import Cost, delta_in_range, law_from_dict
+from dpbayes.privacy.ledger_rounding import decimal_reading
 
 __all__ = ["BookTerms", "Composition", "Reservation"]
 
@@ -89,6 +90,8 @@ class Reservation:
         The custodian's public words.
     cost
         Law, sensitivity, number of queries.
+    confirmed_at, digest
+        Time and release digest of the confirmation, None while there is none.
     """
 
     entry: int
@@ -96,6 +99,8 @@ class Reservation:
     mechanism: str
     cost: Cost
     purpose: str
+    confirmed_at: str | None = None
+    digest: str | None = None
 
 
 def read_digest(value: Any) -> str:

@@ -7,8 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.privacy._checks import float_up
 from dpbayes.privacy.ledger_cost import Cost
+from dpbayes.privacy.ledger_rounding import float_up_or_decimal
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
@@ -34,8 +34,8 @@ def describe_cost(cost: Cost) -> dict[str, Any]:
         "law": str(cost.law),
         "sensitivity": cost.sensitivity,
         "count": cost.count,
-        "epsilon": None if epsilon is None else float_up(epsilon),
-        "delta": float_up(delta),
+        "epsilon": None if epsilon is None else float_up_or_decimal(epsilon),
+        "delta": float_up_or_decimal(delta),
     }
 
 
@@ -43,12 +43,11 @@ def release_rows(book: "Ledger") -> list[dict[str, Any]]:
     """Return one flat record a release, confirmed or not."""
     rows = []
     for release in book.entries():
-        confirmation = book.confirmation(release.entry)
         rows.append(
             {"entry": release.entry, "time": release.time, "mechanism": release.mechanism}
             | describe_cost(release.cost)
-            | {"purpose": release.purpose, "status": "confirmed" if confirmation else "unconfirmed, counts as spent"}
-            | {"digest": confirmation[1] if confirmation else None}
+            | {"purpose": release.purpose, "status": "confirmed" if release.digest else "unconfirmed, counts as spent"}
+            | {"digest": release.digest}
         )
     return rows
 

@@ -139,6 +139,9 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
                 raise
     except sqlite3.Error as error:
         raise _translated(path, error) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes the damaged bytes in its own message, and Python cannot read them.
+        raise DamagedFileError(f"{path} is not an intact book (its schema is no text); restore a backup") from error
 
 
 def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
@@ -162,12 +165,12 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
     if found != _SCHEMA:
         odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
         raise DamagedFileError(
-            f"{path} is not a budget book or its schema was changed ({', '.join(odd)[:200]}); restore a backup"
+            f"{path} is not a budget book or its schema was changed ({_one_line(', '.join(odd))}); restore a backup"
         )
     if thorough:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != ("ok",):
-            raise DamagedFileError(f"{path} is corrupt ({verdict[0]!s:.200}); restore a backup")
+            raise DamagedFileError(f"{path} is corrupt ({_one_line(verdict[0])}); restore a backup")
     heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
     last = connection.execute("SELECT max(seq) FROM entry").fetchone()[0]
     if len(heads) != 1 or heads[0][0] != 0 or heads[0][1] != (-1 if last is None else last) + 1 or last is None:
@@ -256,15 +259,20 @@ def _harden(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
+def _one_line(text: object) -> str:
+    """Return what a foreign file says, fit for a message."""
+    return "".join(char if char.isprintable() else " " for char in str(text))[:200]
+
+
 def _translated(path: Path, error: sqlite3.Error) -> LedgerError | DamagedFileError:
     """Return the error to raise in the place of one of SQLite's."""
     code = getattr(error, "sqlite_errorcode", None)
     # The low byte is the primary result code.
     primary = code & 0xFF if code is not None else None
     if code == sqlite3.SQLITE_IOERR_SHORT_READ or primary in _DAMAGE:
-        return DamagedFileError(f"{path} is not an intact book (SQLite: {error}); restore a backup")
+        return DamagedFileError(f"{path} is not an intact book (SQLite: {_one_line(error)}); restore a backup")
     if primary in _REMEDIES:
-        return LedgerError(f"{path}: {_REMEDIES[primary]} (SQLite: {error}); nothing was changed")
+        return LedgerError(f"{path}: {_REMEDIES[primary]} (SQLite: {_one_line(error)}); nothing was changed")
     if primary == sqlite3.SQLITE_ERROR or primary is None:
-        return DamagedFileError(f"{path} is damaged (SQLite: {error}); restore a backup")
-    return LedgerError(f"{path} could not be used (SQLite: {error}); nothing was changed")
+        return DamagedFileError(f"{path} is damaged (SQLite: {_one_line(error)}); restore a backup")
+    return LedgerError(f"{path} could not be used (SQLite: {_one_line(error)}); nothing was changed")

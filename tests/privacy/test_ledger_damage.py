@@ -1,0 +1,412 @@
+"""A budget book that was damaged or edited is refused: always by the same two errors, never by a hang."""
+
+import contextlib
+import json
+import random
+import shutil
+import sqlite3
+import time
+
+import pytest
+
+from dpbayes.errors import DamagedFileError, InputError, LedgerError
+from dpbayes.privacy import TwoSidedGeometric
+from dpbayes.privacy.ledger import create_ledger, open_ledger
+from dpbayes.privacy.ledger_chain import GENESIS, chain_digest
+from dpbayes.privacy.ledger_entries import canonical
+from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID
+
+DIGEST = "c" * 64
+REFUSALS = (DamagedFileError, LedgerError)
+LONGEST_SECONDS = 20.0  # for one opening; a fraction of it is the rule, the rest is for a busy machine
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    path = tmp_path_factory.mktemp("book") / "book.db"
+    book = create_ledger(path, epsilon=2.0, delta=1e-6, adjacency="replace-one", dataset="census")
+    for scale in (20.0, 40.0, 50.0, 80.0) * 6:
+        entry = book.reserve(
+            mechanism="two-sided-geometric",
+            law=TwoSidedGeometric(scale),
+            sensitivity=2,
+            adjacency="replace-one",
+            purpose=f"table at scale {scale:g}",
+        )
+        if scale != 80.0:
+            book.confirm(entry, DIGEST)
+    return path
+
+
+@pytest.fixture
+def copy(original, tmp_path):
+    return shutil.copy(original, tmp_path / "copy.db")
+
+
+@contextlib.contextmanager
+def by_hand(path):
+    """Edit a book as somebody would who owns the file: triggers off, everything else in place."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for name, sql in _SCHEMA.items():
+        if sql.startswith("CREATE TRIGGER"):
+            connection.execute(f"DROP TRIGGER {name}")
+    yield connection
+    for sql in _SCHEMA.values():
+        if sql.startswith("CREATE TRIGGER"):
+            connection.execute(sql)
+    connection.close()
+
+
+def contents(path):
+    book = open_ledger(path)
+    return book.terms, book.entries(), book.head
+
+
+# --- edits by hand ---
+
+
+def edit_body(connection):
+    connection.execute("UPDATE entry SET body = replace(body, '20.0', '200.0') WHERE seq = 1")
+
+
+def edit_purpose(connection):
+    connection.execute("UPDATE entry SET body = replace(body, 'scale 40', 'scale 41')")
+
+
+def edit_total(connection):
+    connection.execute("UPDATE entry SET body = replace(body, '\"epsilon\":2.0', '\"epsilon\":9.0') WHERE seq = 0")
+
+
+def edit_digest(connection):
+    connection.execute("UPDATE entry SET digest = ? WHERE seq = 4", (DIGEST,))
+
+
+def add_a_space(connection):
+    connection.execute("UPDATE entry SET body = body || ' ' WHERE seq = 3")
+
+
+def swap_two(connection):
+    for old, new in ((5, 1000), (7, 5), (1000, 7)):
+        connection.execute("UPDATE entry SET seq = ? WHERE seq = ?", (new, old))
+
+
+def drop_the_last(connection):
+    connection.execute("DELETE FROM entry WHERE seq = (SELECT max(seq) FROM entry)")
+
+
+def drop_the_last_and_count(connection):
+    drop_the_last(connection)
+    connection.execute("UPDATE head SET count = count - 1")
+
+
+def drop_one_in_the_middle(connection):
+    connection.execute("DELETE FROM entry WHERE seq = 9")
+
+
+def drop_one_and_renumber(connection):
+    drop_one_in_the_middle(connection)
+    for seq in range(10, connection.execute("SELECT max(seq) FROM entry").fetchone()[0] + 1):
+        connection.execute("UPDATE entry SET seq = seq - 1 WHERE seq = ?", (seq,))
+    connection.execute("UPDATE head SET count = count - 1")
+
+
+def drop_all(connection):
+    connection.execute("DELETE FROM entry")
+    connection.execute("UPDATE head SET count = 0, digest = ?", (GENESIS,))
+
+
+def drop_the_head(connection):
+    connection.execute("DELETE FROM head")
+
+
+def second_head(connection):
+    connection.execute("INSERT INTO head VALUES (1, 99, ?)", (DIGEST,))
+
+
+def repeat_the_last(connection):
+    connection.execute("INSERT INTO entry SELECT seq + 1, body, digest FROM entry ORDER BY seq DESC LIMIT 1")
+    connection.execute("UPDATE head SET count = count + 1")
+
+
+def negative_number(connection):
+    connection.execute("UPDATE entry SET seq = -1 WHERE seq = 0")
+
+
+def huge_blob(connection):
+    connection.execute("UPDATE entry SET body = printf('%.*c', 30000000, 'x') WHERE seq = 2")
+
+
+def huge_digest(connection):
+    connection.execute("UPDATE head SET digest = printf('%.*c', 30000000, 'x')")
+
+
+def other_table(connection):
+    connection.execute("CREATE TABLE notes (text)")
+
+
+def other_index(connection):
+    connection.execute("CREATE INDEX speed ON entry (digest)")
+
+
+def helpful_trigger(connection):
+    connection.execute("CREATE TRIGGER more AFTER INSERT ON entry BEGIN UPDATE head SET count = 0; END")
+
+
+EDITS = [value for name, value in list(globals().items()) if getattr(value, "__code__", None) is not None]
+EDITS = [edit for edit in EDITS if edit.__code__.co_varnames[:1] == ("connection",)]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_an_edit_by_hand_is_detected(copy, edit):
+    with by_hand(copy) as connection:
+        edit(connection)
+    with pytest.raises(DamagedFileError) as refusal:
+        open_ledger(copy)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 700
+
+
+def test_dropping_the_protection_is_detected(copy):
+    with contextlib.closing(sqlite3.connect(copy)) as connection:
+        connection.execute("DROP TRIGGER entry_delete")
+        connection.commit()
+    with pytest.raises(DamagedFileError, match="entry_delete"):
+        open_ledger(copy)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entry SET body = '{}'",
+        "UPDATE entry SET seq = seq + 100",
+        "DELETE FROM entry",
+        "INSERT INTO entry VALUES (7, '{}', '')",
+        "INSERT OR REPLACE INTO entry VALUES (7, '{}', '')",
+        "INSERT INTO entry VALUES (99999, '{}', '')",
+        "REPLACE INTO entry SELECT seq, '{}', digest FROM entry",
+        "DELETE FROM head",
+        "UPDATE head SET count = 1",
+        "UPDATE head SET count = count + 1",
+        "UPDATE head SET digest = ''",
+    ],
+)
+def test_the_file_itself_refuses_accidents(copy, statement):
+    before = contents(copy)
+    with contextlib.closing(sqlite3.connect(copy)) as connection, pytest.raises(sqlite3.IntegrityError):
+        connection.execute(statement)
+    assert contents(copy) == before
+
+
+# --- what a chain without a secret can and cannot do ---
+
+
+def forge(path, change):
+    """Rewrite the whole chain with a consistent one, as an attacker who owns the file could."""
+    with by_hand(path) as connection:
+        rows = connection.execute("SELECT body FROM entry ORDER BY seq").fetchall()
+        entries = change([json.loads(body) for (body,) in rows])
+        connection.execute("DELETE FROM entry")
+        head = GENESIS
+        for seq, entry in enumerate(entries):
+            body = canonical(entry | {"seq": seq})
+            head = chain_digest(head, body)
+            connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (seq, body, head))
+        connection.execute("UPDATE head SET count = ?, digest = ?", (len(entries), head))
+
+
+def test_a_rewritten_book_passes_unless_its_head_was_noted(copy):
+    noted = open_ledger(copy).head
+    forge(copy, lambda entries: [entries[0] | {"epsilon": 50.0}, *entries[1:]])
+    assert open_ledger(copy).terms.epsilon == 50.0
+    with pytest.raises(DamagedFileError, match="does not contain the head"):
+        open_ledger(copy, expected_head=noted)
+
+
+def test_a_noted_head_allows_what_is_added_later(copy):
+    noted = open_ledger(copy).head
+    book = open_ledger(copy)
+    book.confirm(book.unconfirmed()[0].entry, DIGEST)
+    assert book.head != noted
+    assert open_ledger(copy, expected_head=noted).head == book.head
+    with pytest.raises(InputError, match="64 lower-case"):
+        open_ledger(copy, expected_head="abc")
+
+
+def change_field(**change):
+    return lambda entries: [entries[0], entries[1] | change, *entries[2:]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_field(count=0),
+        change_field(count=1000),
+        change_field(count="1"),
+        change_field(sensitivity=-2.0),
+        change_field(sensitivity="2"),
+        change_field(law={"law": "laplace", "scale": 0.0}),
+        change_field(law={"law": "cauchy", "scale": 1.0}),
+        change_field(law=[]),
+        change_field(adjacency="add-remove"),
+        change_field(purpose="a\nb"),
+        change_field(purpose=None),
+        change_field(time="yesterday"),
+        change_field(time="2026-01-01T00:00:00"),
+        change_field(time=7),
+        change_field(kind="refund"),
+        change_field(kind="open"),
+        change_field(kind="confirm"),
+        change_field(raw_counts=[1, 2, 3]),
+        lambda entries: entries[1:],
+        lambda entries: [entries[0] | {"epsilon": 1e-3}, *entries[1:]],
+        lambda entries: [entries[0] | {"epsilon": -1.0}, *entries[1:]],
+        lambda entries: [entries[0] | {"delta": 1.0}, *entries[1:]],
+        lambda entries: [entries[0] | {"schema": 2}, *entries[1:]],
+        lambda entries: [entries[0] | {"composition": "sum"}, *entries[1:]],
+        lambda entries: [entries[0] | {"book": "x"}, *entries[1:]],
+        lambda entries: [*entries, entries[2]],
+        lambda entries: [*entries, entries[2] | {"entry": 0}],
+        lambda entries: [*entries, entries[2] | {"entry": 10**6}],
+        lambda entries: [*entries, entries[2] | {"entry": [1]}],
+        lambda entries: [*entries, entries[2] | {"entry": 7, "digest": "x"}],
+    ],
+)
+def test_a_forged_book_must_still_say_what_a_book_can_say(copy, change):
+    forge(copy, change)
+    with pytest.raises(DamagedFileError):
+        open_ledger(copy)
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "1", '"x"', "null", "[" * 4000, "9" * 4400, '{"kind":1e999}', "NaN"])
+def test_a_body_that_is_no_entry(copy, body):
+    with by_hand(copy) as connection:
+        connection.execute("UPDATE entry SET body = ?, digest = ? WHERE seq = 0", (body, chain_digest(GENESIS, body)))
+    with pytest.raises(DamagedFileError):
+        open_ledger(copy)
+
+
+def test_an_exchanged_file_is_noticed_while_the_book_is_open(copy, tmp_path):
+    old = shutil.copy(copy, tmp_path / "old.db")
+    book = open_ledger(copy)
+    book.confirm(book.unconfirmed()[0].entry, DIGEST)
+    shutil.copy(old, copy)
+    with pytest.raises(DamagedFileError, match="lost entries"):
+        book.spent()
+
+
+# --- random damage ---
+
+
+def flip(data, rng):
+    changed = bytearray(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 8, 64])):
+        changed[rng.randrange(len(changed))] ^= rng.randrange(1, 256)
+    return bytes(changed)
+
+
+def flip_the_header(data, rng):
+    changed = bytearray(data)
+    changed[rng.randrange(100)] ^= rng.randrange(1, 256)
+    return bytes(changed)
+
+
+def truncate(data, rng):
+    return data[
+        : rng.choice([rng.randrange(1, len(data)), 4096 * rng.randrange(1, len(data) // 4096), rng.randrange(1, 200)])
+    ]
+
+
+def noise(data, rng):
+    return rng.randbytes(rng.choice([1, 50, 100, 5000, len(data)]))
+
+
+def noise_behind_the_header(data, rng):
+    return data[: rng.choice([16, 100, 4096])] + rng.randbytes(len(data) - 4096)
+
+
+def lose_a_page(data, rng):
+    page = rng.randrange(len(data) // 4096)
+    filler = rng.choice([bytes(4096), rng.randbytes(4096), b""])
+    return data[: 4096 * page] + filler + data[4096 * (page + 1) :]
+
+
+def exchange_pages(data, rng):
+    pages = [data[i : i + 4096] for i in range(0, len(data), 4096)]
+    i, j = rng.sample(range(len(pages)), 2)
+    pages[i], pages[j] = pages[j], pages[i]
+    return b"".join(pages)
+
+
+def text(data, rng):
+    return rng.choice([b"{}", b"SQLite format 3\0", b"PK\x03\x04" + bytes(200), b"\x89HDF", "schön".encode() * 100])
+
+
+DAMAGES = [flip, flip, flip_the_header, truncate, noise, noise_behind_the_header, lose_a_page, exchange_pages, text]
+
+
+def other_database(path, rng):
+    """A valid SQLite file that is not a book, more or less close to one."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        if rng.random() < 0.7:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {rng.choice([0, 1, 1, 1, 2, -5])}")
+        if rng.random() < 0.2:
+            connection.execute("PRAGMA journal_mode = WAL")
+        kind = rng.randrange(5)
+        if kind == 0:
+            connection.execute("CREATE TABLE t (x)")
+            connection.execute("INSERT INTO t VALUES (zeroblob(?))", (rng.randrange(2_000_000),))
+        elif kind == 1:
+            for sql in _SCHEMA.values():
+                connection.execute(sql)
+        elif kind == 2:
+            # A view in the place of the table that never ends when it is read.
+            loop = "WITH RECURSIVE c(seq) AS (SELECT 0 UNION ALL SELECT seq + 1 FROM c) SELECT seq FROM c"
+            connection.execute(f"CREATE VIEW entry AS {loop}")
+            connection.execute(_SCHEMA["head"])
+        elif kind == 3:
+            connection.execute("CREATE TABLE entry (seq INTEGER PRIMARY KEY, body, digest)")
+            connection.execute("INSERT INTO entry VALUES (0, zeroblob(1000000), x'00ff')")
+            connection.execute(_SCHEMA["head"])
+        else:
+            for i in range(rng.randrange(1, 150)):
+                connection.execute(f"CREATE TABLE t{i} (x)")
+
+
+def damage_and_open(data, original, path, rng):
+    """Return whether the damaged book was refused; it must then hold other bytes or mean the same."""
+    for leftover in path.parent.glob("damaged.db*"):
+        leftover.unlink()
+    if rng.random() < 0.2:
+        other_database(path, rng)
+    else:
+        path.write_bytes(rng.choice(DAMAGES)(data, rng))
+    if rng.random() < 0.1:
+        path.with_name(path.name + "-journal").write_bytes(rng.randbytes(rng.randrange(1, 2000)))
+    start = time.monotonic()
+    try:
+        found = contents(path)
+    except REFUSALS as error:
+        assert "\n" not in str(error) and len(str(error)) < 700
+        refused = True
+    else:
+        # Flipped in bytes that mean nothing (free space of a page, SQLite's own counters): every entry is as it was.
+        assert found == original
+        refused = False
+    assert time.monotonic() - start < LONGEST_SECONDS
+    return refused
+
+
+def many_damaged_books(original, tmp_path, number, seed):
+    rng, data, meaning = random.Random(seed), original.read_bytes(), contents(original)
+    refused = [damage_and_open(data, meaning, tmp_path / "damaged.db", rng) for _ in range(number)]
+    print(f"{sum(refused)} of {number} damaged books refused; the others read exactly as the original")
+    return sum(refused) / number
+
+
+def test_two_hundred_random_damages(original, tmp_path):
+    assert many_damaged_books(original, tmp_path, 200, 3) > 0.85
+
+
+@pytest.mark.slow
+def test_a_thousand_random_damages(original, tmp_path):
+    assert many_damaged_books(original, tmp_path, 1000, 4) > 0.85
