@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
     import xarray as xr
 
-__all__ = ["predictive_records", "synthesize", "write_synthetic"]
+    from dpbayes.privacy import Release
+
+__all__ = ["predict_release", "predictive_records", "synthesize", "write_synthetic"]
 
 
 def synthesize(
@@ -88,6 +90,50 @@ def predictive_records(
     rng = np.random.default_rng(random_seed)
     for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
         yield _records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng)
+
+
+def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
+    """Draw releases from the posterior predictive distribution: records, their exact tables, the same noise.
+
+    Parameters
+    ----------
+    trace
+        The fit of a latent class model.
+    release
+        The release that was fitted; its tables and noise laws are used again.
+    n_datasets
+        Number of predicted releases.
+    random_seed
+        Seed of the draws: a simulation, which reads nothing confidential.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``released`` with dims ``chain`` (one), ``draw`` and ``count``.
+
+    Examples
+    --------
+    >>> predicted = predict_release(trace, release, n_datasets=400, random_seed=1)  # doctest: +SKIP
+    """
+    import xarray as xr
+
+    from dpbayes.privacy import release_values
+
+    rng = np.random.default_rng(random_seed)
+    n_rows = release.n if isinstance(release.n, int) else max(round(release.n.value), 1)
+    axes = [release.domain.axes(table.attributes) for table in release.tables]
+    predicted = []
+    for records in predictive_records(
+        trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed
+    ):
+        row = []
+        for table, columns in zip(release.tables, axes, strict=True):
+            cells = np.ravel_multi_index(tuple(records[:, list(columns)].T), table.domain.shape)
+            exact = np.bincount(cells, minlength=table.domain.size)
+            row.append(release_values(exact, table.noise, rng=rng))
+        predicted.append(np.concatenate(row))
+    counts = trace["posterior"]["count"]
+    return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})
 
 
 def write_synthetic(

@@ -17,6 +17,8 @@ from dpbayes.privacy.sampling import release_values, sampler_name
 if TYPE_CHECKING:
     import numpy as np
 
+    from dpbayes.privacy.ledger import Ledger
+
 
 __all__ = ["release_tables"]
 
@@ -34,6 +36,8 @@ def release_tables(
     shares: Sequence[float] | None = None,
     total_share: float | None = None,
     rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "marginal tables",
 ) -> Release:
     r"""Release marginal tables with independent noise on every count.
 
@@ -62,6 +66,11 @@ def release_tables(
     rng
         None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
         simulates; the release is then marked ``simulation`` and carries no guarantee.
+    ledger
+        Budget book in which every table is reserved, all or none, before any noise is drawn, and confirmed with the
+        release's digest afterwards.
+    purpose
+        What the book's entries say this is for. Public text.
 
     Returns
     -------
@@ -72,6 +81,8 @@ def release_tables(
     ------
     InputError
         If a parameter is out of range or the tables contradict one another.
+    BudgetExceededError
+        If the book has too little left. Nothing is drawn then.
 
     References
     ----------
@@ -101,6 +112,8 @@ def release_tables(
     table_budgets = [budget * (1 - total_share) * weight for weight in weights]
     laws = [_law(noise, part, sensitivity) for part in table_budgets]
     total_law = _law(noise, budget * total_share, 1.0) if total_share else None
+    costs = [(law, sensitivity) for law in laws] + ([(total_law, 1.0)] if total_law else [])
+    entries = _reserve(ledger, costs, rng, mechanism=noise, adjacency=adjacency, purpose=purpose)
 
     pure = noise in _PURE
     released_n: int | NoisyTotal = n
@@ -111,7 +124,21 @@ def release_tables(
         NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, part if pure else None)
         for table, law, part in zip(tables, laws, table_budgets, strict=True)
     ]
-    return Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
+    release = Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
+    for entry in entries:
+        ledger.confirm(entry, release.digest)  # type: ignore[union-attr]
+    return release
+
+
+def _reserve(
+    ledger: Ledger | None, costs: Sequence[tuple[NoiseLaw, float]], rng: np.random.Generator | None, **common: Any
+) -> list[int]:
+    """Enter what is about to be released into the book, if there is one."""
+    if ledger is None:
+        return []
+    if rng is not None:
+        raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
+    return ledger.reserve_all([{"law": law, "sensitivity": sensitivity, **common} for law, sensitivity in costs])
 
 
 def _law(noise: str, budget: float, sensitivity: float) -> NoiseLaw:

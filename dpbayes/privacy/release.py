@@ -25,6 +25,7 @@ SCHEMA_VERSION = 1
 _LARGEST = 2.0**62
 
 type Sampler = Literal["opendp", "simulation"]
+type Unit = Literal["record", "partition"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +115,9 @@ class Release:
     sampler
         ``"opendp"`` if OpenDP's exact samplers drew the noise; ``"simulation"`` if a seeded generator did, in which
         case the release carries no privacy guarantee.
+    unit
+        What n counts. A number of ``"record"`` is confidential under add-remove; a number of ``"partition"`` was chosen
+        by the custodian without looking at the data, so it is public under either relation.
 
     Examples
     --------
@@ -130,12 +134,15 @@ class Release:
     adjacency: Adjacency
     n: int | NoisyTotal
     sampler: Sampler
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", tuple(self.tables))
         check_adjacency(self.adjacency)
         if self.sampler not in ("opendp", "simulation"):
             raise InputError(f"sampler must be 'opendp' or 'simulation', got {self.sampler!r}")
+        if self.unit not in ("record", "partition"):
+            raise InputError(f"unit must be 'record' or 'partition', got {self.unit!r}")
         if not self.tables:
             raise InputError("a release needs at least one table, got none")
         for table in self.tables:
@@ -144,8 +151,8 @@ class Release:
                     raise InputError(f"table {table.label} gives {attribute.name!r} levels that are not the domain's")
         if isinstance(self.n, int):
             if isinstance(self.n, bool) or self.n < 1:
-                raise InputError(f"n must be a positive number of records, got {self.n!r}")
-            if self.adjacency == "add-remove":
+                raise InputError(f"n must be a positive number of {self.unit}s, got {self.n!r}")
+            if self.adjacency == "add-remove" and self.unit == "record":
                 raise InputError(
                     f"n = {self.n} cannot be public under add-remove adjacency: one record more or less changes it; "
                     "release n with noise or use replace-one"
@@ -166,6 +173,19 @@ class Release:
         return math.fsum(known) if len(known) == len(parts) else None
 
     @property
+    def privacy_record(self) -> dict[str, Any]:
+        """What the release cost, for the record of whatever is computed from it."""
+        return {
+            "adjacency": self.adjacency,
+            "sampler": self.sampler,
+            "epsilon": self.epsilon,
+            "n_public": self.n_public,
+            "tables": [
+                {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon} for t in self.tables
+            ],
+        }
+
+    @property
     def n_counts(self) -> int:
         """Number of released counts over all tables."""
         return sum(table.counts.size for table in self.tables)
@@ -178,7 +198,7 @@ class Release:
             "adjacency": self.adjacency,
             "sampler": self.sampler,
             "domain": self.domain.to_dict(),
-            "n": {"public": True, "value": self.n} if isinstance(self.n, int) else _total_to_dict(self.n),
+            "n": _n_to_dict(self.n, self.unit),
             "tables": [
                 {
                     "attributes": list(table.attributes),
@@ -328,26 +348,29 @@ def _expect(data: Any, keys: set[str], what: str) -> dict[str, Any]:
     return data
 
 
-def _total_to_dict(total: NoisyTotal) -> dict[str, Any]:
+def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
+    if isinstance(n, int):
+        return {"public": True, "value": n} | ({"unit": unit} if unit != "record" else {})
     return {
         "public": False,
-        "value": total.value,
-        "noise": total.noise.to_dict(),
-        "sensitivity": total.sensitivity,
-        "epsilon": total.epsilon,
+        "value": n.value,
+        "noise": n.noise.to_dict(),
+        "sensitivity": n.sensitivity,
+        "epsilon": n.epsilon,
     }
 
 
-def _total_from_dict(data: Any) -> int | NoisyTotal:
+def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
     if isinstance(data, dict) and data.get("public") is True:
-        value = _expect(data, {"public", "value"}, "n")["value"]
+        unit = data.get("unit", "record")
+        value = _expect({k: v for k, v in data.items() if k != "unit"}, {"public", "value"}, "n")["value"]
         if not isinstance(value, int) or isinstance(value, bool):
             raise DamagedFileError(f"a public n must be a whole number, got {value!r}")
-        return value
+        return value, unit
     data = _expect(data, {"public", "value", "noise", "sensitivity", "epsilon"}, "n")
     if data["public"] is not False:
         raise DamagedFileError(f"n.public must be true or false, got {data['public']!r}")
-    return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"])
+    return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"]), "record"
 
 
 def _release_from_dict(data: Any) -> Release:
@@ -374,4 +397,5 @@ def _release_from_dict(data: Any) -> Release:
                 item["epsilon"],
             )
         )
-    return Release(domain, tuple(tables), data["adjacency"], _total_from_dict(data["n"]), data["sampler"])
+    n, unit = _n_from_dict(data["n"])
+    return Release(domain, tuple(tables), data["adjacency"], n, data["sampler"], unit)

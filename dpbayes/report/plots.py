@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure
 
 __all__ = ["interval_panels", "interval_strip", "rank_plot", "residual_plot"]
@@ -18,15 +17,13 @@ __all__ = ["interval_panels", "interval_strip", "rank_plot", "residual_plot"]
 ESTIMATE, RELEASED, TRUTH = "#2f5fa8", "#c2571a", "#111111"
 
 
-def rank_plot(draws: xr.Dataset, quantities: Sequence[tuple[str, dict[str, str]]]) -> Figure:
+def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]]) -> Figure:
     """Plot rank ECDF differences of some quantities, a line a chain, with a simultaneous 95 % envelope.
 
     Parameters
     ----------
     draws
-        Posterior draws with dims ``chain`` and ``draw``.
-    quantities
-        Variable and coordinates of each quantity.
+        Name of each quantity to its draws, shape ``(chains, draws)``.
 
     Returns
     -------
@@ -41,20 +38,15 @@ def rank_plot(draws: xr.Dataset, quantities: Sequence[tuple[str, dict[str, str]]
     import arviz as az
     import xarray as xr
 
-    chosen = {}
-    for name, where in quantities:
-        label = ", ".join(where.values())
-        chosen[f"{name}\n{label}" if label else name] = draws[name].sel(where).drop_vars(list(where), errors="ignore")
-    picked = xr.Dataset(chosen)
-    tree = xr.DataTree.from_dict({"posterior": picked})
-    columns = min(3, len(quantities))
-    rows = -(-len(quantities) // columns)
+    picked = xr.Dataset({name: (("chain", "draw"), values) for name, values in draws.items()})
+    columns = min(3, len(draws))
+    rows = -(-len(draws) // columns)
     collection = az.plot_rank(
-        tree,
+        xr.DataTree.from_dict({"posterior": picked}),
         envelope_prob=0.95,
         backend="matplotlib",
         col_wrap=columns,
-        figure_kwargs={"figsize": (3.4 * columns, 2.5 * rows), "layout": "constrained"},
+        figure_kwargs={"figsize": (3.6 * columns, 2.6 * rows)},
     )
     figure: Figure = collection.viz["figure"].item()
     return figure
@@ -155,15 +147,11 @@ def interval_strip(
     return figure
 
 
-def residual_plot(
-    labels: Sequence[str], groups: Sequence[str], residuals: npt.NDArray[np.float64], limit: float
-) -> Figure:
+def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, limit: float) -> Figure:
     """Plot standardized residuals of released counts against their posterior predictive law.
 
     Parameters
     ----------
-    labels
-        Cell labels.
     groups
         The table that each cell is of, in order.
     residuals

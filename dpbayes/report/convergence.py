@@ -1,0 +1,77 @@
+"""The gate's verdict, in words at the top of the page and in detail in its own section."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpbayes.inference.verdict import Verdict
+from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.plots import rank_plot
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["convergence_facts", "convergence_section", "verdict_callout"]
+
+_PANELS = 6
+
+
+def verdict_callout(verdict: Verdict) -> Callout:
+    """Return the verdict in words, with what to change if it failed."""
+    if verdict.passed:
+        return Callout("good", f"Convergence: all {len(verdict.findings)} checks passed.")
+    lines = [
+        f"{f.title}: {f.value:.4g} at {f.quantity}, wanted {f.threshold_text}. {f.remedy}" for f in verdict.failures
+    ]
+    return Callout("bad", "Convergence: do not use these numbers yet.", lines)
+
+
+def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
+    """Return draws, largest R-hat and fewest effective draws for the top of the page."""
+    sizes = trace["posterior"].sizes
+    draws = sizes["chain"] * sizes["draw"]
+    rhat, effective = verdict.value("rhat"), verdict.value("ess_bulk")
+    return [
+        Fact("draws", "posterior draws", draws, f"{draws:,}"),
+        Fact("rhat", "largest R-hat", rhat, f"{rhat:.3f}"),
+        Fact("ess_bulk", "fewest effective draws", effective, f"{effective:,.0f}"),
+    ]
+
+
+def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) -> Section:
+    """Build the section on convergence: the table of checks, and rank plots of the worst quantities.
+
+    Parameters
+    ----------
+    trace
+        The fit.
+    verdict
+        What the gate found.
+    judged
+        A sentence on which quantities were judged and why.
+
+    Returns
+    -------
+    Section
+        The section.
+    """
+    columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
+    rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
+    posterior = trace["posterior"]
+    worst = {
+        str(quantity).replace("[", "\n[", 1): posterior[quantity.name].sel(dict(quantity.where)).to_numpy()
+        for quantity in verdict.worst[:_PANELS]
+    }
+    return Section(
+        "Did the sampler converge?",
+        [
+            Paragraph(judged),
+            Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
+            Figure(
+                rank_plot(worst),
+                "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
+                "sample the same distribution stay inside the grey band.",
+                "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % envelope.",
+            ),
+        ],
+    )

@@ -1,0 +1,103 @@
+"""The report of a latent class run: what was released, whether to trust the fit, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpbayes.inference.verdict import Verdict
+from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
+from dpbayes.report.document import Document, Fact
+from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
+from dpbayes.report.released import privacy_fact, released_section, size_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dpbayes.data import Marginal
+    from dpbayes.privacy import Release
+
+__all__ = ["latent_class_document"]
+
+_JUDGED = (
+    "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
+    "them, the probabilities of margins and cells and the sorted class weights."
+)
+
+
+def latent_class_document(
+    trace: xr.DataTree, release: Release, *, truth: Sequence[Marginal] | None, title: str, question: str
+) -> Document:
+    """Build the report of a latent class fit.
+
+    Parameters
+    ----------
+    trace
+        The fit, with its verdict in the attrs and a ``posterior_predictive`` group holding ``released``.
+    release
+        What was fitted.
+    truth
+        The exact tables, only if they are public.
+    title, question
+        What the study is called and asks.
+
+    Returns
+    -------
+    Document
+        What was released, convergence, margins, the full table, and the fit to the released counts.
+    """
+    verdict = Verdict.from_json(trace.attrs["convergence"])
+    sections = [
+        released_section(release),
+        convergence_section(trace, verdict, judged=_JUDGED),
+        margins_section(trace, release, truth),
+    ]
+    if "cell" in trace["posterior"]:
+        sections.append(cells_section(trace, release))
+    sections.append(fit_section(trace, release))
+    size = size_of(release)
+    return Document(
+        title=title,
+        question=question,
+        answer=_answer(trace, release, verdict),
+        verdict=verdict_callout(verdict),
+        headline=[
+            privacy_fact(release),
+            Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
+            Fact("n", "records" if release.n_public else "records (noisy)", size, f"{size:,.0f}"),
+            *convergence_facts(trace, verdict),
+        ],
+        sections=sections,
+        provenance=_provenance(trace, release),
+    )
+
+
+def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
+    """Say what was learned in a sentence or two."""
+    n = size_of(release)
+    mean, low, high = (summarize(trace["posterior"].to_dataset()["margin"]) * n).T
+    sampling = np.median(2 * 1.96 * np.sqrt(mean * (1 - mean / n)))
+    noise = np.median([2 * 1.96 * np.sqrt(table.noise.variance) for table in release.tables])
+    caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
+    return (
+        f"A margin of {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} records wide in the "
+        f"median. Sampling alone would leave {sampling:,.0f}, and a released count taken by itself carries "
+        f"{noise:,.0f} of privacy noise.{caution}"
+    )
+
+
+def _provenance(trace: xr.DataTree, release: Release) -> dict[str, str]:
+    attrs = trace.attrs
+    return {
+        "dpbayes": attrs["dpbayes_version"],
+        "sampler": attrs["sampler"],
+        "sampled": attrs["created_at"],
+        "sampler seed": attrs["random_seed"],
+        "compiling": f"{float(attrs['compile_seconds']):.0f} s",
+        "sampling": f"{float(attrs['sampling_seconds']):.0f} s",
+        "noise drawn by": "OpenDP" if release.sampler == "opendp" else "a seeded generator (simulation)",
+        "spec digest": attrs["spec_digest"],
+        "release digest": release.digest,
+    }

@@ -1,0 +1,183 @@
+"""Sections on tables: released and estimated margins, the full table, and the fit to the released counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table
+from dpbayes.report.plots import interval_panels, interval_strip, residual_plot
+from dpbayes.report.released import size_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dpbayes.data import Domain, Marginal
+    from dpbayes.privacy import Release
+
+    Array = npt.NDArray[np.float64]
+
+__all__ = ["cells_section", "fit_section", "margins_section", "mean_l1", "summarize"]
+
+INTERVAL = 0.95
+"""Probability of every interval on the page; intervals are equal-tailed."""
+
+MOST_CELLS_DRAWN = 64
+
+_ESTIMATE = [Column("estimate", ",.1f"), Column("2.5 %", ",.1f", "lower"), Column("97.5 %", ",.1f", "upper")]
+
+
+def summarize(draws: xr.DataArray) -> Array:
+    """Return mean, lower and upper end of the 95 % interval of every quantity, shape ``(quantities, 3)``."""
+    mean = draws.mean(("chain", "draw"))
+    ends = draws.quantile([(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], ("chain", "draw"))
+    return np.column_stack([mean.to_numpy().ravel(), *(end.to_numpy().ravel() for end in ends)])
+
+
+def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
+    """Return the mean over tables of the sum of absolute differences in proportions.
+
+    Parameters
+    ----------
+    estimates, truth
+        Counts of each table; they are divided by the true total of the table.
+
+    Returns
+    -------
+    float
+        Between 0 and 2 for tables of proportions.
+
+    Examples
+    --------
+    >>> mean_l1([np.array([60.0, 40.0])], [np.array([50.0, 50.0])])
+    0.2
+    """
+    errors = [np.abs(ours - true).sum() / true.sum() for ours, true in zip(estimates, truth, strict=True)]
+    return float(np.mean(errors))
+
+
+def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
+    """Build the section that sets released beside estimated margins, and the truth where it is public."""
+    n = size_of(release)
+    ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
+    estimates = np.split(summarize(trace["posterior"].to_dataset()["margin"]) * n, ends)
+    released = [t.counts.ravel().astype(float) for t in release.tables]
+    true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
+    blocks: list[Block] = [
+        Paragraph(
+            "Estimates are posterior cell probabilities times the number of records. Their 95 % intervals carry both "
+            "the privacy noise and the sampling of the records from their population. Unlike the released tables, the "
+            "estimated ones agree with one another and are never negative."
+        )
+    ]
+    if true is not None:
+        blocks.append(_error_table(estimates, released, true))
+    also = "" if true is None else ", true count"
+    blocks.append(
+        Figure(
+            interval_panels(
+                [t.label for t in release.tables], [_short(t.domain) for t in release.tables], estimates, released, true
+            ),
+            f"Each table's cells around their posterior mean (zero): 95 % interval, released count{also}, in records. "
+            "Row labels give the levels in the order of the title.",
+            f"For every cell of every released table, the 95 % interval and the released count{also}.",
+        )
+    )
+    columns = [Column("table"), Column("cell"), Column("released", ",.0f"), *_ESTIMATE]
+    rows = []
+    for t, table in enumerate(release.tables):
+        for c, label in enumerate(table.domain.cell_labels()):
+            row = [table.label, label, released[t][c], *map(float, estimates[t][c])]
+            rows.append(row if true is None else [*row, float(true[t][c])])
+    if true is not None:
+        columns.append(Column("true", ",.0f"))
+    blocks.append(Table("margins", "Released and estimated margins, in records", columns, rows))
+    return Section("Margins: released and estimated", blocks)
+
+
+def cells_section(trace: xr.DataTree, release: Release) -> Section:
+    """Build the section on the full table."""
+    summary = summarize(trace["posterior"].to_dataset()["cell"]) * size_of(release)
+    labels = release.domain.cell_labels()
+    blocks: list[Block] = [
+        Paragraph(
+            "The released margins do not determine the full table. What they leave open is filled by the prior, and "
+            "the intervals say how much that is."
+        )
+    ]
+    if len(labels) <= MOST_CELLS_DRAWN:
+        blocks.append(
+            Figure(
+                interval_strip(_short(release.domain), summary, None, xlabel="records (logarithmic axis)"),
+                f"The full table with 95 % intervals. Labels give the levels of {', '.join(release.domain.names)}.",
+                "Estimated counts of every cell of the full table with 95 % intervals, sorted.",
+            )
+        )
+    rows = [[label, *map(float, row)] for label, row in zip(labels, summary, strict=True)]
+    blocks.append(Table("cells", "The full table, in records", [Column("cell"), *_ESTIMATE], rows))
+    return Section("The full table", blocks)
+
+
+def fit_section(trace: xr.DataTree, release: Release) -> Section:
+    """Build the posterior predictive check of the released counts."""
+    drawn = trace["posterior_predictive"]["released"].stack(draws=("chain", "draw")).transpose("draws", ...)
+    values = drawn.to_numpy().reshape(drawn.sizes["draws"], -1)
+    observed = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
+    residuals = (observed - values.mean(0)) / values.std(0, ddof=1)
+    tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
+    rows = [
+        ("released counts outside their 95 % predictive interval", int((tails < 1 - INTERVAL).sum())),
+        ("expected outside by chance", len(observed) * (1 - INTERVAL)),
+        ("largest absolute standardized residual", float(np.abs(residuals).max())),
+        ("root mean square of the standardized residuals", float(np.sqrt(np.mean(residuals**2)))),
+    ]
+    groups = [t.label for t in release.tables for _ in range(t.counts.size)]
+    return Section(
+        "Does the model explain the released counts?",
+        [
+            Paragraph(
+                "Posterior predictive check: tables drawn from the fitted model, with the same noise added, against "
+                "the counts that were released. The model has seen these counts, so that residuals are smaller than in "
+                "fresh data: look for single large ones and for a table whose residuals all point one way."
+            ),
+            Table(
+                "predictive_check",
+                "Released counts and their predictive law",
+                [Column("check"), Column("value", ".3g")],
+                rows,
+            ),
+            Figure(
+                residual_plot(groups, residuals, limit=2.0),
+                "Released count minus predictive mean, in predictive standard deviations; the band is 2 either side.",
+                "Standardized posterior predictive residuals of every released count, grouped by table.",
+            ),
+        ],
+    )
+
+
+def _error_table(estimates: Sequence[Array], released: Sequence[Array], true: Sequence[Array]) -> Table:
+    inside = np.concatenate([(e[:, 1] <= t) & (t <= e[:, 2]) for e, t in zip(estimates, true, strict=True)])
+    return Table(
+        "margin_error",
+        "Error against the true tables, which are public here",
+        [
+            Column("estimator"),
+            Column("mean L1 a table (proportions)", ".5f", "mean_l1"),
+            Column("true counts inside their 95 % interval", ".1%", "coverage"),
+        ],
+        [
+            ("posterior mean", mean_l1([e[:, 0] for e in estimates], true), float(inside.mean())),
+            ("released counts as they are", mean_l1(released, true), None),
+        ],
+    )
+
+
+def _short(domain: Domain) -> list[str]:
+    """Return cell labels made of the levels alone."""
+    labels = [""]
+    for attribute in domain:
+        labels = [f"{label} {level}".strip() for label in labels for level in attribute.levels]
+    return labels

@@ -1,0 +1,70 @@
+"""The section that says what left the custodian and what it cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, Section, Table
+
+if TYPE_CHECKING:
+    from dpbayes.privacy import Release
+
+__all__ = ["privacy_fact", "released_section", "size_of"]
+
+_COLUMNS = [
+    Column("table"),
+    Column("counts", "d"),
+    Column("noise"),
+    Column("noise sd (records)", ".1f", "noise_sd"),
+    Column("sensitivity", ".4g"),
+    Column("epsilon", ".4g"),
+]
+
+
+def size_of(release: Release) -> float:
+    """Return the number of records, or its noisy value (at least 1) where it is not public."""
+    return release.n if isinstance(release.n, int) else max(release.n.value, 1.0)
+
+
+def privacy_fact(release: Release) -> Fact:
+    """Return the total cost for the top of the page."""
+    shown = "a curve" if release.epsilon is None else f"{release.epsilon:g}"
+    return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, shown)
+
+
+def released_section(release: Release) -> Section:
+    """Build the section on a release: tables, noise laws, sensitivities and epsilons.
+
+    Parameters
+    ----------
+    release
+        What left the custodian.
+
+    Returns
+    -------
+    Section
+        With a warning if the noise was simulated.
+    """
+    rows = [
+        (t.label, t.counts.size, str(t.noise), float(np.sqrt(t.noise.variance)), float(t.sensitivity), t.epsilon)
+        for t in release.tables
+    ]
+    size = f"{release.n:,} records, a public number" if isinstance(release.n, int) else "a number released with noise"
+    cost = (
+        "The noise is Gaussian: its cost is a curve of epsilon against delta."
+        if release.epsilon is None
+        else f"By sequential composition the epsilons add to {release.epsilon:g}."
+    )
+    blocks: list[Block] = [
+        Paragraph(
+            f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
+            f"by {release.adjacency}. {cost}"
+        )
+    ]
+    if release.sampler == "simulation":
+        lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
+        blocks.append(Callout("warning", "A simulation, not a release", lines))
+    blocks.append(Table("released", "What left the custodian", _COLUMNS, rows))
+    return Section("What was released", blocks)
