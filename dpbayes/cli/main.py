@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbayes import __version__
+from dpbayes.cli import ledger
 from dpbayes.errors import DPBayesError
 
 __all__ = ["app", "main"]
@@ -27,6 +28,8 @@ app = typer.Typer(
     `dpbayes run models/acs_latent_class.toml`, and open the `report.html` it names.""",
     epilog="Exit codes: 0 done, 2 bad input (nothing was run), 3 done but a convergence check failed.",
 )
+
+app.add_typer(ledger.app, name="ledger")
 
 SpecArgument = Annotated[Path, typer.Argument(help="A run spec (TOML), e.g. models/acs_latent_class.toml.")]
 SetOption = Annotated[
