@@ -1,0 +1,151 @@
+r"""The joint likelihood of released margins: one confidential table behind all of them.
+
+With P the cell probabilities of the full table, its counts are Multinomial(n, P), and the released counts are
+n b + B m plus noise, where m are the counts of the effects of a `MarginOperator`. The likelihood needs the law of m
+alone, and for that the normal law with the multinomial's mean and covariance is taken,
+
+.. math:: m \sim N\bigl(n\,\mu,\; n\,(M - \mu\mu^\top)\bigr), \qquad \mu_a = P(\text{cell } a), \quad
+          M_{ab} = P(\text{cell } a \text{ and cell } b),
+
+while the noise keeps its own law on every count. The approximation is the central limit theorem's for the sum of a
+cell's noise and its sampling: good where the two together have a standard deviation of a few records, whatever the
+cell's own probability. It is poor only where the noise *and* the expected count are both of the order of one record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.logprob.transforms import Transform
+
+from dpbayes.inference.margin_operator import MarginOperator
+from dpbayes.inference.noisy_counts import ReleasedNoise
+
+__all__ = ["NoiseCentred", "anchor_covariance", "effect_counts"]
+
+# Added to the sampling covariance, in units of the noise: one part in a million of the noise's variance. A cell of
+# probability zero has no sampling variance, and the normal density of its count would be infinite.
+_NUGGET = 1e-6
+
+
+def anchor_covariance(operator: MarginOperator, noise: ReleasedNoise) -> npt.NDArray[np.float64]:
+    """Return the covariance of the weighted least-squares estimate of the effects from the released counts alone.
+
+    Parameters
+    ----------
+    operator
+        The map from effects to released counts.
+    noise
+        The laws of the counts.
+
+    Returns
+    -------
+    array of shape ``(n_effects, n_effects)``
+    """
+    scaled = operator.matrix / noise.stddev[:, None]
+    return np.linalg.inv(scaled.T @ scaled)
+
+
+class NoiseCentred(Transform):
+    r"""Coordinates for effect counts: their offset from what the release says, in units of its noise.
+
+    The effects are :math:`m = \hat m(y) + L u` with :math:`\hat m` the least-squares estimate from the released counts
+    y and :math:`L L^\top` its covariance. Given the release, u is of order one in every direction, whatever the
+    classes.
+
+    Parameters
+    ----------
+    operator
+        The map from effects to released counts.
+    noise
+        The laws of the counts.
+    released
+        The released counts, as a graph or array, so that new data move the centre along.
+    n
+        Number of records, as a number or graph.
+    """
+
+    name = "noise_centred"
+    ndim_supp = 1
+
+    def __init__(self, operator: MarginOperator, noise: ReleasedNoise, released: Any, n: Any) -> None:
+        covariance = anchor_covariance(operator, noise)
+        self._root = np.linalg.cholesky(covariance)
+        self._inverse_root = np.linalg.inv(self._root)
+        weighted = covariance @ (operator.matrix / noise.stddev[:, None] ** 2).T
+        self._centre = pt.dot(weighted, pt.as_tensor(released) - n * operator.constant)
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Return the effects."""
+        return self._centre + pt.dot(self._root, value)
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Return the coordinates."""
+        return pt.dot(self._inverse_root, value - self._centre)
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Return the log-determinant of `backward`, a constant."""
+        return pt.as_tensor(np.log(np.diag(self._root)).sum())
+
+
+def effect_counts(
+    name: str, mean: Any, second_moment: Any, n: Any, *, operator: MarginOperator, noise: ReleasedNoise, released: Any
+) -> Any:
+    """Add the counts of the effects, given the probabilities, to the model on the context stack.
+
+    Parameters
+    ----------
+    name
+        Name of the variable.
+    mean
+        Probabilities of the effects' cells, shape ``(n_effects,)``.
+    second_moment
+        Probability that a record is in both of two effects' cells, shape ``(n_effects, n_effects)``.
+    n
+        Number of records.
+    operator
+        The map from effects to released counts.
+    noise
+        The laws of the released counts.
+    released
+        The released counts (data): they centre the sampler's coordinates and do not enter the law.
+
+    Returns
+    -------
+    pytensor.tensor.TensorVariable
+        Real-valued counts of shape ``(n_effects,)``.
+    """
+    covariance = anchor_covariance(operator, noise)
+    root = np.linalg.cholesky(covariance)
+    whiten = np.linalg.inv(root)
+    log_root = float(np.log(np.diag(root)).sum())
+    size_ = operator.n_effects
+
+    def logp(value: Any, mu: Any, cov: Any) -> Any:
+        # In units of the noise the matrix has entries of order one, and the nugget a meaning.
+        whitened = pt.dot(pt.dot(whiten, cov), whiten.T) + _NUGGET * np.eye(size_)
+        chol = pt.linalg.cholesky(whitened)
+        offset = pt.linalg.solve_triangular(chol, pt.dot(whiten, value - mu), lower=True, b_ndim=1)
+        log_det = pt.sum(pt.log(pt.diagonal(chol))) + log_root
+        return -0.5 * pt.sum(pt.sqr(offset)) - log_det - 0.5 * size_ * np.log(2.0 * np.pi)
+
+    def dist(mu: Any, cov: Any, size: Any) -> Any:
+        return pm.MvNormal.dist(mu, cov + _NUGGET * covariance, size=size)
+
+    transform = NoiseCentred(operator, noise, released, n)
+    return pm.CustomDist(
+        name,
+        n * mean,
+        n * (second_moment - mean[:, None] * mean[None, :]),
+        dist=dist,
+        logp=logp,
+        support_point=lambda rv, size, mu, cov: transform.backward(pt.zeros(size_)),
+        class_name="EffectCounts",
+        signature="(e),(e,e)->(e)",
+        default_transform=transform,
+        dims="effect",
+    )

@@ -1,0 +1,173 @@
+"""Noise laws of released counts as PyMC distributions with a real-valued centre.
+
+A latent count is a real number for a gradient sampler, and the noise of a release lives on the integers.
+`ReleasedNoise` holds the laws of a whole release and reads each on the real line so that moments are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import rv_size_is_none
+
+from dpbayes.errors import InputError
+from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
+
+__all__ = ["ReleasedNoise", "noisy_counts"]
+
+# exp(-x^2 / 2 sigma^2) at 12 sigma is below 1e-31.
+_DISCRETE_GAUSSIAN_WIDTH = 12.0
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedNoise:
+    r"""The noise laws of a vector of released counts.
+
+    Parameters
+    ----------
+    laws
+        One law for each count.
+
+    Notes
+    -----
+    The density that stands for a discrete law has its mean and its variance. For two-sided geometric noise of scale s
+    that is the Laplace density of scale :math:`s' = 1/(2\sinh\frac{1}{2s})`: the characteristic functions are
+
+    .. math:: \Bigl(1 + \frac{\sin^2(\omega/2)}{\sinh^2(1/2s)}\Bigr)^{-1}
+              \quad\text{and}\quad
+              \Bigl(1 + \frac{\omega^2}{4\sinh^2(1/2s)}\Bigr)^{-1},
+
+    which agree to order :math:`\omega^4`, so that after a convolution with a count of standard deviation
+    :math:`\tau` they differ by terms of order :math:`\tau^{-4}`. (:math:`s' = s\,(1 - 1/24s^2 + \dots)`: at a scale of
+    20 the two scales differ by one part in 10,000.)
+
+    Examples
+    --------
+    >>> noise = ReleasedNoise((TwoSidedGeometric(20.0), Gaussian(3.0)))
+    >>> noise.stddev.round(3)
+    array([28.281,  3.   ])
+    """
+
+    laws: tuple[NoiseLaw, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "laws", tuple(self.laws))
+        if not self.laws:
+            raise InputError("a vector of noisy counts needs one count or more, got none")
+
+    def __len__(self) -> int:
+        return len(self.laws)
+
+    @classmethod
+    def of_tables(cls, laws: Sequence[NoiseLaw], sizes: Sequence[int]) -> ReleasedNoise:
+        """Repeat each table's law over its counts."""
+        return cls(tuple(law for law, size in zip(laws, sizes, strict=True) for _ in range(size)))
+
+    @cached_property
+    def stddev(self) -> npt.NDArray[np.float64]:
+        """Standard deviation of each count's noise."""
+        return np.sqrt([law.variance for law in self.laws])
+
+    @cached_property
+    def _coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
+        """Constant, linear and quadratic rate of each law's relaxed log-density ``c - a |x| - b x^2``."""
+        rows = []
+        for law, stddev in zip(self.laws, self.stddev, strict=True):
+            if isinstance(law, TwoSidedGeometric | Laplace):
+                scale = stddev / math.sqrt(2.0)
+                rows.append((-math.log(2.0 * scale), 1.0 / scale, 0.0))
+            else:
+                rows.append((-math.log(stddev * math.sqrt(2.0 * math.pi)), 0.0, 0.5 / stddev**2))
+        constant, linear, quadratic = np.array(rows).T
+        return constant, linear, quadratic
+
+    def logp(self, x: Any) -> Any:
+        """Return the relaxed log-density of each count's noise as a graph.
+
+        Parameters
+        ----------
+        x
+            Noise values, last axis of length ``len(self)``.
+        """
+        constant, linear, quadratic = self._coefficients
+        value = pt.as_tensor(constant)
+        if np.any(linear):
+            value = value - linear * pt.abs(x)
+        if np.any(quadratic):
+            value = value - quadratic * pt.sqr(x)
+        return value
+
+    def around(self, centre: Any, size: Any = None) -> Any:
+        """Return random released counts: the centre plus noise, rounded first where the law is on the integers."""
+        groups = {law: [i for i, other in enumerate(self.laws) if other == law] for law in dict.fromkeys(self.laws)}
+        shape = centre.shape if rv_size_is_none(size) else pt.concatenate([size, centre.shape[-1:]])
+        centre = pt.broadcast_to(centre, shape)
+        order = np.argsort(np.concatenate(list(groups.values())))
+        parts = []
+        for law, members in groups.items():
+            part = centre[..., np.array(members)]
+            base = pt.round(part) if law.is_discrete else part
+            parts.append(base + _noise(law, base.shape))
+        return pt.concatenate(parts, axis=-1)[..., order]
+
+
+def _noise(law: NoiseLaw, shape: Any) -> Any:
+    """Return draws of one law as a graph."""
+    if isinstance(law, TwoSidedGeometric):
+        # The difference of two geometric variables of success probability 1 - exp(-1/s).
+        success = -math.expm1(-1.0 / law.scale)
+        first, second = (pm.Geometric.dist(p=success, size=shape) for _ in range(2))
+        return (first - second).astype("float64")
+    if isinstance(law, Laplace):
+        return pm.Laplace.dist(0.0, law.scale, size=shape)
+    if isinstance(law, Gaussian):
+        return pm.Normal.dist(0.0, law.stddev, size=shape)
+    assert isinstance(law, DiscreteGaussian)
+    half = math.ceil(_DISCRETE_GAUSSIAN_WIDTH * law.stddev + 1.0)
+    weights = np.exp(law.log_prob(np.arange(-half, half + 1)))
+    return (pm.Categorical.dist(p=weights / weights.sum(), size=shape) - half).astype("float64")
+
+
+def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) -> Any:
+    """Add released counts to the model on the context stack.
+
+    Parameters
+    ----------
+    name
+        Name of the variable.
+    centre
+        The exact counts as real numbers, shape ``(counts,)``.
+    noise
+        The law of each count's noise.
+    **kwargs
+        Passed to `pymc.CustomDist`: ``observed``, ``dims``.
+
+    Returns
+    -------
+    pytensor.tensor.TensorVariable
+        The variable; its forward draws round the centre where the law is discrete, and add noise of the law itself.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = noisy_counts("x", np.array([10.0, 20.0]), ReleasedNoise((TwoSidedGeometric(5.0),) * 2))
+    >>> round(float(model.compile_logp()({"x": np.array([10.0, 20.0])})), 4)
+    -4.6018
+    """
+    return pm.CustomDist(
+        name,
+        centre,
+        dist=lambda mean, size: noise.around(mean, size),
+        logp=lambda value, mean: pt.sum(noise.logp(value - mean), axis=-1),
+        class_name="NoisyCounts",
+        signature="(c)->(c)",
+        **kwargs,
+    )
