@@ -80,7 +80,7 @@ def test_far_tail_stays_finite_in_logs(cls):
         x = -log_mass if isinstance(law, TwoSidedGeometric | Laplace) else math.sqrt(-2 * log_mass)
         x = float(math.floor(x))
         with mp.workdps(50):
-            assert float(law.log_prob(x)) == pytest.approx(float(sum(exact_parts(law, x))), rel=4 * EPS)
+            assert float(law.log_prob(x)) == pytest.approx(float(sum(exact_parts(law, x))), abs=0, rel=4 * EPS)
 
 
 @pytest.mark.parametrize("parameter", [1e-3, 0.05, 0.3, 0.4, 1.0, 7.3, 60.0])
@@ -100,19 +100,22 @@ def test_mass_mean_variance_and_radius_by_enumeration(cls, parameter):
 
 @pytest.mark.parametrize("parameter", [1e-3, 0.03, 0.39, 0.41, 1.0, 1e3, 1e6, 1e9])
 def test_variances_agree_with_fifty_digits(parameter):
+    # exp(-u) from a rounded u has a relative error of u units in the last place.
+    geometric_slack, gaussian_slack = 4 * EPS * (1 + 1 / parameter), 8 * EPS * (1 + 0.5 / parameter**2)
     with mp.workdps(50):
         s = mp.mpf(parameter)
         q = mp.exp(-1 / s)
-        assert TwoSidedGeometric(parameter).variance == pytest.approx(float(2 * q / (1 - q) ** 2), rel=4 * EPS)
-        assert Laplace(parameter).variance == pytest.approx(float(2 * s**2), rel=EPS)
-        assert Gaussian(parameter).variance == pytest.approx(float(s**2), rel=EPS)
+        expected = float(2 * q / (1 - q) ** 2)
+        assert TwoSidedGeometric(parameter).variance == pytest.approx(expected, abs=1e-320, rel=geometric_slack)
+        assert Laplace(parameter).variance == pytest.approx(float(2 * s**2), abs=0, rel=EPS)
+        assert Gaussian(parameter).variance == pytest.approx(float(s**2), abs=0, rel=EPS)
         if parameter < 30:
             weights = [mp.exp(-((k / s) ** 2) / 2) for k in range(1, int(16 * s) + 4)]
             moment = 2 * mp.fsum(k * k * w for k, w in enumerate(weights, start=1))
             expected = moment / (1 + 2 * mp.fsum(weights))
         else:
             expected = s**2
-        assert DiscreteGaussian(parameter).variance == pytest.approx(float(expected), rel=1e-14)
+        assert DiscreteGaussian(parameter).variance == pytest.approx(float(expected), abs=1e-320, rel=gaussian_slack)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 20.0, 1e6])
@@ -139,8 +142,8 @@ def test_cdf_and_sf_of_the_continuous_laws(cls, reference):
             z = mp.mpf(x) / mp.mpf(2.5)
             lower = reference(z) if reference else (mp.exp(z) / 2 if z < 0 else 1 - mp.exp(-z) / 2)
             upper = reference(-z) if reference else (mp.exp(-z) / 2 if z > 0 else 1 - mp.exp(z) / 2)
-            assert float(law.cdf(x)) == pytest.approx(float(lower), rel=1e-12)
-            assert float(law.sf(x)) == pytest.approx(float(upper), rel=1e-12)
+            assert float(law.cdf(x)) == pytest.approx(float(lower), abs=0, rel=1e-12)
+            assert float(law.sf(x)) == pytest.approx(float(upper), abs=0, rel=1e-12)
 
 
 @pytest.mark.parametrize("cls", DISCRETE)
@@ -171,7 +174,7 @@ def test_epsilon_calibration_never_costs_more_than_asked(cls, epsilon, sensitivi
     assert exact <= Fraction(epsilon)
     claimed = law.epsilon(sensitivity=sensitivity)
     assert exact <= Fraction(claimed) <= Fraction(epsilon)
-    assert claimed == pytest.approx(epsilon, rel=2 * EPS)
+    assert claimed == pytest.approx(epsilon, abs=0, rel=2 * EPS)
     # no smaller double would do
     assert Fraction(sensitivity) / Fraction(math.nextafter(law.scale, 0)) > Fraction(epsilon)
 
@@ -183,7 +186,7 @@ def test_rho_calibration_never_costs_more_than_asked(cls, rho, sensitivity):
     exact = Fraction(sensitivity) ** 2 / (2 * Fraction(law.stddev) ** 2)
     claimed = law.rho(sensitivity=sensitivity)
     assert exact <= Fraction(claimed) <= Fraction(rho)
-    assert claimed == pytest.approx(rho, rel=16 * EPS)
+    assert claimed == pytest.approx(rho, abs=0, rel=16 * EPS)
 
 
 @given(rho=positive, sensitivity=positive)
@@ -192,7 +195,9 @@ def test_pure_laws_charge_half_epsilon_squared_of_zcdp(cls, rho, sensitivity):
     law = cls.from_rho(rho, sensitivity=sensitivity)
     claimed = Fraction(law.rho(sensitivity=sensitivity))
     assert (Fraction(sensitivity) / Fraction(law.scale)) ** 2 / 2 <= claimed <= Fraction(rho)
-    assert law.rho(sensitivity=sensitivity) == pytest.approx(law.epsilon(sensitivity=sensitivity) ** 2 / 2, rel=1e-14)
+    assert law.rho(sensitivity=sensitivity) == pytest.approx(
+        law.epsilon(sensitivity=sensitivity) ** 2 / 2, abs=0, rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
@@ -228,7 +233,7 @@ def test_continuous_laws_scale(cls, scale, factor):
     np.testing.assert_allclose(
         stretched.log_prob(x * factor) + math.log(factor), cls(scale).log_prob(x), rtol=1e-12, atol=1e-12
     )
-    assert stretched.variance == pytest.approx(factor**2 * cls(scale).variance, rel=4 * EPS)
+    assert stretched.variance == pytest.approx(factor**2 * cls(scale).variance, abs=0, rel=4 * EPS)
 
 
 @given(epsilon=positive, sensitivity=positive, factor=st.sampled_from([0.5, 2.0, 8.0]))
@@ -238,7 +243,7 @@ def test_cost_is_homogeneous_in_sensitivity(epsilon, sensitivity, factor):
     assert wider.scale == law.scale * factor  # powers of two are exact
     gaussian = DiscreteGaussian(law.scale)
     ratio = gaussian.rho(sensitivity=sensitivity * factor) / gaussian.rho(sensitivity=sensitivity)
-    assert ratio == pytest.approx(factor**2, rel=4 * EPS)
+    assert ratio == pytest.approx(factor**2, abs=0, rel=4 * EPS)
 
 
 # --- the PyTensor graphs ---------------------------------------------------------------------------------------------
@@ -413,8 +418,8 @@ def test_gaussian_calibration_by_the_exact_curve(epsilon, delta, sensitivity):
         # Balle and Wang 2018, Theorem 8
         exact = mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
         assert exact <= mp.mpf(delta)
-        assert float(exact) == pytest.approx(delta, rel=1e-8)
-    assert law.epsilon(delta=delta, sensitivity=sensitivity) == pytest.approx(epsilon, rel=1e-10)
+        assert float(exact) == pytest.approx(delta, abs=0, rel=1e-8)
+    assert law.epsilon(delta=delta, sensitivity=sensitivity) == pytest.approx(epsilon, abs=0, rel=1e-10)
 
 
 def test_gaussian_calibration_reproduces_the_published_stddev():
