@@ -9,8 +9,15 @@ from typing import Any
 # public name -> module that defines it
 _EXPORTS = {
     "OUTCOMES": "dpbayes.verifier.checks",
-    "Posterior": "dpbayes.verifier.posterior",
-    "posterior": "dpbayes.verifier.posterior",
+    "PartitionCounts": "dpbayes.verifier.mechanism",
+    "release_counts": "dpbayes.verifier.mechanism",
+    "count_partitions": "dpbayes.verifier.measure",
+    "count_significant": "dpbayes.verifier.measure",
+    "count_statistic": "dpbayes.verifier.measure",
+    "count_trends": "dpbayes.verifier.claims",
+    "count_within": "dpbayes.verifier.claims",
+    "Posterior": "dpbayes.verifier.exact",
+    "posterior": "dpbayes.verifier.exact",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -12,7 +12,7 @@ from scipy.stats import beta, dirichlet_multinomial
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 from dpbayes.verifier.checks import OUTCOMES
-from dpbayes.verifier.posterior import posterior_of_counts
+from dpbayes.verifier.exact import posterior_of_counts
 from dpbayes.verifier.windows import lattice_axes, log_rising, omitted_mass_bound
 
 

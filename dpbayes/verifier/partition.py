@@ -1,0 +1,91 @@
+"""Random partitions of units, drawn without looking at the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.errors import InputError
+from dpbayes.verifier.checks import check_n_partitions
+
+if TYPE_CHECKING:
+    from dpbayes.verifier.mechanism import Assignment
+
+__all__ = ["assign_partitions", "unit_codes"]
+
+
+def assign_partitions(
+    n_units: int,
+    n_partitions: int,
+    *,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
+) -> npt.NDArray[np.int64]:
+    """Assign each unit to one of M partitions at random.
+
+    Parameters
+    ----------
+    n_units
+        Number of units (persons, firms, ...), at least 1.
+    n_partitions
+        M, at least 1. More partitions than units leave some empty; those cannot be computed.
+    assignment
+        ``"balanced"`` permutes the units and deals them out, so that sizes differ by one at most: for replace-one
+        neighbours. ``"independent"`` draws each unit's partition by itself: for add-remove neighbours, where a unit
+        more must not move any other. `dpbayes.verifier.mechanism.release_counts` derives why.
+    random_state
+        None draws from the operating system's entropy and keeps no trace of it: for a real measurement. A seed or a
+        generator is for simulation only, because the guarantee averages over assignments that nobody knows.
+
+    Returns
+    -------
+    numpy.ndarray
+        Partition of each unit, in 0, ..., M - 1.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> np.bincount(assign_partitions(10, 3)).tolist() in ([4, 3, 3], [3, 4, 3], [3, 3, 4])
+    True
+    """
+    check_n_partitions(n_partitions)
+    if n_units < 1:
+        raise InputError("there are no units to partition; the data are empty")
+    rng = np.random.default_rng(random_state)
+    if assignment == "independent":
+        return rng.integers(0, n_partitions, size=n_units)
+    if assignment != "balanced":
+        raise InputError(f"assignment must be 'balanced' or 'independent', got {assignment!r}")
+    # Which partitions hold one unit more is drawn as well, so that no partition is larger by its number.
+    dealt = np.resize(rng.permutation(n_partitions), n_units)
+    return np.asarray(rng.permutation(dealt))
+
+
+def unit_codes(units: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    """Return a code from 0 for the unit of each row, and the number of units.
+
+    Raises
+    ------
+    InputError
+        If a unit is missing: a row without its person cannot stay with that person's other rows.
+
+    Examples
+    --------
+    >>> unit_codes(np.array(["b", "a", "b"]))
+    (array([1, 0, 1]), 2)
+    """
+    missing = False
+    if units.dtype.kind == "O":
+        missing = any(value is None or value != value for value in units)
+    elif units.dtype.kind in "fcMm":
+        missing = bool(np.isnat(units).any() if units.dtype.kind in "Mm" else np.isnan(units).any())
+    if missing:
+        raise InputError("the unit column holds a missing value; every row must name its unit")
+    _, codes = np.unique(units.astype(str) if units.dtype == object else units, return_inverse=True)
+    return codes.astype(np.int64), int(codes.max()) + 1

@@ -1,0 +1,150 @@
+"""Releasing counts: what it costs, audited by enumeration, and what is refused."""
+
+import numpy as np
+import pytest
+from audit import assert_claimed_delta, clamped_log_pmf, product_log_pmf
+
+from dpbayes.errors import BudgetExceededError, InputError
+from dpbayes.privacy.ledger import create_ledger
+from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
+from dpbayes.privacy.release import read_release
+from dpbayes.verifier import OUTCOMES, PartitionCounts, posterior, release_counts
+
+RNG = np.random.default_rng
+
+
+def test_a_release_says_what_it_is(tmp_path):
+    release = release_counts(PartitionCounts(41, 7, 2), epsilon=0.5, rng=RNG(1))
+    table = release.tables[0]
+    assert (release.n, release.unit, release.epsilon, release.adjacency) == (50, "partition", 0.5, "replace-one")
+    assert table.domain.attributes[0].levels == OUTCOMES
+    assert table.noise == TwoSidedGeometric(4.0)
+    assert read_release(release.write(tmp_path / "release.json")).digest == release.digest
+
+
+def test_m_is_public_under_add_remove_for_independent_partitions(tmp_path):
+    counts = PartitionCounts(41, 7, 2, "independent")
+    release = release_counts(counts, epsilon=1.0, adjacency="add-remove", noise="laplace", rng=RNG(1))
+    assert release.tables[0].noise == Laplace(2.0)
+    assert read_release(release.write(tmp_path / "release.json")).unit == "partition"
+    with pytest.raises(InputError, match="balanced partitions"):
+        release_counts(PartitionCounts(41, 7, 2), epsilon=1.0, adjacency="add-remove", rng=RNG(1))
+
+
+def test_a_real_release_uses_the_exact_sampler():
+    release = release_counts(PartitionCounts(41, 7, 2), epsilon=1.0)
+    assert release.sampler == "opendp"
+    with pytest.raises(InputError, match="seed or generator"):
+        release_counts(PartitionCounts(41, 7, 2, reproducible=True), epsilon=1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 3.0])
+def test_white_box_audit(epsilon):
+    # Neighbours differ in one partition's outcome: every pair of neighbouring counts at M = 3, every output after
+    # clamping, both orders.
+    law = release_counts(PartitionCounts(1, 1, 1), epsilon=epsilon, rng=RNG(0)).tables[0].noise
+    states = [(i, j, 3 - i - j) for i in range(4) for j in range(4 - i)]
+
+    def outputs(state):
+        return product_log_pmf(clamped_log_pmf(law, value, -1, 4) for value in state)
+
+    pairs = [
+        (f"{a} and {b}", outputs(a), outputs(b))
+        for k, a in enumerate(states)
+        for b in states[k + 1 :]
+        if sum(abs(x - y) for x, y in zip(a, b, strict=True)) == 2
+    ]
+    assert len(pairs) == 18
+    worst = assert_claimed_delta(pairs, lambda e: 0.0 if e >= epsilon else 1.0, epsilons=[epsilon, 1.01 * epsilon])
+    assert worst.claimed == 0.0
+    # The claim is tight: a little less epsilon is not enough.
+    with pytest.raises(AssertionError, match="exceeds"):
+        assert_claimed_delta(pairs, lambda e: 0.0, epsilons=[0.98 * epsilon])
+
+
+def test_several_questions_share_the_budget():
+    questions = {"wage gap": PartitionCounts(10, 8, 2), "returns": PartitionCounts(18, 1, 1)}
+    release = release_counts(questions, epsilon=1.0, shares=(3, 1), rng=RNG(4))
+    assert [table.epsilon for table in release.tables] == [0.75, 0.25]
+    assert release.epsilon == 1.0
+    assert [t.noise.scale for t in release.tables] == pytest.approx([2 / 0.75, 8.0], rel=1e-15)
+    assert posterior(release, question="returns").mean != posterior(release, question="wage gap").mean
+    with pytest.raises(InputError, match="name one"):
+        posterior(release)
+    with pytest.raises(InputError, match="not in the release"):
+        posterior(release, question="returns to education")
+
+
+def test_two_outcomes():
+    release = release_counts(PartitionCounts(10, 8, 2), epsilon=1.0, with_failures=False, rng=RNG(4))
+    assert release.tables[0].counts.shape == (2,)
+    assert posterior(release).outcomes == OUTCOMES[:2]
+    # Failures count as not beyond: over many simulated releases the two counts average 10 and 10.
+    rng = RNG(6)
+    counts = [
+        release_counts(PartitionCounts(10, 8, 2), epsilon=50.0, with_failures=False, rng=rng).tables[0].counts
+        for _ in range(20)
+    ]
+    assert np.round(np.mean(counts, axis=0)).tolist() == [10, 10]
+
+
+def test_the_ledger_is_charged_before_and_confirmed_after(tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    questions = {"a": PartitionCounts(10, 8, 2), "b": PartitionCounts(18, 1, 1)}
+    release = release_counts(questions, epsilon=0.75, ledger=book, purpose="study 7")
+    entries = book.entries()
+    assert [entry.purpose for entry in entries] == ["study 7: a", "study 7: b"]
+    assert not book.unconfirmed()
+    assert {entry.digest for entry in entries} == {release.digest}
+    assert book.remaining().epsilon == pytest.approx(0.25)
+    with pytest.raises(BudgetExceededError):
+        release_counts(questions, epsilon=0.5, ledger=book)
+    assert len(book.entries()) == 2
+    with pytest.raises(InputError, match="ledger records real releases"):
+        release_counts(questions, epsilon=0.1, ledger=book, rng=RNG(0))
+    assert release.sampler == "opendp"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"epsilon": -1.0}, "epsilon must be positive"),
+        ({"epsilon": float("inf")}, "epsilon must be positive"),
+        ({"noise": "gaussian"}, "two-sided-geometric, laplace"),
+        ({"adjacency": "bounded"}, "adjacency"),
+        ({"shares": (1, 2)}, "shares"),
+        ({"rng": 7}, "rng"),
+        ({"counts": {}}, "at least one question"),
+        ({"counts": {"a": (1, 2, 3)}}, "PartitionCounts"),
+        ({"counts": {"a": PartitionCounts(1, 2, 3), "b": PartitionCounts(1, 2, 4)}}, "different numbers"),
+    ],
+)
+def test_bad_input(change, message):
+    arguments = {"counts": PartitionCounts(10, 8, 2), "epsilon": 1.0, "rng": RNG(0)} | change
+    counts = arguments.pop("counts")
+    with pytest.raises(InputError, match=message):
+        release_counts(counts, **arguments)
+
+
+@pytest.mark.parametrize("counts", [(-1, 5, 5), (1.5, 2, 3), (0, 0, 0), (True, 2, 3)])
+def test_counts_that_are_none(counts):
+    with pytest.raises(InputError):
+        PartitionCounts(*counts)
+
+
+def test_errors_show_no_count():
+    with pytest.raises(InputError) as error:
+        PartitionCounts(-17, 5, 5)
+    assert "17" not in str(error.value)
+
+
+def test_only_verification_releases_have_a_posterior():
+    from dpbayes.data import datasets
+    from dpbayes.privacy import release_tables
+
+    with pytest.raises(InputError, match="Release"):
+        posterior(PartitionCounts(1, 2, 3))
+    tables = release_tables(datasets.acs_tables()[:1], epsilon=1.0, rng=RNG(0))
+    with pytest.raises(InputError, match="no verification counts"):
+        posterior(tables)
