@@ -1,25 +1,25 @@
-"""Sums of independent privacy losses: certified tails by exponential tilting and FFT.
+"""Sums of independent privacy losses with certified tails: enumeration where it is short, else tilting and FFT.
 
 An FFT convolution has errors near 1e-16 of the *largest* probability, which drowns a delta of 1e-15. Here each law is
 first tilted, mass times exp(tilt * loss) and normalized, so that the composed law is centred on the very losses that
 decide the answer; the tilt is undone exactly afterwards and the error stays relative to delta (Keich 2005, "sFFT",
 J. Comput. Biol. 12). What can go wrong is bounded and added to the ends: FFT and powering round-off, mass that wraps
-around the window (Chernoff bound), rounding of sums, and the grid (`discretize`).
+around the window (Chernoff bound), rounding of sums, and the grid.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from dpbayes.privacy.discretize import find_lattice
+from dpbayes.privacy._enumeration import enumerate_sum
+from dpbayes.privacy._tail_sums import TiltedSum
+from dpbayes.privacy._tilting import Tilter
 from dpbayes.privacy.loss_law import Bounds, LossLaw
-from dpbayes.privacy.tilting import TiltedSum, Tilter
 
 __all__ = ["ComposedLoss"]
 
-# A tilted sum serves a query when its absolute error stays below this share of the answer.
-_GOOD = 1e-9
 _KEPT = 4
 
 
@@ -41,107 +41,134 @@ class ComposedLoss:
     """
 
     parts: tuple[tuple[LossLaw, int], ...]
-    _memo: dict = field(default_factory=dict, compare=False, repr=False)
+    _sums: list[TiltedSum] = field(default_factory=list, compare=False, repr=False)
 
     def repeat(self, count: int) -> "ComposedLoss":
         """Sum of `count` independent copies."""
         return ComposedLoss(tuple((law, count * times) for law, times in self.parts))
 
     def join(self, other: "ComposedLoss") -> "ComposedLoss":
-        """Sum of this and another, independent; equal laws are counted together."""
+        """Sum of this and another, independent; a law that occurs in both is counted together."""
         merged = list(self.parts)
         for law, times in other.parts:
-            same = [i for i, (mine, _) in enumerate(merged) if mine is law]
-            if same:
-                merged[same[0]] = (law, merged[same[0]][1] + times)
-            else:
+            same = next((i for i, (mine, _) in enumerate(merged) if mine is law), None)
+            if same is None:
                 merged.append((law, times))
+            else:
+                merged[same] = (law, merged[same][1] + times)
         return ComposedLoss(tuple(merged))
 
-    @property
-    def _single(self) -> LossLaw | None:
-        return self.parts[0][0] if len(self.parts) == 1 and self.parts[0][1] == 1 else None
-
-    @property
+    @cached_property
     def infinite(self) -> Bounds:
         """Mass of infinite loss: without and with what is missing from the laws."""
+        slack = 1e-13 + sum(n * law.log_error for law, n in self.parts)
         with np.errstate(divide="ignore"):
             lower = sum(n * np.log1p(-min(1.0, law.infinite)) for law, n in self.parts)
             upper = sum(n * np.log1p(-min(1.0, law.infinite + law.missing)) for law, n in self.parts)
-        return Bounds(float(-np.expm1(lower)) * (1 - 1e-12), min(1.0, float(-np.expm1(upper)) * (1 + 1e-12)))
+        return Bounds(float(-np.expm1(lower) * np.exp(-slack)), min(1.0, float(-np.expm1(upper) * np.exp(slack))))
 
-    @property
-    def largest(self) -> float:
-        """Largest finite total loss, rounded up."""
-        total = sum(n * (law.largest + law.shift) for law, n in self.parts)
-        return float(total + 1e-14 * abs(total)) if np.isfinite(total) else float(total)
+    @cached_property
+    def _law(self) -> LossLaw | None:
+        """The whole law as one list, where it is short or not composed at all."""
+        if len(self.parts) == 1 and self.parts[0][1] == 1:
+            return self.parts[0][0]
+        law = enumerate_sum(self.parts)
+        if law is None:
+            return None
+        infinite = self.infinite
+        return replace(
+            law,
+            infinite=infinite.lower,
+            missing=infinite.upper - infinite.lower,
+            dust=self._dust,
+            ceiling=self._highest.upper if self._dust else -np.inf,
+        )
+
+    @cached_property
+    def _tilter(self) -> Tilter:
+        infinite = Bounds(self.infinite.lower, self.infinite.upper + self._dust)
+        return Tilter(self.parts, infinite)
+
+    @cached_property
+    def _dust(self) -> float:
+        return 2 * sum(n * law.dust for law, n in self.parts)
+
+    @cached_property
+    def _highest(self) -> Bounds:
+        """Largest finite total loss."""
+        total = float(sum(n * law.highest for law, n in self.parts))
+        slack = sum(n * law.shift for law, n in self.parts) + 1e-14 * abs(total) if np.isfinite(total) else 0.0
+        return Bounds(total - slack, total + slack)
+
+    def _at_least(self, rest: float, *, tail: bool) -> float:
+        """Lower end of epsilon when the largest listed total alone has more mass than `rest`; else 0."""
+        log_mass = sum(n * (np.log(law.mass[-1]) - law.log_error) for law, n in self.parts)
+        log_mass -= 1e-13 * abs(log_mass)
+        if rest >= np.exp(log_mass):
+            return 0.0
+        slack = sum(n * law.shift for law, n in self.parts)
+        total = sum(n * law.largest for law, n in self.parts)
+        drop = 0.0 if tail else float(np.log1p(-rest * np.exp(-log_mass)))
+        return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
 
     def delta_bounds(self, epsilon: float) -> Bounds:
         """Certified ends of the hockey-stick divergence at `epsilon`."""
-        if self._single is not None:
-            return self._single.delta_bounds(epsilon)
-        return self._tail_at(epsilon, "hockey")
+        return self._law.delta_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=False)
 
     def tail_bounds(self, epsilon: float) -> Bounds:
         """Certified ends of the probability that the total loss exceeds `epsilon`."""
-        if self._single is not None:
-            return self._single.tail_bounds(epsilon)
-        return self._tail_at(epsilon, "tail")
+        return self._law.tail_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=True)
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
-        if self._single is not None:
-            return self._single.epsilon_bounds(delta)
-        return self._crossing(delta, "hockey")
+        return self._law.epsilon_bounds(delta) if self._law is not None else self._cross(delta, tail=False)
 
     def quantile_bounds(self, delta: float) -> Bounds:
         """Certified ends of the smallest epsilon >= 0 that the total exceeds with probability at most `delta`."""
-        if self._single is not None:
-            return self._single.quantile_bounds(delta)
-        return self._crossing(delta, "tail")
+        return self._law.quantile_bounds(delta) if self._law is not None else self._cross(delta, tail=True)
 
-    def _tail_at(self, epsilon: float, mode: str) -> Bounds:
+    def _never_finite(self) -> bool:
+        return any(not law.loss.size for law, _ in self.parts)
+
+    def _read(self, epsilon: float, *, tail: bool) -> Bounds:
         infinite = self.infinite
-        if epsilon >= self.largest:
+        if self._never_finite() or epsilon >= self._highest.upper:
             return infinite
         if epsilon == -np.inf:
             return Bounds(1.0, 1.0)
         best = Bounds(infinite.lower, 1.0)
-        for tilted in self._sums(mode, epsilon=epsilon):
-            found = tilted.bounds(epsilon, infinite)
+        for tilted in self._candidates(lambda: self._tilter.tilt_for_epsilon(epsilon)):
+            found = tilted.bounds(epsilon, tail=tail)
             best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
-            if tilted.error_share(epsilon) <= _GOOD:
+            if tilted.error_share(epsilon) <= tilted.good_share:
                 break
         return best
 
-    def _crossing(self, delta: float, mode: str) -> Bounds:
-        infinite = self.infinite
+    def _cross(self, delta: float, *, tail: bool) -> Bounds:
+        infinite, highest = self.infinite, self._highest
         if delta < infinite.lower:
             return Bounds(np.inf, np.inf)
-        best = Bounds(0.0, max(0.0, self.largest) if delta >= infinite.upper else np.inf)
+        top = max(0.0, highest.upper) if delta >= infinite.upper else np.inf
+        if delta == 0.0:
+            return Bounds(max(0.0, highest.lower), top)
+        if self._never_finite():
+            return Bounds(0.0, top)
+        rest = delta - infinite.lower
+        best = Bounds(self._at_least(rest, tail=tail), top)
         if best.upper == 0.0:
             return best
-        for tilted in self._sums(mode, delta=delta - infinite.lower):
-            found = tilted.crossing(delta, infinite)
+        for tilted in self._candidates(lambda: self._tilter.tilt_for_delta(rest)):
+            found = tilted.crossing(delta, tail=tail)
             best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
-            if np.isfinite(found.upper) and tilted.error_share(0.5 * (found.lower + found.upper)) <= _GOOD:
+            if np.isfinite(found.upper) and tilted.error_share(found.upper) <= tilted.good_share:
                 break
         return best
 
-    def _sums(self, mode: str, *, epsilon: float = 0.0, delta: float | None = None) -> Iterator[TiltedSum]:
-        """Tilted sums to try: those at hand, then one made for the query."""
-        kept: list[TiltedSum] = self._memo.setdefault(mode, [])
-        yield from list(kept)
-        tilter = self._tilter
-        tilt = tilter.tilt_for_epsilon(epsilon) if delta is None else tilter.tilt_for_delta(delta)
-        if all(abs(tilt - old.tilt) > 1e-9 * (1 + tilt) for old in kept):
-            kept.insert(0, tilter.tilted_sum(tilt, mode))
-            del kept[_KEPT:]
-            yield kept[0]
-
-    @property
-    def _tilter(self) -> Tilter:
-        if "tilter" not in self._memo:
-            lattices = [find_lattice(law) for law, _ in self.parts]
-            self._memo["tilter"] = Tilter(self.parts, lattices)
-        return self._memo["tilter"]
+    def _candidates(self, tilt_for_query) -> Iterator[TiltedSum]:  # type: ignore[no-untyped-def]
+        """Tilted sums at hand, then one made for the query; the last few are kept."""
+        yield from list(self._sums)
+        tilt = tilt_for_query()
+        if all(abs(tilt - known.tilt) > 1e-9 * (1 + tilt) for known in self._sums):
+            self._sums.insert(0, self._tilter.tilted_sum(tilt))
+            del self._sums[_KEPT:]
+            yield self._sums[0]

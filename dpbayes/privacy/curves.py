@@ -11,10 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.privacy._pairs import check_pair, direction_law, log_masses
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
-from dpbayes.privacy.loss_law import Bounds, LossLaw
+from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["Bounds", "Direction", "PrivacyLoss", "gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
 
@@ -84,7 +85,7 @@ class PrivacyLoss:
         >>> PrivacyLoss.from_pmfs(np.log([0.5, 0.5]), np.log([0.5, 0.5])).epsilon(0.0) < 1e-11
         True
         """
-        log_p, log_q = _log_masses(log_p, "log_p"), _log_masses(log_q, "log_q")
+        log_p, log_q = log_masses(log_p, "log_p"), log_masses(log_q, "log_q")
         if log_p.shape != log_q.shape:
             raise InputError(
                 f"log_p and log_q must list the same outcomes, got shapes {log_p.shape} and {log_q.shape}; give minus "
@@ -137,16 +138,16 @@ class PrivacyLoss:
         >>> round(pair.epsilon(0.0), 6)
         1.098612
         """
-        loss, log_mass_p = np.ravel(np.asarray(loss, dtype=float)), _log_masses(log_mass_p, "log_mass_p")
+        loss, log_mass_p = np.ravel(np.asarray(loss, dtype=float)), log_masses(log_mass_p, "log_mass_p")
         finite = np.isfinite(loss)
         if log_mass_q is None:
             with np.errstate(invalid="ignore"):
                 log_mass_q = np.where(finite, log_mass_p - np.where(finite, loss, 0.0), -np.inf)
-        log_mass_q = _log_masses(log_mass_q, "log_mass_q")
-        _check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
+        log_mass_q = log_masses(log_mass_q, "log_mass_q")
+        check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
         check = None if adjacency is None else check_adjacency(adjacency)
-        forward = _law(loss, log_mass_p, infinite_p, log_error, "P")
-        backward = _law(-loss, log_mass_q, infinite_q, log_error, "Q")
+        forward = direction_law(loss, log_mass_p, infinite_p, log_error, "P")
+        backward = direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)
 
     def _directions(self, direction: Direction) -> list[ComposedLoss]:
@@ -292,54 +293,3 @@ def _probability(delta: Any) -> float:
     if not 0.0 <= number <= 1.0:
         raise InputError(f"delta must be between 0 and 1, got {delta!r}; it is a probability")
     return number
-
-
-def _log_masses(values: Any, name: str) -> np.ndarray:
-    array = np.ravel(np.asarray(values, dtype=float))
-    if not array.size or np.isnan(array).any() or (array == np.inf).any():
-        raise InputError(
-            f"{name} must hold logarithms of probabilities, got "
-            f"{'no entry' if not array.size else 'NaN or plus infinity'}; use minus infinity for an impossible outcome"
-        )
-    return array
-
-
-def _check_pair(loss: np.ndarray, log_p: np.ndarray, log_q: np.ndarray, finite: np.ndarray, log_error: float) -> None:
-    if not loss.shape == log_p.shape == log_q.shape or np.isnan(loss).any():
-        raise InputError(
-            f"losses and log-masses must match and hold no NaN, got shapes {loss.shape}, {log_p.shape}, {log_q.shape}"
-        )
-    if not 0.0 <= log_error <= 0.01:
-        raise InputError(f"log_error must be between 0 and 0.01, got {log_error}; it bounds rounding, not a guess")
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(np.where(finite, log_p - log_q - loss, 0.0))
-    magnitude = 1.0 + np.where(finite & (log_p > -np.inf), np.abs(log_p), 0.0)
-    wrong_side = ((loss == np.inf) & (log_q > -np.inf)) | ((loss == -np.inf) & (log_p > -np.inf))
-    one_sided = finite & ((log_p == -np.inf) != (log_q == -np.inf))
-    if wrong_side.any() or one_sided.any() or (gap > 4 * log_error + 1e-14 * magnitude).any():
-        raise InputError(
-            "the masses contradict the losses: a loss is ln(P-mass / Q-mass), infinite where one of them is 0; "
-            f"the largest gap is {np.nanmax(gap):.3g} and log_error is {log_error:g}"
-        )
-
-
-def _law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_error: float, side: str) -> LossLaw:
-    """One direction: sorted finite losses, mass at infinity, and what is missing from a total of 1."""
-    if not 0.0 <= infinite <= 1.0:
-        raise InputError(f"the mass of an infinite loss must be between 0 and 1, got {infinite!r}")
-    mass = np.exp(log_mass)
-    at_infinity = float(np.sum(mass[loss == np.inf])) + float(infinite)
-    keep = np.isfinite(loss) & (log_mass > -np.inf)
-    loss, mass = loss[keep], mass[keep]
-    order = np.argsort(loss, kind="stable")
-    loss, mass = loss[order], mass[order]
-    excess = float(np.sum(mass)) + at_infinity - 1.0
-    allowed = np.expm1(log_error) + 2.0**-44
-    if excess > allowed:
-        raise InputError(
-            f"the {side}-masses add up to 1 + {excess:.3g}, more than log_error {log_error:g} explains; "
-            "normalize them, or state how exact they are with log_error="
-        )
-    missing = -excess if excess < -allowed else 0.0
-    shift = 2 * log_error + 2.0**-52 * (float(np.max(np.abs(loss))) if loss.size else 0.0)
-    return LossLaw(loss, mass, at_infinity, missing, log_error + 2.0**-50, shift)

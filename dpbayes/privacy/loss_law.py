@@ -75,11 +75,13 @@ class LossLaw:
     loss
         Finite losses in ascending order, shape (n,).
     mass
-        P-mass at each loss, shape (n,).
+        P-mass at each loss, shape (n,), above 0.
     infinite
         P-mass of the outcomes that Q cannot produce.
     missing
         P-mass that the caller left out; the upper end counts it as infinite loss, the lower end drops it.
+    dust, ceiling
+        Bound on the P-mass, and the largest loss, of finite outcomes too improbable to list (a double ends at 1e-308).
     log_error
         Bound on the error of the logarithm of each mass.
     shift
@@ -103,6 +105,8 @@ class LossLaw:
     mass: np.ndarray
     infinite: float = 0.0
     missing: float = 0.0
+    dust: float = 0.0
+    ceiling: float = -np.inf
     log_error: float = 0.0
     shift: float = 0.0
 
@@ -115,8 +119,13 @@ class LossLaw:
 
     @property
     def largest(self) -> float:
-        """The largest finite loss with positive mass; minus infinity when there is none."""
+        """The largest listed loss; minus infinity when there is none."""
         return float(self.loss[-1]) if self.loss.size else -np.inf
+
+    @property
+    def highest(self) -> float:
+        """The largest finite loss, listed or not."""
+        return max(self.largest, self.ceiling)
 
     def delta(self, epsilon: float) -> float:
         """Hockey-stick divergence at `epsilon`, up to rounding; `delta_bounds` certifies it."""
@@ -132,31 +141,49 @@ class LossLaw:
         magnitude = max(abs(epsilon), abs(self.largest) if self.loss.size else 0.0)
         return self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
 
+    def _certify(self, curve: Callable[[float], float], epsilon: float) -> Bounds:
+        """Bound the true curve at `epsilon` by the computed one."""
+        if epsilon == -np.inf:
+            return Bounds(1.0, 1.0)
+        relative, shift = self._slack(epsilon if np.isfinite(epsilon) else 0.0)
+        if epsilon - self.shift >= self.highest:
+            error = float(np.exp(relative))
+            return Bounds(self.infinite / error, min(1.0, self.infinite * error + self.missing))
+        lower = float(np.exp(-relative)) * curve(epsilon + shift)
+        upper = float(np.exp(relative)) * curve(epsilon - shift) + self.missing + self.dust
+        return Bounds(min(1.0, lower), min(1.0, upper))
+
     def delta_bounds(self, epsilon: float) -> Bounds:
         """Certified ends of the hockey-stick divergence at `epsilon`."""
-        if np.isinf(epsilon):
-            return Bounds(self.infinite, self.infinite + self.missing) if epsilon > 0 else Bounds(1.0, 1.0)
-        relative, shift = self._slack(epsilon)
-        lower = np.exp(-relative) * self.delta(epsilon + shift)
-        upper = np.exp(relative) * self.delta(epsilon - shift) + self.missing
-        return Bounds(min(1.0, float(lower)), min(1.0, float(upper)))
+        return self._certify(self.delta, epsilon)
 
     def tail_bounds(self, epsilon: float) -> Bounds:
         """Certified ends of the P-mass of losses above `epsilon`."""
-        relative, shift = self._slack(epsilon)
-        lower = np.exp(-relative) * self.tail(epsilon + shift)
-        upper = np.exp(relative) * self.tail(epsilon - shift) + self.missing
-        return Bounds(min(1.0, float(lower)), min(1.0, float(upper)))
+        return self._certify(self.tail, epsilon)
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        return self._cross(delta, self._solve, self.delta_bounds)
+
+    def quantile_bounds(self, delta: float) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
+        return self._cross(delta, self._quantile, self.tail_bounds)
+
+    def _cross(self, delta: float, solve: Callable[[float], float], bounds: Callable[[float], Bounds]) -> Bounds:
+        """Solve with the errors on either side, then move each end outward until the certified curve agrees."""
+        if delta < self.infinite:
+            return Bounds(np.inf, np.inf)
+        top = self.highest + self.shift if delta >= self.infinite + self.missing else np.inf
+        if delta == 0.0:
+            return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
         relative, shift = self._slack(0.0)
-        factor = np.exp(relative)
-        upper = self._solve((delta - self.missing) / factor)
-        lower = self._solve(min(1.0, delta * factor))
+        factor = float(np.exp(relative))
+        upper = solve((delta - self.missing - self.dust) / factor) + shift
+        # At an atom the tail jumps: the certified point lies just below it.
+        lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
         return Bounds(
-            _push(lower - shift, -1, lambda e: self.delta_bounds(e).lower >= delta, self.largest),
-            _push(upper + shift, +1, lambda e: self.delta_bounds(e).upper <= delta, self.largest),
+            _push(lower, -1, lambda e: bounds(e).lower >= delta, 0.0),
+            max(0.0, min(top, _push(upper, +1, lambda e: bounds(e).upper <= delta, self.largest + 1.0))),
         )
 
     def _solve(self, delta: float) -> float:
@@ -186,18 +213,6 @@ class LossLaw:
                 break
         return epsilon
 
-    def quantile_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
-        relative, shift = self._slack(0.0)
-        factor = np.exp(relative)
-        upper = self._quantile((delta - self.missing) / factor)
-        lower = self._quantile(delta * factor)
-        # Just below the lower end the tail must still be above delta, hence the strict step down before the check.
-        return Bounds(
-            _push(_next(lower, -1) - shift, -1, lambda e: self.tail_bounds(e).lower > delta, self.largest),
-            _push(upper + shift, +1, lambda e: self.tail_bounds(e).upper <= delta, self.largest),
-        )
-
     def _quantile(self, delta: float) -> float:
         """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
         if delta < self.infinite:
@@ -209,19 +224,13 @@ class LossLaw:
         return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
 
 
-def _next(value: float, direction: int) -> float:
-    return float(np.nextafter(value, direction * np.inf))
-
-
-def _push(value: float, direction: int, holds: Callable[[float], bool], largest: float) -> float:
-    """Move `value` outward until `holds` certifies it; 0 and infinity are the last resorts and always right."""
-    if value == np.inf and (direction > 0 or holds(1.0)):
+def _push(value: float, direction: int, holds: Callable[[float], bool], last: float) -> float:
+    """Move `value` outward until `holds` certifies it; past `last` only 0 (down) or infinity (up) is certain."""
+    if not np.isfinite(value):
         return value
-    value, gap = min(value, 2 * abs(largest) + 1.0), UNIT * max(1.0, abs(value)) if np.isfinite(value) else UNIT
+    gap = UNIT * max(1.0, abs(value))
     while not holds(value):
-        if direction < 0 and value <= 0:
-            return 0.0
-        if direction > 0 and value > largest + 1.0:
-            return np.inf
+        if (value - last) * direction >= 0:
+            return 0.0 if direction < 0 else np.inf
         value, gap = value + direction * gap, 2 * gap
     return max(0.0, value)

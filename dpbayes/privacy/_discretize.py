@@ -19,6 +19,7 @@ __all__ = ["GridLaw", "Lattice", "find_lattice", "on_grid"]
 
 # The minorant works with exp(loss); outside this range outcomes are dropped (below) or rounded down (above).
 _LOWEST, _HIGHEST = -200.0, 400.0
+_MANY = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
     offset, step
         The grid.
     kind
-        "nearest" (only for a lattice), "above" and "below" for the hockey-stick curve, "ceil" and "floor" for tails.
+        "nearest" when the losses lie on the grid, else "above" or "below" the hockey-stick curve.
 
     Returns
     -------
@@ -97,9 +98,9 @@ def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
     position = (law.loss - offset) / step
     magnitude = float(np.max(np.abs(law.loss))) + abs(offset) if law.loss.size else 0.0
     rounding = 8 * UNIT * (magnitude + step)
-    if kind in ("nearest", "ceil", "floor"):
-        index = {"nearest": np.rint, "ceil": np.ceil, "floor": np.floor}[kind](position).astype(np.int64)
-        residual = float(np.max(np.abs(law.loss - (offset + step * index)), initial=0.0)) if kind == "nearest" else 0.0
+    if kind == "nearest":
+        index = np.rint(position).astype(np.int64)
+        residual = float(np.max(np.abs(law.loss - (offset + step * index)), initial=0.0))
         return GridLaw(index, law.mass, offset, step, 0.0, rounding + residual)
     cell = np.floor(position).astype(np.int64)
     rise = np.clip(law.loss - (offset + step * cell), 0.0, step)
@@ -110,7 +111,7 @@ def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
         index, mass = np.concatenate([cell, cell + 1]), np.concatenate([down, up])
         return GridLaw(index[mass > 0], mass[mass > 0], offset, step, 16 * UNIT, rounding)
     index, mass = _minorant(law, cell, down, up, offset, step)
-    return GridLaw(index, mass, offset, step, 1e-12, rounding)
+    return GridLaw(index, mass, offset, step, (64 + 16 * np.sqrt(index.size)) * UNIT, rounding)
 
 
 def _minorant(
@@ -137,23 +138,27 @@ def _minorant(
     p = np.bincount(place, np.concatenate([down, up]), minlength=points.size)
     above = np.append(suffix_sums(p / x)[1:], 0.0)
     height = np.append(suffix_sums(width * above[:-1]), 0.0)
-    # One outcome split into `down` at the left point and `up` at the right one has gap up * down's Q-share * width.
-    q_total = down / x[left] + up / x[left + 1]
-    share = np.divide(up / x[left + 1], q_total, out=np.zeros_like(up), where=q_total > 0)
-    gap = np.bincount(left, q_total * share * (1 - share) * width[left], minlength=points.size)[:-1]
-    value = height - np.maximum(np.append(gap, 0.0), np.insert(gap, 0, 0.0))
-    # From one point before the first non-positive value on, the minorant is 0 (it may not cross 0 inside a cell).
-    zero = max(int(np.argmax(value <= 0)) - 1, 0)
-    value[zero:] = 0.0
-    total = float(np.sum(p))
-    lowered = np.insert(gap, 0, 0.0)
-    lowered = np.maximum(lowered, np.append(gap, 0.0))
+    # One outcome split into `down` at the left point and `up` at the right one has Q-mass q and place `share`.
+    q = down / x[left] + up / x[left + 1]
+    share = np.divide(up / x[left + 1], q, out=np.zeros_like(up), where=q > 0)
+    gap, drop = (
+        np.bincount(left, q * part * width[left], minlength=points.size)[:-1] for part in (share * (1 - share), share)
+    )
+    # Where the curve to the right of a cell is not far above its gap (isolated outcomes, the end of the support), the
+    # line through the exact value at the right point is the better one: it lowers only the left point, by `drop`.
+    even = height[1:] >= _MANY * gap
+    lowered = np.maximum(np.append(np.where(even, gap, drop), 0.0), np.insert(np.where(even, gap, 0.0), 0, 0.0))
+    value = height - lowered
     slope = -above[:-1] - np.diff(lowered) / width
-    if zero >= 1:
-        slope[zero - 1] = -value[zero - 1] / width[zero - 1]
+    # From the first non-positive value on the minorant is 0; that point is lowered by all its height, enough for both.
+    zero = int(np.argmax(value <= 0))
+    value[zero:] = 0.0
     slope[zero:] = 0.0
+    if zero:
+        slope[zero - 1] = -value[zero - 1] / width[zero - 1]
+    total = float(np.sum(p))
     slopes = np.insert(slope, 0, (value[0] - total) / x[0])
     fitted = isotonic_regression(slopes, weights=np.insert(width, 0, x[0])).x
-    q = np.diff(np.append(fitted, 0.0))
-    keep = q > 0
-    return np.concatenate([points[keep], rest[0]]), np.concatenate([(q * x)[keep], rest[1]])
+    masses = np.diff(np.append(fitted, 0.0)) * x
+    keep = masses > 0
+    return np.concatenate([points[keep], rest[0]]), np.concatenate([masses[keep], rest[1]])

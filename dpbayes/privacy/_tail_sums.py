@@ -1,0 +1,157 @@
+"""Certified tails and crossings read from one tilted composition."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.privacy.loss_law import UNIT, Bounds
+
+__all__ = ["TailSum", "TiltedSum"]
+
+# Spacings (in epsilon) of the divided differences that bound a tail probability by hockey-stick values.
+_GAPS = 10.0 ** np.arange(-9, 0)
+
+
+@dataclass(frozen=True)
+class TailSum:
+    """Tail sums of a composed law in one tilted window, with what is uncertain about them.
+
+    With s the grid points, g the tilted masses and c the reference loss, ``plain`` holds sums of g exp(-tilt (s - c))
+    from each point up and ``damped`` those of g exp(-(tilt + 1)(s - c)). ``exact`` says that the losses themselves are
+    on the grid, so that tail probabilities can be read too; ``whole`` that no loss lies below the window, so that the
+    tail can be read there as well.
+    """
+
+    start: float
+    step: float
+    reference: float
+    tilt: float
+    log_scale: float
+    plain: np.ndarray
+    damped: np.ndarray
+    bin_error: float
+    wrapped: float
+    log_error: float
+    shift: float
+    exact: bool
+    whole: bool
+
+    @property
+    def end(self) -> float:
+        """Last point where the tail can be read."""
+        return self.start + self.step * (self.plain.size - 2)
+
+    def covers(self, epsilon: float) -> bool:
+        """Tell whether the tail at `epsilon` can be read."""
+        return (self.whole or self.start <= epsilon) and epsilon <= self.end
+
+    @property
+    def scale(self) -> float:
+        """Factor that turns tilted sums into probabilities."""
+        return float(np.exp(self.log_scale))
+
+    def value(self, epsilon: float, *, tail: bool = False) -> tuple[float, float]:
+        """Return the hockey stick (or the tail) at `epsilon` and its absolute error, before the common `scale`."""
+        first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
+        plain = float(self.plain[first])
+        value, damping = plain, self.tilt
+        if not tail:
+            value -= float(np.exp(epsilon - self.reference)) * float(self.damped[first])
+            damping *= self.tilt + 1
+        weights = float(self.plain.size - first)
+        if damping > 0:
+            weights = min(weights, 1.0 + 1.0 / (damping * self.step))
+        weight = float(np.exp(-self.tilt * (max(epsilon, self.start) - self.reference)))
+        rounding = 4 * (2 * np.sqrt(self.plain.size) + 64) * UNIT * plain
+        return max(value, 0.0), weight * (self.bin_error * weights + self.wrapped) + rounding
+
+
+@dataclass(frozen=True)
+class TiltedSum:
+    """A composed law near one loss: from above and from below, plus the mass at infinity."""
+
+    tilt: float
+    above: TailSum
+    below: TailSum
+    infinite: Bounds
+
+    def upper(self, epsilon: float, *, tail: bool = False) -> float:
+        """Upper end at `epsilon` of the hockey stick, or of the tail probability; 1 outside the window."""
+        law, point = self.above, epsilon - self.above.shift
+        if not law.covers(point):
+            return 1.0
+        if tail and not law.exact:
+            # The tail is H - x H' for the convex curve H of x = exp(epsilon); divided differences bound H'.
+            gaps = [(self.upper(epsilon - g) - self.lower(epsilon)) / -np.expm1(-g) for g in _GAPS]
+            return min(1.0, self.upper(epsilon) + float(min(gaps)))
+        value, error = law.value(point, tail=tail)
+        return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
+
+    def lower(self, epsilon: float, *, tail: bool = False) -> float:
+        """Lower end at `epsilon` of the hockey stick, or of the tail probability; that at infinity outside."""
+        law, point = self.below, epsilon + self.below.shift
+        if not law.covers(point):
+            return self.infinite.lower
+        if tail and not law.exact:
+            gaps = [(self.lower(epsilon) - self.upper(epsilon + g)) / np.expm1(g) for g in _GAPS]
+            return self.lower(epsilon) + max(0.0, float(max(gaps)))
+        value, error = law.value(point, tail=tail)
+        return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
+
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Certified ends at `epsilon`."""
+        return Bounds(min(1.0, self.lower(epsilon, tail=tail)), self.upper(epsilon, tail=tail))
+
+    def error_share(self, epsilon: float) -> float:
+        """Absolute error at `epsilon` as a share of the hockey stick; infinite outside the window."""
+        if not self.above.covers(epsilon):
+            return np.inf
+        value, error = self.above.value(epsilon)
+        return error / value if value > 0 else np.inf
+
+    @property
+    def good_share(self) -> float:
+        """Error share that a better tilt would not improve by much: that at the centre of this one, or 1e-9."""
+        return max(1e-9, 100 * self.error_share(self.above.reference))
+
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 where the curve is at most `delta`, as far as the window goes."""
+        low, high = (0.0 if self.above.whole else max(0.0, self.above.start)), self.above.end
+        read = tail and self.above.exact
+        finite = delta - self.infinite.lower
+        root = _last(low, high, lambda e: self.above.scale * self.above.value(e, tail=read)[0] > finite)
+
+        def fits(epsilon: float) -> bool:
+            return self.upper(epsilon, tail=tail) <= delta
+
+        lower = _outward(root, -1, low, lambda e: self.lower(e, tail=tail) > delta) if root > 0 else 0.0
+        return Bounds(lower, 0.0 if fits(0.0) else _outward(root, +1, high, fits))
+
+
+def _last(low: float, high: float, holds: Callable[[float], bool]) -> float:
+    """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
+    if high <= low or not holds(low):
+        return low
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return low
+        low, high = (middle, high) if holds(middle) else (low, middle)
+
+
+def _outward(root: float, direction: int, end: float, holds: Callable[[float], bool]) -> float:
+    """First point from `root` outward where `holds` certifies the end; 0 or infinity when the window has none.
+
+    The certified curves are not monotone over a whole window, because the absolute error weighs more far from the
+    centre; hence the search starts at the root.
+    """
+    gap, inner, outer = 4 * UNIT * max(1.0, abs(root)), root, root
+    while not holds(outer):
+        if (outer - end) * direction >= 0:
+            return 0.0 if direction < 0 else np.inf
+        inner, outer, gap = outer, outer + direction * gap, 2 * gap
+    for _ in range(30):
+        middle = 0.5 * (inner + outer)
+        inner, outer = (inner, middle) if holds(middle) else (middle, outer)
+    return max(0.0, outer)
