@@ -8,6 +8,7 @@ low bits of the sum give the value away (Mironov 2012, "On significance of the l
 privacy"). NumPy generators therefore serve simulation only, and a `Release` says which of the two made it.
 """
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ SamplerName = Literal["opendp", "simulation"]
 # saturation has a probability below exp(-1000).
 _LARGEST_DISCRETE = 2.0**52
 _BLOCK = 1 << 14
+_MOSTLY_ZERO = 0.5
 
 
 def sampler_name(rng: np.random.Generator | None) -> SamplerName:
@@ -210,25 +212,41 @@ def _simulate(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -
 def _simulate_two_sided_geometric(
     scale: float, shape: tuple[int, ...], rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    r"""Inverse transform of one exponential for the magnitude, one random bit for the sign.
+    drawn = np.empty(int(np.prod(shape)), dtype=np.int64)
+    fill = _fill_sparse if scale < _MOSTLY_ZERO else _fill_dense
+    # Blocks that fit the cache: the arithmetic around the generator then costs next to nothing.
+    for start in range(0, drawn.size, _BLOCK):
+        fill(drawn[start : start + _BLOCK], scale, rng)
+    return drawn.reshape(shape)
+
+
+def _fill_dense(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
+    r"""Two-sided geometric by inversion of one exponential E for the magnitude, one random bit for the sign.
 
     With q = exp(-1 / scale), P(|X| >= k) = 2 q^k / (1 + q) = P(E >= k / scale - c) for k >= 1, where
     c = log(2 / (1 + q)) = log(1 + tanh(1 / (2 scale))); hence |X| = floor(scale E + scale c).
     """
-    offset = scale * np.log1p(np.tanh(0.5 / scale)) if scale > 1e-3 else scale * np.log(2.0)
-    drawn = np.empty(int(np.prod(shape)), dtype=np.int64)
-    # Blocks that fit the cache: the arithmetic around the generator then costs next to nothing.
-    for start in range(0, drawn.size, _BLOCK):
-        block = drawn[start : start + _BLOCK]
-        magnitude = rng.standard_exponential(block.size)
-        magnitude *= scale
-        magnitude += offset
-        bits = np.unpackbits(np.frombuffer(rng.bytes(-(-block.size // 8)), dtype=np.uint8), count=block.size)
-        signs = bits.view(np.int8)
-        signs *= 2
-        signs -= 1
-        np.multiply(magnitude.astype(np.int64), signs, out=block)
-    return drawn.reshape(shape)
+    magnitude = rng.standard_exponential(block.size)
+    magnitude *= scale
+    magnitude += scale * math.log1p(math.tanh(0.5 / scale))
+    np.multiply(magnitude.astype(np.int64), _random_signs(block.size, rng), out=block)
+
+
+def _fill_sparse(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
+    """Two-sided geometric at small scales: most draws are 0, and given |X| >= 1 the excess |X| - 1 is geometric."""
+    q = math.exp(-1.0 / max(scale, 1e-3))
+    block[:] = 0
+    hits = np.flatnonzero(rng.random(block.size) < 2.0 * q / (1.0 + q))
+    excess = (scale * rng.standard_exponential(hits.size)).astype(np.int64)
+    block[hits] = (excess + 1) * _random_signs(hits.size, rng)
+
+
+def _random_signs(size: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-size // 8)), dtype=np.uint8), count=size)
+    signs = bits.view(np.int8)
+    signs *= 2
+    signs -= 1
+    return signs
 
 
 def _simulate_discrete_gaussian(

@@ -9,7 +9,7 @@ from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedG
 from dpbayes.privacy.sampling import draw_noise, release_values
 
 DRAWS = 1_000_000
-SCALES = [0.3, 1.0, 20.0, 200.0, 1e6]
+SCALES = [0.1, 0.3, 0.49, 1.0, 20.0, 200.0, 1e6]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -47,7 +47,7 @@ def g_test(observed, expected):
     return stats.power_divergence(observed, expected, lambda_="log-likelihood").pvalue
 
 
-@pytest.mark.parametrize("parameter", [0.05, 0.3, 0.5, 1.0, 2.5, 20.0, 300.0, 1e4])
+@pytest.mark.parametrize("parameter", [0.05, 0.2, 0.3, 0.49, 0.5, 1.0, 2.5, 20.0, 300.0, 1e4])
 @pytest.mark.parametrize("cls", DISCRETE)
 def test_simulated_discrete_law(cls, parameter):
     draws = draw_noise(cls(parameter), 200_000, rng=np.random.default_rng(20261120))
