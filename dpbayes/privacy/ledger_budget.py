@@ -125,7 +125,7 @@ def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) ->
             f"{terms.adjacency} are epsilon {left.epsilon!r} of {terms.epsilon!r} and delta "
             f"{left.delta!r} of {terms.delta!r}; {remedy}{_rounding_note(after, terms)}"
         )
-    total = after.tight_epsilon(terms.delta)
+    total = after.tight_epsilon(terms.delta, enough=terms.epsilon)
     if math.isfinite(total) and Fraction(total) <= terms.exact_epsilon:
         return
     alone = asked.tight_epsilon(terms.delta)

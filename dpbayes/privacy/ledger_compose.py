@@ -4,6 +4,7 @@ Slow imports (SciPy, dp-accounting) stay inside the functions: a book of plain a
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,12 @@ _GRID_POINTS = 2**17
 # Beyond these a distribution would overflow doubles or memory.
 _LARGEST_LOSS = 500.0
 _LARGEST_MOVE = 10_000
+_MOST_QUERIES = 10**7
+# Losses on no common lattice are composed one by one on a fine grid: seconds for a dozen.
+_MOST_EXACT_GROUPS = 4
 
 
-def epsilon_upper(groups: Groups, delta: float) -> float:
+def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) -> float:
     """Return an upper bound on the epsilon at `delta` of all groups together.
 
     Parameters
@@ -40,6 +44,8 @@ def epsilon_upper(groups: Groups, delta: float) -> float:
         Pairs of a cost (one query) and how often it was asked. The delta of a `Guarantee` is not counted here.
     delta
         Probability in (0, 1).
+    enough
+        Stop at the first bound that is not above this.
 
     Returns
     -------
@@ -53,9 +59,13 @@ def epsilon_upper(groups: Groups, delta: float) -> float:
     19.4237
     """
     bounds = [_renyi_epsilon(groups, delta)]
+    if bounds[0] <= enough:
+        return bounds[0]
     laws = [cost.law for cost, _ in groups]
     if all(isinstance(law, Gaussian) for law in laws):
         bounds.append(_gaussian_epsilon(groups, delta))
+    elif len(groups) <= _MOST_EXACT_GROUPS and all(_is_finite(cost, n) for cost, n in groups):
+        bounds.append(_finite_epsilon(groups, delta))
     elif not any(isinstance(law, DiscreteGaussian) for law in laws) and delta >= 10 * _FFT_MASS:
         bounds.append(_distribution_epsilon(groups, delta, bounds[0]))
     return min(bounds)
@@ -105,13 +115,45 @@ def _renyi_epsilon(groups: Groups, delta: float) -> float:
     return max(0.0, float(epsilon.min())) * (1 + _ROUNDING) + 1e-12
 
 
+def _is_finite(cost: "Cost", n: int) -> bool:
+    """Whether the privacy loss of one query takes finitely many values, few enough to list and to compose n times."""
+    if isinstance(cost.law, Laplace | Gaussian | DiscreteGaussian):
+        return False
+    if _pure_epsilon(cost) > _LARGEST_LOSS or n > _MOST_QUERIES:
+        return False
+    return not isinstance(cost.law, TwoSidedGeometric) or (cost.sensitivity or 0) <= _LARGEST_MOVE
+
+
+def _finite_epsilon(groups: Groups, delta: float) -> float:
+    r"""Certified epsilon of laws whose loss takes finitely many values.
+
+    Under a move by s the output of the two-sided geometric law, clipped to t = 0, ..., s, has the loss (s - 2t) / scale
+    and the masses 1 / (1 + a), :math:`a^t (1 - a) / (1 + a)`, :math:`a^s / (1 + a)` with :math:`a = e^{-1 / scale}`.
+    Any other pure guarantee is at worst randomized response (Kairouz, Oh and Viswanath 2015): the same with s = 1.
+    """
+    from dpbayes.privacy.curves import PrivacyLoss
+
+    whole = None
+    for cost, n in groups:
+        move = int(cost.sensitivity or 1) if isinstance(cost.law, TwoSidedGeometric) else 1
+        rate = _pure_epsilon(cost) / move
+        t = np.arange(move + 1.0)
+        inside = np.where((t > 0) & (t < move), math.log(-math.expm1(-rate)), 0.0)
+        loss = PrivacyLoss.from_losses((move - 2 * t) * rate, inside - t * rate - math.log1p(math.exp(-rate)))
+        loss = loss.compose(n)
+        whole = loss if whole is None else whole.compose(loss)
+    assert whole is not None
+    return whole.epsilon(delta) * (1 + _ROUNDING)
+
+
 def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
     """Epsilon of the composed privacy loss distributions of dp-accounting, a pessimistic one for every group.
 
     `bound` is any upper bound on the answer: it sets the width of the grid.
     """
+    groups = _one_gaussian(groups)
     losses = [_loss_scale(cost) for cost, _ in groups]
-    if max(losses) > _LARGEST_LOSS or not math.isfinite(bound):
+    if max(losses) > _LARGEST_LOSS or max(n for _, n in groups) > _MOST_QUERIES or not math.isfinite(bound):
         return math.inf
     interval = max(min(1e-4, min(losses) / 4), max(2 * bound, *losses) / _GRID_POINTS)
     whole = None
@@ -123,6 +165,19 @@ def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
         assert whole is not None
         epsilon = float(whole.get_epsilon_for_delta(delta - _FFT_MASS))
     return epsilon * (1 + _ROUNDING) + 1e-12 if epsilon >= 0 else math.inf
+
+
+def _one_gaussian(groups: Groups) -> Groups:
+    """Put one Gaussian in the place of all: mu adds in squares."""
+    gaussians = [(cost, n) for cost, n in groups if isinstance(cost.law, Gaussian)]
+    if not gaussians:
+        return groups
+    total = sum((_mu_squared(cost) * n for cost, n in gaussians), Fraction(0))
+    mu = math.sqrt(float_up(total)) * (1 + _ROUNDING)
+    rest = tuple((cost, n) for cost, n in groups if not isinstance(cost.law, Gaussian))
+    # Sensitivity 1 and stddev 1 / mu, unless that overflows: then the loss is too large or too small to matter.
+    one = replace(gaussians[0][0], law=Gaussian(1 / mu), sensitivity=1.0) if 1e-150 < mu < 1e150 else None
+    return ((one, 1), *rest) if one else groups
 
 
 def _loss_scale(cost: "Cost") -> float:
@@ -141,6 +196,5 @@ def _distribution(cost: "Cost", interval: float) -> Any:
         return pld.from_laplace_mechanism(law.scale, sensitivity=cost.sensitivity, **grid)
     if isinstance(law, TwoSidedGeometric) and (move := int(cost.sensitivity or 1)) <= _LARGEST_MOVE:
         return pld.from_discrete_laplace_mechanism(_pure_epsilon(cost) / move, sensitivity=move, **grid)
-    # Any other pure guarantee is at worst randomized response (Kairouz, Oh and Viswanath 2015), which the two-sided
-    # geometric law under a move by 1 is: its losses are +-epsilon only.
+    # Any other pure guarantee is at worst randomized response, see _finite_epsilon.
     return pld.from_discrete_laplace_mechanism(_pure_epsilon(cost), sensitivity=1, **grid)

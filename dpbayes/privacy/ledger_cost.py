@@ -193,7 +193,7 @@ class Cost:
         if not self.delta:
             return None, Fraction(0)
         each = self.delta / self.count
-        one = _tight_epsilon(((Cost(self.law, self.sensitivity), 1),), each)
+        one = _tight_epsilon(((self.kind, 1),), each, -math.inf)
         return self.count * Fraction(one) if math.isfinite(one) else None, decimal_reading(self.delta)
 
     @property
@@ -238,21 +238,23 @@ class Spending:
         """Whether plain addition stays within these totals."""
         return self.epsilon is not None and self.epsilon <= epsilon and self.delta <= delta
 
-    def tight_epsilon(self, delta: float) -> float:
+    def tight_epsilon(self, delta: float, *, enough: float = -math.inf) -> float:
         """Return an upper bound on the epsilon at `delta`; infinite where there is none.
 
         Parameters
         ----------
         delta
             Total delta of the book, in [0, 1).
+        enough
+            Stop at the first bound that is not above this: enough for a decision.
         """
         if self.epsilon is not None and self.delta <= decimal_reading(delta):
-            return min(float_up_or_decimal(self.epsilon), _tight_epsilon(self.groups, delta))
-        return _tight_epsilon(self.groups, delta)
+            return min(float_up_or_decimal(self.epsilon), _tight_epsilon(self.groups, delta, enough))
+        return _tight_epsilon(self.groups, delta, enough)
 
 
 @lru_cache(maxsize=256)
-def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float) -> float:
+def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float, enough: float) -> float:
     """Upper bound on epsilon at delta over groups of equal queries."""
     if not groups:
         return 0.0
@@ -270,5 +272,5 @@ def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float) -> float:
     if left > 0:
         from dpbayes.privacy import ledger_compose
 
-        bounds.append(ledger_compose.epsilon_upper(groups, float_down(left)))
+        bounds.append(ledger_compose.epsilon_upper(groups, float_down(left), enough=enough))
     return min(bounds)

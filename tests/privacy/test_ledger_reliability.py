@@ -61,17 +61,17 @@ def check_hammered(book, said, total):
 
 
 def test_eight_processes_with_kill_nine_for_five_seconds(tmp_path):
-    book, kills, said = hammer(tmp_path, seconds=5, total=0.15)
-    recorded, confirmed, waiting = check_hammered(book, said, 0.15)
-    assert kills > 20 and recorded > 50 and confirmed > 20 and recorded >= confirmed + waiting - kills
+    book, kills, said = hammer(tmp_path, seconds=5, total=0.05)
+    recorded, confirmed, waiting = check_hammered(book, said, 0.05)
+    assert kills > 20 and recorded > 20 and confirmed > 5 and recorded >= confirmed + waiting
 
 
 @pytest.mark.slow
 def test_eight_processes_with_kill_nine_for_a_minute(tmp_path):
-    book, kills, said = hammer(tmp_path, seconds=60, total=3.0)
-    recorded, confirmed, waiting = check_hammered(book, said, 3.0)
+    book, kills, said = hammer(tmp_path, seconds=60, total=0.4)
+    recorded, confirmed, waiting = check_hammered(book, said, 0.4)
     print(f"{kills} kills, {recorded} reserved, {confirmed} confirmed in the logs, {waiting} unconfirmed")
-    assert kills > 200 and recorded > 500 and waiting > 0
+    assert kills > 200 and recorded > 200 and waiting > 0
 
 
 # --- a full disk ---
