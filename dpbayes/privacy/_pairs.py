@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.loss_law import LossLaw
+from dpbayes.privacy.loss_law import Bounds, LossLaw
 
-__all__ = ["check_pair", "direction_law", "log_masses"]
+__all__ = ["check_pair", "direction_law", "log_masses", "number", "probability", "worse"]
 
 # Masses below this are kept only as a sum and a largest loss: their products and logarithms would underflow.
 _DUST = 1e-300
@@ -69,3 +69,24 @@ def direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_e
     return LossLaw(
         loss, mass, at_infinity, missing, dust=dust, ceiling=ceiling, log_error=log_error + 2.0**-50, shift=shift
     )
+
+
+def worse(bounds: list[Bounds]) -> Bounds:
+    """Ends of the larger of several bounded numbers."""
+    return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
+
+
+def number(value: Any, name: str) -> float:
+    """Return `value` as a float that is not NaN."""
+    result = float(value)
+    if np.isnan(result):
+        raise InputError(f"{name} must be a number, got {value!r}")
+    return result
+
+
+def probability(delta: Any) -> float:
+    """Return `delta` as a float in [0, 1]."""
+    result = number(delta, "delta")
+    if not 0.0 <= result <= 1.0:
+        raise InputError(f"delta must be between 0 and 1, got {delta!r}; it is a probability")
+    return result

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpbayes.privacy.loss_law import UNIT, Bounds
 
-__all__ = ["TailSum", "TiltedSum"]
+__all__ = ["TailSum", "TiltedSum", "last_where", "tail_lower", "tail_upper"]
 
 # Spacings (in epsilon) of the divided differences that bound a tail probability by hockey-stick values.
 _GAPS = 10.0 ** np.arange(-9, 0)
@@ -82,9 +82,7 @@ class TiltedSum:
         if not law.covers(point):
             return 1.0
         if tail and not law.exact:
-            # The tail is H - x H' for the convex curve H of x = exp(epsilon); divided differences bound H'.
-            gaps = [(self.upper(epsilon - g) - self.lower(epsilon)) / -np.expm1(-g) for g in _GAPS]
-            return min(1.0, self.upper(epsilon) + float(min(gaps)))
+            return tail_upper(self.upper, self.lower, epsilon)
         value, error = law.value(point, tail=tail)
         return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
 
@@ -94,8 +92,7 @@ class TiltedSum:
         if not law.covers(point):
             return self.infinite.lower
         if tail and not law.exact:
-            gaps = [(self.lower(epsilon) - self.upper(epsilon + g)) / np.expm1(g) for g in _GAPS]
-            return self.lower(epsilon) + max(0.0, float(max(gaps)))
+            return tail_lower(self.upper, self.lower, epsilon)
         value, error = law.value(point, tail=tail)
         return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
 
@@ -120,7 +117,7 @@ class TiltedSum:
         low, high = (0.0 if self.above.whole else max(0.0, self.above.start)), self.above.end
         read = tail and self.above.exact
         finite = delta - self.infinite.lower
-        root = _last(low, high, lambda e: self.above.scale * self.above.value(e, tail=read)[0] > finite)
+        root = last_where(low, high, lambda e: self.above.scale * self.above.value(e, tail=read)[0] > finite)
 
         def fits(epsilon: float) -> bool:
             return self.upper(epsilon, tail=tail) <= delta
@@ -129,7 +126,22 @@ class TiltedSum:
         return Bounds(lower, 0.0 if fits(0.0) else _outward(root, +1, high, fits))
 
 
-def _last(low: float, high: float, holds: Callable[[float], bool]) -> float:
+def tail_upper(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
+    """Upper end of the probability of losses above `epsilon` from the ends of the hockey stick.
+
+    It is H - x H' for the convex curve H of x = exp(epsilon), and divided differences bound the slope H'.
+    """
+    slopes = [(upper(epsilon - gap) - lower(epsilon)) / -np.expm1(-gap) for gap in _GAPS]
+    return min(1.0, upper(epsilon) + float(min(slopes)))
+
+
+def tail_lower(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
+    """Lower end of the probability of losses above `epsilon`, see `tail_upper`."""
+    slopes = [(lower(epsilon) - upper(epsilon + gap)) / np.expm1(gap) for gap in _GAPS]
+    return lower(epsilon) + max(0.0, float(max(slopes)))
+
+
+def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
     """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
     if high <= low or not holds(low):
         return low

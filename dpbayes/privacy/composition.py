@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from dpbayes.privacy._enumeration import enumerate_sum
-from dpbayes.privacy._tail_sums import TiltedSum
+from dpbayes.privacy._tail_sums import TiltedSum, last_where, tail_lower, tail_upper
 from dpbayes.privacy._tilting import Tilter
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
-__all__ = ["ComposedLoss"]
+__all__ = ["BracketedLoss", "ComposedLoss", "join"]
 
 _KEPT = 4
 
@@ -172,3 +172,76 @@ class ComposedLoss:
             self._sums.insert(0, self._tilter.tilted_sum(tilt))
             del self._sums[_KEPT:]
             yield self._sums[0]
+
+
+@dataclass(frozen=True)
+class BracketedLoss:
+    """A total loss known only between two others: `above` dominates it, `below` is dominated by it.
+
+    Domination is that of hockey-stick curves and survives composition (Dong, Roth and Su 2022, section 3). It says
+    nothing about tail probabilities, which are therefore bounded by divided differences of the hockey stick.
+
+    Parameters
+    ----------
+    above, below
+        The two ends.
+
+    Examples
+    --------
+    >>> lower, upper = (LossLaw(np.array([-e, e]), np.array([1, np.exp(e)]) / (1 + np.exp(e))) for e in (0.9, 1.1))
+    >>> between = BracketedLoss(ComposedLoss(((upper, 1),)), ComposedLoss(((lower, 1),)))
+    >>> between.epsilon_bounds(0.0)
+    Bounds(lower=0.9, upper=1.1)
+    """
+
+    above: ComposedLoss
+    below: ComposedLoss
+
+    def repeat(self, count: int) -> "BracketedLoss":
+        """Sum of `count` independent copies."""
+        return BracketedLoss(self.above.repeat(count), self.below.repeat(count))
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """Certified ends of the hockey-stick divergence at `epsilon`."""
+        return Bounds(self.below.delta_bounds(epsilon).lower, self.above.delta_bounds(epsilon).upper)
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        return Bounds(self.below.epsilon_bounds(delta).lower, self.above.epsilon_bounds(delta).upper)
+
+    def quantile_bounds(self, delta: float) -> Bounds:
+        """Certified ends of the smallest epsilon >= 0 that the total exceeds with probability at most `delta`."""
+
+        def upper(epsilon: float) -> float:
+            return self.delta_bounds(epsilon).upper
+
+        def lower(epsilon: float) -> float:
+            return self.delta_bounds(epsilon).lower
+
+        if delta < self.below.infinite.lower:
+            return Bounds(np.inf, np.inf)
+        # The tail weighs every loss by 1, the hockey stick by less: the quantile is at least epsilon(delta).
+        least = self.epsilon_bounds(delta)
+        far = max(least.upper, 1.0) if np.isfinite(least.upper) else np.inf
+        while np.isfinite(far) and tail_upper(upper, lower, far) > delta:
+            far = 2 * far if far < 1e6 else np.inf
+        if not np.isfinite(far):
+            return Bounds(least.lower, np.inf)
+        high = np.nextafter(last_where(least.lower, far, lambda e: tail_upper(upper, lower, e) > delta), np.inf)
+        low = last_where(least.lower, far, lambda e: tail_lower(upper, lower, e) > delta)
+        return Bounds(float(low), float(high))
+
+
+def join(one: ComposedLoss | BracketedLoss, other: ComposedLoss | BracketedLoss) -> ComposedLoss | BracketedLoss:
+    """Sum of two independent totals; bracketed when one of them is.
+
+    Examples
+    --------
+    >>> coin = ComposedLoss(((LossLaw(np.log([1 / 3, 3]), np.array([0.25, 0.75])), 1),))
+    >>> join(coin, coin).parts[0][1]
+    2
+    """
+    if isinstance(one, ComposedLoss) and isinstance(other, ComposedLoss):
+        return one.join(other)
+    ends = [(loss, loss) if isinstance(loss, ComposedLoss) else (loss.above, loss.below) for loss in (one, other)]
+    return BracketedLoss(ends[0][0].join(ends[1][0]), ends[0][1].join(ends[1][1]))

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._pairs import check_pair, direction_law, log_masses
+from dpbayes.privacy._pairs import check_pair, direction_law, log_masses, number, probability, worse
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.composition import ComposedLoss
+from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
 from dpbayes.privacy.loss_law import Bounds
 
@@ -48,8 +48,8 @@ class PrivacyLoss:
     94.2899
     """
 
-    forward: ComposedLoss
-    backward: ComposedLoss
+    forward: ComposedLoss | BracketedLoss
+    backward: ComposedLoss | BracketedLoss
     adjacency: Adjacency | None = None
 
     @classmethod
@@ -150,7 +150,40 @@ class PrivacyLoss:
         backward = direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)
 
-    def _directions(self, direction: Direction) -> list[ComposedLoss]:
+    @classmethod
+    def from_bracket(cls, above: "PrivacyLoss", below: "PrivacyLoss") -> "PrivacyLoss":
+        """Enclose a loss that is known only between two others, for example of a continuous noise.
+
+        Parameters
+        ----------
+        above, below
+            Losses whose hockey-stick curves lie above and below the true one, in both directions; same adjacency.
+
+        Returns
+        -------
+        PrivacyLoss
+            Upper ends come from `above` and lower ends from `below`, after composition too.
+
+        Raises
+        ------
+        InputError
+            If the adjacencies differ or a loss is bracketed already.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> coins = [PrivacyLoss.from_losses([e, -e], -np.logaddexp(0, [-e, e])) for e in (1.0, 0.5)]
+        >>> 0.7 in PrivacyLoss.from_bracket(*coins).epsilon_bounds(0.0)
+        True
+        """
+        if above.adjacency != below.adjacency:
+            raise InputError(f"the ends of a bracket need one adjacency, got {above.adjacency} and {below.adjacency}")
+        ends = (above.forward, below.forward, above.backward, below.backward)
+        if not all(isinstance(end, ComposedLoss) for end in ends):
+            raise InputError("the ends of a bracket must be plain losses, got one that is bracketed already")
+        return cls(BracketedLoss(*ends[:2]), BracketedLoss(*ends[2:]), above.adjacency)  # type: ignore[arg-type]
+
+    def _directions(self, direction: Direction) -> list[ComposedLoss | BracketedLoss]:
         if direction not in ("both", "forward", "backward"):
             raise InputError(f"direction must be 'both', 'forward' or 'backward', got {direction!r}")
         return [
@@ -178,8 +211,8 @@ class PrivacyLoss:
         >>> (0.75 - np.exp(0.5) * 0.25) in pair.delta_bounds(0.5)
         True
         """
-        value = _number(epsilon, "epsilon")
-        return _worse([law.delta_bounds(value) for law in self._directions(direction)])
+        value = number(epsilon, "epsilon")
+        return worse([law.delta_bounds(value) for law in self._directions(direction)])
 
     def delta(self, epsilon: Any, *, direction: Direction = "both") -> Any:
         """Upper end of `delta_bounds` at each `epsilon`; float for a scalar, else an array of the same shape."""
@@ -211,8 +244,8 @@ class PrivacyLoss:
         >>> np.log(3) in pair.epsilon_bounds(0.0)
         True
         """
-        value = _probability(delta)
-        return _worse([law.epsilon_bounds(value) for law in self._directions(direction)])
+        value = probability(delta)
+        return worse([law.epsilon_bounds(value) for law in self._directions(direction)])
 
     def epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper, conservative end of `epsilon_bounds`."""
@@ -220,8 +253,8 @@ class PrivacyLoss:
 
     def quantile_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
         """Certified ends of `quantile_epsilon`; after composition of losses on no common lattice they are wider."""
-        value = _probability(delta)
-        return _worse([law.quantile_bounds(value) for law in self._directions(direction)])
+        value = probability(delta)
+        return worse([law.quantile_bounds(value) for law in self._directions(direction)])
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper end of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
@@ -271,25 +304,8 @@ class PrivacyLoss:
                     f"losses under adjacency {self.adjacency} and {other.adjacency} do not compose; derive both under "
                     "the same relation"
                 )
-            return PrivacyLoss(self.forward.join(other.forward), self.backward.join(other.backward), self.adjacency)
+            forward, backward = join(self.forward, other.forward), join(self.backward, other.backward)
+            return PrivacyLoss(forward, backward, self.adjacency)
         if isinstance(other, bool) or not isinstance(other, int | np.integer) or other < 1:
             raise InputError(f"a loss composes with a whole number of runs >= 1 or with another loss, got {other!r}")
         return PrivacyLoss(self.forward.repeat(int(other)), self.backward.repeat(int(other)), self.adjacency)
-
-
-def _worse(bounds: list[Bounds]) -> Bounds:
-    return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
-
-
-def _number(value: Any, name: str) -> float:
-    number = float(value)
-    if np.isnan(number):
-        raise InputError(f"{name} must be a number, got {value!r}")
-    return number
-
-
-def _probability(delta: Any) -> float:
-    number = _number(delta, "delta")
-    if not 0.0 <= number <= 1.0:
-        raise InputError(f"delta must be between 0 and 1, got {delta!r}; it is a probability")
-    return number

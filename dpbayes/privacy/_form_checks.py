@@ -1,0 +1,59 @@
+"""What the closed forms share: checks of their arguments and the symmetric pair."""
+
+from typing import Any
+
+import numpy as np
+
+from dpbayes.errors import InputError
+from dpbayes.privacy._checks import positive_finite
+from dpbayes.privacy.adjacency import Adjacency
+from dpbayes.privacy.composition import ComposedLoss
+from dpbayes.privacy.curves import PrivacyLoss
+from dpbayes.privacy.loss_law import LossLaw
+
+__all__ = ["ROUNDING", "checked_delta", "each", "integer_move", "move_of", "symmetric", "width"]
+
+# Relative error of masses computed with exp and expm1 of exactly scaled arguments.
+ROUNDING = 1e-14
+
+
+def symmetric(law: LossLaw, adjacency: Adjacency | None) -> PrivacyLoss:
+    """Pair whose two directions have the same law."""
+    total = ComposedLoss(((law, 1),))
+    return PrivacyLoss(total, total, adjacency)
+
+
+def each(curve: Any, epsilon: Any) -> Any:
+    """Apply `curve` to each epsilon, after checking that none is negative."""
+    values = np.asarray(epsilon, dtype=float)
+    if not (values >= 0).all():
+        raise InputError(f"epsilon must be at least 0, got {epsilon!r}")
+    result = np.vectorize(curve, otypes=[float])(values)
+    return float(result) if values.ndim == 0 else result
+
+
+def checked_delta(delta: float) -> float:
+    """Return `delta` as a float in [0, 1)."""
+    if not 0.0 <= delta < 1.0:
+        raise InputError(f"delta must be at least 0 and below 1, got {delta!r}; a usual choice is below 1 / n")
+    return float(delta)
+
+
+def width(value: float, name: str) -> float:
+    """Return a positive scale or stddev."""
+    return positive_finite(value, name, remedy="it is the spread of the noise, in the unit of the number released")
+
+
+def move_of(sensitivity: float) -> float:
+    """Return a positive sensitivity."""
+    return positive_finite(
+        sensitivity, "sensitivity", remedy="it is the largest change between neighbours under the adjacency in use"
+    )
+
+
+def integer_move(sensitivity: float) -> int:
+    """Return a positive whole sensitivity."""
+    move = move_of(sensitivity)
+    if move != int(move):
+        raise InputError(f"sensitivity must be a whole number, got {sensitivity!r}; integer noise protects integers")
+    return int(move)
