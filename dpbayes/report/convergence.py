@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbayes.inference.verdict import Verdict
+from dpbayes.inference.diagnostics import mixing_table
+from dpbayes.inference.verdict import Quantity, Verdict
 from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import rank_plot
 
@@ -57,21 +58,25 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
     """
     columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
-    posterior = trace["posterior"]
-    worst = {
-        str(quantity).replace("[", "\n[", 1): posterior[quantity.name].sel(dict(quantity.where)).to_numpy()
-        for quantity in verdict.worst[:_PANELS]
-    }
+    posterior = trace["posterior"].to_dataset()
+    mixing = mixing_table(trace)
+    worst = {_title(q): posterior[q.name].sel(dict(q.where)).to_numpy() for q in verdict.worst[:_PANELS]}
+    effective = {_title(q): mixing[str(q)]["ess_bulk"] for q in verdict.worst[:_PANELS]}
     return Section(
         "Did the sampler converge?",
         [
             Paragraph(judged),
             Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
             Figure(
-                rank_plot(worst),
+                rank_plot(worst, effective),
                 "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
                 "sample the same distribution stay inside the grey band.",
-                "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % envelope.",
+                "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % band.",
             ),
         ],
     )
+
+
+def _title(quantity: Quantity) -> str:
+    """Return a short title: the variable and its levels."""
+    return f"{quantity.name} {' '.join(str(label) for _, label in quantity.where)}"

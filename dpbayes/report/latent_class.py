@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact
-from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
+from dpbayes.report.margins import cells_section, confidential_counts, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def latent_class_document(
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     """Say what was learned in a sentence or two."""
     n = size_of(release)
-    mean, low, high = (summarize(trace["posterior"].to_dataset()["margin"]) * n).T
-    sampling = np.median(2 * 1.96 * np.sqrt(mean * (1 - mean / n)))
+    _, low, high = summarize(confidential_counts(trace, release)).T
+    shares = summarize(trace["posterior"].to_dataset()["margin"]) * n
     noise = np.median([2 * 1.96 * np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
     return (
-        f"A margin of {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} records wide in the "
-        f"median. Sampling alone would leave {sampling:,.0f}, and a released count taken by itself carries "
-        f"{noise:,.0f} of privacy noise.{caution}"
+        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
+        f"the median, where a released count taken by itself leaves about {noise:,.0f}; as a share of the population "
+        f"behind them, per {n:,.0f} persons, to {np.median(shares[:, 2] - shares[:, 1]):,.0f}.{caution}"
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-__all__ = ["cells_section", "fit_section", "margins_section", "mean_l1", "summarize"]
+__all__ = ["cells_section", "confidential_counts", "fit_section", "margins_section", "mean_l1", "summarize"]
 
 INTERVAL = 0.95
 """Probability of every interval on the page; intervals are equal-tailed."""
@@ -35,6 +35,18 @@ def summarize(draws: xr.DataArray) -> Array:
     mean = draws.mean(("chain", "draw"))
     ends = draws.quantile([(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], ("chain", "draw"))
     return np.column_stack([mean.to_numpy().ravel(), *(end.to_numpy().ravel() for end in ends)])
+
+
+def confidential_counts(trace: xr.DataTree, release: Release) -> xr.DataArray:
+    """Return posterior draws of the exact counts behind the released ones, dims ``chain``, ``draw``, ``count``."""
+    import xarray as xr
+
+    from dpbayes.inference.margin_operator import margin_operator
+
+    operator = margin_operator(release.domain, [table.attributes for table in release.tables])
+    posterior = trace["posterior"].to_dataset()
+    counts = operator.counts(posterior["effects"].transpose("chain", "draw", "effect").to_numpy(), size_of(release))
+    return xr.DataArray(counts, dims=("chain", "draw", "count"), coords={"count": posterior["count"]})
 
 
 def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
@@ -61,40 +73,38 @@ def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
 
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
-    n = size_of(release)
     ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
-    estimates = np.split(summarize(trace["posterior"].to_dataset()["margin"]) * n, ends)
+    records = np.split(summarize(confidential_counts(trace, release)), ends)
+    population = np.split(summarize(trace["posterior"].to_dataset()["margin"]) * size_of(release), ends)
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
     blocks: list[Block] = [
         Paragraph(
-            "Estimates are posterior cell probabilities times the number of records. Their 95 % intervals carry both "
-            "the privacy noise and the sampling of the records from their population. Unlike the released tables, the "
-            "estimated ones agree with one another and are never negative."
+            "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
+            "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
+            f"per {size_of(release):,.0f} persons, so that both are in records. Unlike the released tables, the "
+            "estimates agree with one another."
         )
     ]
     if true is not None:
-        blocks.append(_error_table(estimates, released, true))
+        blocks.append(_error_table(records, population, released, true))
     also = "" if true is None else ", true count"
     blocks.append(
         Figure(
             interval_panels(
-                [t.label for t in release.tables], [_short(t.domain) for t in release.tables], estimates, released, true
+                [t.label for t in release.tables],
+                [_short(t.domain) for t in release.tables],
+                population,
+                records,
+                released,
+                true,
             ),
-            f"Each table's cells around their posterior mean (zero): 95 % interval, released count{also}, in records. "
-            "Row labels give the levels in the order of the title.",
-            f"For every cell of every released table, the 95 % interval and the released count{also}.",
+            f"Each table's cells around their estimated count (zero): both 95 % intervals, released count{also}, in "
+            "records. Row labels give the levels in the order of the title.",
+            f"For every cell of every released table, two 95 % intervals and the released count{also}.",
         )
     )
-    columns = [Column("table"), Column("cell"), Column("released", ",.0f"), *_ESTIMATE]
-    rows = []
-    for t, table in enumerate(release.tables):
-        for c, label in enumerate(table.domain.cell_labels()):
-            row = [table.label, label, released[t][c], *map(float, estimates[t][c])]
-            rows.append(row if true is None else [*row, float(true[t][c])])
-    if true is not None:
-        columns.append(Column("true", ",.0f"))
-    blocks.append(Table("margins", "Released and estimated margins, in records", columns, rows))
+    blocks.append(_margin_table(release, records, population, released, true))
     return Section("Margins: released and estimated", blocks)
 
 
@@ -158,8 +168,38 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     )
 
 
-def _error_table(estimates: Sequence[Array], released: Sequence[Array], true: Sequence[Array]) -> Table:
-    inside = np.concatenate([(e[:, 1] <= t) & (t <= e[:, 2]) for e, t in zip(estimates, true, strict=True)])
+def _margin_table(
+    release: Release,
+    records: Sequence[Array],
+    population: Sequence[Array],
+    released: Sequence[Array],
+    true: Sequence[Array] | None,
+) -> Table:
+    columns = [
+        Column("table"),
+        Column("cell"),
+        Column("released", ",.0f"),
+        Column("these records", ",.1f", "records"),
+        Column("2.5 %", ",.1f", "records_lower"),
+        Column("97.5 %", ",.1f", "records_upper"),
+        Column("population", ",.1f"),
+        Column("2.5 %", ",.1f", "population_lower"),
+        Column("97.5 %", ",.1f", "population_upper"),
+    ]
+    rows = []
+    for t, table in enumerate(release.tables):
+        for c, label in enumerate(table.domain.cell_labels()):
+            row = [table.label, label, released[t][c], *map(float, records[t][c]), *map(float, population[t][c])]
+            rows.append(row if true is None else [*row, float(true[t][c])])
+    if true is not None:
+        columns.append(Column("true", ",.0f"))
+    return Table("margins", "Released and estimated margins, in records", columns, rows)
+
+
+def _error_table(
+    records: Sequence[Array], population: Sequence[Array], released: Sequence[Array], true: Sequence[Array]
+) -> Table:
+    inside = np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in zip(records, true, strict=True)])
     return Table(
         "margin_error",
         "Error against the true tables, which are public here",
@@ -169,7 +209,8 @@ def _error_table(estimates: Sequence[Array], released: Sequence[Array], true: Se
             Column("true counts inside their 95 % interval", ".1%", "coverage"),
         ],
         [
-            ("posterior mean", mean_l1([e[:, 0] for e in estimates], true), float(inside.mean())),
+            ("posterior mean, these records", mean_l1([r[:, 0] for r in records], true), float(inside.mean())),
+            ("posterior mean, population", mean_l1([p[:, 0] for p in population], true), None),
             ("released counts as they are", mean_l1(released, true), None),
         ],
     )

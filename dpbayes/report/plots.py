@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,49 +18,66 @@ __all__ = ["interval_panels", "interval_strip", "rank_plot", "residual_plot"]
 ESTIMATE, RELEASED, TRUTH = "#2f5fa8", "#c2571a", "#111111"
 
 
-def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]]) -> Figure:
-    """Plot rank ECDF differences of some quantities, a line a chain, with a simultaneous 95 % envelope.
+def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[str, float]) -> Figure:
+    """Plot how each chain's ranks among all draws depart from uniform ones.
 
     Parameters
     ----------
     draws
         Name of each quantity to its draws, shape ``(chains, draws)``.
+    effective
+        Name of each quantity to its bulk effective sample size over all chains.
 
     Returns
     -------
     Figure
-        One panel a quantity. Chains that mix stay inside the grey band.
+        One panel a quantity, one line a chain: the empirical distribution of the chain's fractional ranks minus the
+        uniform one. The band is the Dvoretzky-Kiefer-Wolfowitz bound at 95 % for as many independent draws as the chain
+        is worth; it holds over the whole line at once.
 
     References
     ----------
-    Säilynoja, T., Bürkner, P.-C. and Vehtari, A. (2022). Graphical test for discrete uniformity and its applications in
-    goodness-of-fit evaluation and multiple sample comparison. Statistics and Computing 32, 32.
+    Massart, P. (1990). The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality. Annals of Probability 18(3).
+    Vehtari, A. et al. (2021). Rank-normalization, folding, and localization. Bayesian Analysis 16(2): rank plots.
     """
-    import arviz as az
-    import xarray as xr
-
-    picked = xr.Dataset({name: (("chain", "draw"), values) for name, values in draws.items()})
     columns = min(3, len(draws))
     rows = -(-len(draws) // columns)
-    collection = az.plot_rank(
-        xr.DataTree.from_dict({"posterior": picked}),
-        envelope_prob=0.95,
-        backend="matplotlib",
-        col_wrap=columns,
-        figure_kwargs={"figsize": (3.6 * columns, 2.6 * rows)},
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(3.6 * columns, 2.3 * rows),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
     )
-    figure: Figure = collection.viz["figure"].item()
+    for axis in axes.flat[len(draws) :]:
+        axis.set_visible(False)
+    for axis, (name, values) in zip(axes.flat, draws.items(), strict=False):
+        chains, length = values.shape
+        ranks = np.sort((rankdata(values).reshape(values.shape) - 0.5) / values.size, axis=1)
+        grid = (np.arange(length) + 0.5) / length
+        for chain in ranks:
+            axis.plot(chain, grid - chain, linewidth=1)
+        band = np.sqrt(np.log(2 / 0.05) / (2 * effective[name] / chains))
+        axis.axhspan(-band, band, color="0.92", zorder=0)
+        axis.axhline(0, color="0.6", linewidth=0.8)
+        axis.set_title(name, fontsize=8)
+        axis.tick_params(labelsize=8)
+    figure.supxlabel("fractional rank among all draws", fontsize=9)
+    figure.supylabel("difference from uniform", fontsize=9)
     return figure
 
 
 def interval_panels(
     titles: Sequence[str],
     labels: Sequence[Sequence[str]],
-    estimates: Sequence[npt.NDArray[np.float64]],
+    population: Sequence[npt.NDArray[np.float64]],
+    records: Sequence[npt.NDArray[np.float64]],
     released: Sequence[npt.NDArray[np.float64]],
     truth: Sequence[npt.NDArray[np.float64]] | None,
 ) -> Figure:
-    """Plot intervals, released values and, where public, true values, all as differences from the estimate.
+    """Plot two intervals, released counts and, where public, true counts, as differences from the estimated count.
 
     Parameters
     ----------
@@ -67,8 +85,10 @@ def interval_panels(
         One a table.
     labels
         Cell labels of each table.
-    estimates
-        For each table an array ``(cells, 3)``: mean, lower and upper end, in counts.
+    population
+        For each table an array ``(cells, 3)``: mean, lower and upper end of the population's share, in counts.
+    records
+        The same for the confidential counts.
     released
         Released counts of each table.
     truth
@@ -77,7 +97,7 @@ def interval_panels(
     Returns
     -------
     Figure
-        One panel a table; zero is the posterior mean.
+        One panel a table; zero is the estimate of the confidential count.
     """
     columns = min(5, len(titles))
     rows = -(-len(titles) // columns)
@@ -87,21 +107,29 @@ def interval_panels(
         if index >= len(titles):
             axis.set_visible(False)
             continue
-        mean, low, high = estimates[index].T
-        place = np.arange(len(mean))[::-1]
+        centre = records[index][:, 0]
+        place = np.arange(len(centre))[::-1]
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        axis.hlines(place, low - mean, high - mean, color=ESTIMATE, linewidth=4, alpha=0.45)
-        axis.plot(released[index] - mean, place, "x", color=RELEASED, markersize=6, label="released")
+        _, low, high = population[index].T
+        axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=1.2)
+        _, low, high = records[index].T
+        axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=5, alpha=0.45)
+        axis.plot(released[index] - centre, place, "x", color=RELEASED, markersize=6)
         if truth is not None:
-            axis.plot(truth[index] - mean, place, "o", mfc="none", color=TRUTH, markersize=6, label="true")
+            axis.plot(truth[index] - centre, place, "o", mfc="none", color=TRUTH, markersize=6)
         axis.set_yticks(place, labels[index], fontsize=8)
-        axis.set_ylim(-0.6, len(mean) - 0.4)
+        axis.set_ylim(-0.6, len(centre) - 0.4)
         axis.set_title(titles[index], fontsize=9)
         axis.tick_params(axis="x", labelsize=8)
-    handles = [plt.Line2D([], [], color=ESTIMATE, linewidth=4, alpha=0.45, label="95 % interval")]
-    handles += axes.flat[0].get_legend_handles_labels()[0]
-    figure.legend(handles=handles, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
-    figure.supxlabel("count minus posterior mean", fontsize=9)
+    handles = [
+        plt.Line2D([], [], color=ESTIMATE, linewidth=5, alpha=0.45, label="these records, 95 %"),
+        plt.Line2D([], [], color=ESTIMATE, linewidth=1.2, label="their population, 95 %"),
+        plt.Line2D([], [], color=RELEASED, marker="x", linestyle="", label="released"),
+    ]
+    if truth is not None:
+        handles.append(plt.Line2D([], [], color=TRUTH, marker="o", mfc="none", linestyle="", label="true"))
+    figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=9)
+    figure.supxlabel("records more or fewer than the estimated count", fontsize=9)
     return figure
 
 
