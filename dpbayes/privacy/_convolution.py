@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import fft
 
 from dpbayes.privacy._discretize import GridLaw
 from dpbayes.privacy._tail_sums import TailSum
@@ -80,7 +79,7 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
     log_scale = log_error = shift = magnitude = 0.0
     for addend in addends:
         folded, norm, rounding = addend.tilted(tilt, size)
-        spectrum = fft.rfft(folded)
+        spectrum = np.fft.rfft(folded)
         bound = np.abs(spectrum) + stage
         product = product * _power(spectrum, addend.count)
         log_bound = log_bound + addend.count * np.log(bound)
@@ -90,7 +89,7 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
         shift += addend.count * addend.shift
         magnitude += addend.count * abs(norm)
     spectral = np.exp(log_bound) * growth + stage * np.abs(product)
-    masses = np.roll(np.maximum(fft.irfft(product, size), 0.0), -(first % size))
+    masses = np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size))
     start = offset + step * first
     # Left of this, undoing the tilt would overflow; nothing that far from the centre is ever asked for.
     keep = min(max(0, int(np.ceil((centre - 600.0 / (tilt + 1) - start) / step))), size - 2)

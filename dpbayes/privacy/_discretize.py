@@ -11,7 +11,6 @@ greatest convex minorant of the exact values lowered by the interpolation gap.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dpbayes.privacy.loss_law import UNIT, LossLaw, suffix_sums
 
@@ -124,6 +123,9 @@ def _minorant(
     each grid point by the larger gap of its two cells puts the interpolation under H; isotonic regression of the
     slopes, weighted by cell widths, then makes it convex (the slopes of a greatest convex minorant are just that).
     """
+    # scipy.optimize takes longer to import than a short query takes to answer.
+    from scipy.optimize import isotonic_regression
+
     inside = (law.loss >= _LOWEST) & (law.loss <= _HIGHEST)
     high = law.loss > _HIGHEST
     rest = cell[high], law.mass[high]

@@ -72,7 +72,7 @@ def direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_e
 
 
 def worse(bounds: list[Bounds]) -> Bounds:
-    """Ends of the larger of several bounded numbers."""
+    """Return the ends of the larger of several bounded numbers."""
     return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
 
 

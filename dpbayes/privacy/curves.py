@@ -5,6 +5,7 @@ as private as its worse direction. Numbers come with certified ends; a plain `.e
 end, so a claim made from it holds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -186,9 +187,9 @@ class PrivacyLoss:
     def _directions(self, direction: Direction) -> list[ComposedLoss | BracketedLoss]:
         if direction not in ("both", "forward", "backward"):
             raise InputError(f"direction must be 'both', 'forward' or 'backward', got {direction!r}")
-        return [
-            law for name, law in (("forward", self.forward), ("backward", self.backward)) if direction in ("both", name)
-        ]
+        if direction == "both" and self.forward is not self.backward:
+            return [self.forward, self.backward]
+        return [self.backward if direction == "backward" else self.forward]
 
     def delta_bounds(self, epsilon: float, *, direction: Direction = "both") -> Bounds:
         """Certified ends of the hockey-stick divergence at `epsilon`, the larger of both directions.
@@ -304,8 +305,13 @@ class PrivacyLoss:
                     f"losses under adjacency {self.adjacency} and {other.adjacency} do not compose; derive both under "
                     "the same relation"
                 )
-            forward, backward = join(self.forward, other.forward), join(self.backward, other.backward)
-            return PrivacyLoss(forward, backward, self.adjacency)
+            return self._map(other, join)
         if isinstance(other, bool) or not isinstance(other, int | np.integer) or other < 1:
             raise InputError(f"a loss composes with a whole number of runs >= 1 or with another loss, got {other!r}")
-        return PrivacyLoss(self.forward.repeat(int(other)), self.backward.repeat(int(other)), self.adjacency)
+        return self._map(self, lambda law, _: law.repeat(int(other)))
+
+    def _map(self, other: "PrivacyLoss", combine: Callable[[Any, Any], Any]) -> "PrivacyLoss":
+        """Combine direction by direction; a pair with one law for both stays one."""
+        forward = combine(self.forward, other.forward)
+        same = self.forward is self.backward and other.forward is other.backward
+        return PrivacyLoss(forward, forward if same else combine(self.backward, other.backward), self.adjacency)
