@@ -11,10 +11,10 @@ Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)` the exponential cancels,
 precision.
 """
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy.special import erfcx, ndtr, ndtri
 
 from dpbayes.errors import InputError
 
@@ -23,6 +23,8 @@ __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
 _LOG_SQRT_TAU = 0.91893853320467274178
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _SPLITTER = 134217729.0
+_SQRT_HALF, _SQRT_HALF_PI = 0.70710678118654752440, 1.2533141373155002512
+_FAR = 2.0
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> Any:
@@ -126,19 +128,31 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any) -> Any:
 
 
 def _mills(x: float) -> float:
-    """(1 - Phi(x)) / phi(x)."""
-    return 1.2533141373155002512 * float(erfcx(x * 0.70710678118654752440))
+    """(1 - Phi(x)) / phi(x); the exponential costs x**2 / 2 roundings below `_FAR`, the continued fraction none."""
+    if x < _FAR:
+        return _SQRT_HALF_PI * math.erfc(x * _SQRT_HALF) * math.exp(0.5 * x * x)
+    c = 0.0
+    for i in range(_depth(x), 0, -1):
+        c = i / (x + c)
+    return 1.0 / (x + c)
 
 
 def _mills_slope(x: np.ndarray) -> np.ndarray:
-    """Minus the derivative of the Mills ratio, ``1 - x m(x)``, without cancellation."""
+    """Minus the derivative of the Mills ratio, ``1 - x m(x)``, without cancellation; x ascends."""
     # m(x) = 1 / (x + c) with the Laplace continued fraction c = 1 / (x + 2 / (x + 3 / ...)), so 1 - x m = c / (x + c).
-    far = np.maximum(x, 1.5)
+    far = np.maximum(x, _FAR)
     c = np.zeros_like(far)
-    for i in range(int(30 + 500 / float(far.min()) ** 2), 0, -1):
+    for i in range(_depth(float(far[0])), 0, -1):
         c = i / (far + c)
-    near = 1.0 - x * 1.2533141373155002512 * erfcx(np.minimum(x, 1.5) * 0.70710678118654752440)
-    return np.where(x < 1.5, near, c / (far + c))
+    slope = c / (far + c)
+    near = int(np.searchsorted(x, _FAR))
+    slope[:near] = [1.0 - v * _mills(v) for v in x[:near].tolist()]
+    return slope
+
+
+def _depth(x: float) -> int:
+    """Terms of the continued fraction that give 16 digits at x >= `_FAR`."""
+    return int(30 + 500 / (x * x))
 
 
 def _centre(mu: float, epsilon: float) -> tuple[float, float]:
@@ -169,6 +183,8 @@ def _gap(a: float, mu: float) -> float:
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
+    if mu > 1e100:
+        return 0.0 if epsilon < 1e199 else -math.inf
     high, low = _centre(mu, epsilon)
     return _log_delta_at(high, low, mu)
 
@@ -176,20 +192,21 @@ def _log_delta(mu: float, epsilon: float) -> float:
 def _log_delta_at(a: float, low: float, mu: float) -> float:
     """Logarithm of delta with ``a + low`` for epsilon / mu - mu / 2."""
     if a > 1e9:
-        return -np.inf
+        return -math.inf
     if a < -1.0:
         # Far left delta is near 1 and the second term is small: subtract it as it is.
-        density = float(np.exp(-0.5 * a * a - _LOG_SQRT_TAU))
-        return float(np.log1p(-(float(ndtr(a)) + density * (low + _mills(a + mu)))))
-    return -0.5 * a * a - a * low - _LOG_SQRT_TAU + float(np.log(_gap(a + low, mu)))
+        density = math.exp(-0.5 * a * a - _LOG_SQRT_TAU)
+        return math.log1p(-(0.5 * math.erfc(-a * _SQRT_HALF) + density * (low + _mills(a + mu))))
+    return -0.5 * a * a - a * low - _LOG_SQRT_TAU + math.log(_gap(a + low, mu))
 
 
 def _epsilon(mu: float, delta: float) -> float:
-    goal = float(np.log(delta))
+    goal = math.log(delta)
     if _log_delta(mu, 0.0) <= goal:
         return 0.0
-    # ln delta is concave in a, and delta < 1 - Phi(a) puts this start right of the root: Newton comes down to it.
-    a = max(-0.5 * mu, -float(ndtri(delta)))
+    # ln delta is concave in a, and delta < 1 - Phi(a) <= exp(-a**2 / 2) / 2 puts this start right of the root: Newton
+    # comes down to it.
+    a = max(-0.5 * mu, math.sqrt(max(0.0, -2 * (goal + math.log(2)))))
     for _ in range(200):
         slope = -mu * _mills(a + mu) / _ratio_to_density(a, mu)
         step = (goal - _log_delta_at(a, 0.0, mu)) / slope
@@ -201,27 +218,27 @@ def _epsilon(mu: float, delta: float) -> float:
 
 def _ratio_to_density(a: float, mu: float) -> float:
     """``delta / phi(a)``."""
-    return _gap(a, mu) if a > -30.0 else float(np.exp(_log_delta_at(a, 0.0, mu) + 0.5 * a * a + _LOG_SQRT_TAU))
+    return _gap(a, mu) if a > -30.0 else math.exp(_log_delta_at(a, 0.0, mu) + 0.5 * a * a + _LOG_SQRT_TAU)
 
 
 def _mu(epsilon: float, delta: float) -> float:
-    goal = float(np.log(delta))
+    goal = math.log(delta)
     low, high = -60.0, 60.0
     # d ln delta / d ln mu = mu phi(a) / delta; Newton inside a bracket on ln mu.
-    middle = 0.5 * float(np.log(2 * epsilon + 1e-6))
+    middle = 0.5 * math.log(2 * epsilon + 1e-6)
     for _ in range(200):
-        mu = float(np.exp(middle))
+        mu = math.exp(middle)
         a, rest = _centre(mu, epsilon)
         value = _log_delta_at(a, rest, mu)
         low, high = (middle, high) if value < goal else (low, middle)
-        step = (goal - value) * _ratio_to_density(a, mu) / mu if np.isfinite(value) else np.nan
+        step = (goal - value) * _ratio_to_density(a, mu) / mu if math.isfinite(value) else math.nan
         proposal = middle + step
         if not low <= proposal <= high:
             proposal = 0.5 * (low + high)
         if abs(proposal - middle) <= 4e-16 * max(1.0, abs(middle)):
             break
         middle = proposal
-    return float(np.exp(middle))
+    return math.exp(middle)
 
 
 def _positive(value: Any, name: str) -> np.ndarray:
