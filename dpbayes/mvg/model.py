@@ -1,0 +1,259 @@
+r"""Bayesian linear regression from a release whose noise covariance is known.
+
+The noise is part of the model, so the posterior is as wide as data and noise together leave it. `build_moment_model`
+conditions on a released second-moment matrix, `build_record_model` on released records. Priors are in range units: a
+coefficient of 1 moves the response by half its range when the predictor moves by half of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import pytensor.tensor as pt
+
+from dpbayes.errors import InputError
+from dpbayes.mvg.regression import Coordinates, WhitenedMoments, WhitenedRecords
+
+__all__ = ["RegressionPriors", "build_moment_model", "build_record_model"]
+
+type FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RegressionPriors:
+    r"""Prior scales in range units.
+
+    Parameters
+    ----------
+    coefficient
+        Standard deviation of each coefficient and of the intercept (the response at the centre of the ranges).
+    residual
+        Scale of the half-normal residual standard deviation.
+    mean
+        Standard deviation of the predictors' means.
+    spread
+        Root mean predictor variance: their covariance is Wishart with q + 3 degrees of freedom and mean spread^2 I.
+    """
+
+    coefficient: float = 1.0
+    residual: float = 0.3
+    mean: float = 0.5
+    spread: float = 0.4
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (np.isfinite(value) and value > 0):
+                raise InputError(f"prior scale {name} must be positive and finite, got {value}; it is in range units")
+
+
+def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None = None) -> pm.Model:
+    r"""Build the noise-aware regression on a released moment matrix.
+
+    With u = (constant, predictors) of a record and G the confidential mean of uu', the response obeys
+    y = u'b + N(0, tau^2). Given G, b and tau, the confidential moments
+    :math:`g = \frac1n \sum u y` and :math:`h = \frac1n \sum y^2` have mean (Gb, b'Gb + tau^2) and covariance
+
+    .. math:: \frac{\tau^2}{n} \begin{pmatrix} G & 2Gb \\ 2b^TG & 4b^TGb + 2\tau^2 \end{pmatrix};
+
+    g is exactly normal, h nearly so (its skewness is of order n^-1/2, and noise of the release hides it at small n).
+    The released g and h add independent noise of known variance, so both integrate out in one multivariate normal; the
+    released G adds noise to the latent G, on which nothing but positive definiteness is assumed. The predictors need
+    not be normal: the regression is conditional on them.
+
+    Parameters
+    ----------
+    data
+        From `whiten_moments`.
+    priors
+        Prior scales.
+
+    Returns
+    -------
+    pymc.Model
+        Free: ``intercept_range``, ``coefficient_range`` (predictor), ``residual_range``, ``mean_range`` (predictor),
+        ``scatter_diagonal`` (predictor), ``scatter_lower`` (pair). Recorded in original units: ``intercept``,
+        ``coefficient`` (predictor), ``residual_stddev``. Observed: ``released_gram`` (gram) and ``released_response``
+        (response_moment), in whitened units.
+
+    References
+    ----------
+    Bernstein, G. and Sheldon, D. (2019). Differentially private Bayesian linear regression. NeurIPS 32.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
+    >>> from dpbayes.mvg.regression import whiten_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> rng = np.random.default_rng(1)
+    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> [rv.name for rv in build_moment_model(whiten_moments(release)).observed_RVs]
+    ['released_gram', 'released_response']
+    """
+    settings = RegressionPriors() if priors is None else priors
+    size = len(data.coordinates.predictors) + 1
+    rows, columns = (index[1:] for index in np.triu_indices(size))  # all but the known corner
+    noise = np.where(rows == columns, data.stddev, data.stddev / np.sqrt(2.0))
+    coords = _coords(data.coordinates) | {
+        "gram": [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)],
+        "response_moment": [*("intercept", *data.coordinates.predictors), "square"],
+    }
+    with pm.Model(coords=coords) as model:
+        common = _Common(data.coordinates, settings)
+        means, spread = common.white_mean, common.white_spread
+        corner = pt.full((1, 1), data.constant**2)
+        edge = (data.constant * means)[None, :]
+        gram = pt.concatenate(
+            [
+                pt.concatenate([corner, edge], axis=1),
+                pt.concatenate([edge.T, spread + pt.outer(means, means)], axis=1),
+            ]
+        )
+        observed = pm.Data("gram_values", data.moments[rows, columns], dims="gram")
+        pm.Normal("released_gram", mu=gram[rows, columns], sigma=noise, observed=observed, dims="gram")
+        b = pt.concatenate([common.white_intercept[None] / data.constant, common.white_coefficient])
+        fitted, tau2 = gram @ b, common.white_residual**2
+        explained = b @ fitted
+        noise_free = pt.concatenate(
+            [
+                pt.concatenate([gram, 2.0 * fitted[:, None]], axis=1),
+                pt.concatenate([2.0 * fitted[None, :], (4.0 * explained + 2.0 * tau2)[None, None]], axis=1),
+            ]
+        )
+        released_noise = np.append(np.full(size, data.stddev**2 / 2.0), data.stddev**2)
+        pm.MvNormal(
+            "released_response",
+            mu=pt.concatenate([fitted, (explained + tau2)[None]]),
+            cov=noise_free * tau2 / data.n + np.diag(released_noise),
+            observed=pm.Data("response_values", data.moments[:, -1], dims="response_moment"),
+            dims="response_moment",
+        )
+    model.gate_variables = ("intercept", "coefficient", "residual_stddev")
+    return model
+
+
+def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None = None) -> pm.Model:
+    r"""Build the noise-aware regression on released records.
+
+    Records are a sample from a normal population: predictors N(m, V), response linear in them with residual variance
+    tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is N(M, S + I), and mean and scatter of the
+    released records are sufficient. Their law is exact: a multivariate normal and a Wishart with n - 1 degrees of
+    freedom. Where noise dwarfs the population the normal assumption costs nothing; where it does not, regression
+    coefficients depend on first and second moments only, but intervals assume normal tails.
+
+    Parameters
+    ----------
+    data
+        From `whiten_records`.
+    priors
+        Prior scales.
+
+    Returns
+    -------
+    pymc.Model
+        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
+        ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
+    """
+    settings = RegressionPriors() if priors is None else priors
+    coords = _coords(data.coordinates) | {
+        "feature": list(data.coordinates.features),
+        "feature_other": list(data.coordinates.features),
+    }
+    size = len(data.coordinates.features)
+    if data.n <= size:
+        raise InputError(f"{data.n} records leave no degrees of freedom for {size} features; release more records")
+    with pm.Model(coords=coords) as model:
+        common = _Common(data.coordinates, settings)
+        spread, slope = common.white_spread, common.white_coefficient
+        cross = spread @ slope
+        response = common.white_intercept + slope @ common.white_mean
+        covariance = pt.concatenate(
+            [
+                pt.concatenate([spread, cross[:, None]], axis=1),
+                pt.concatenate([cross[None, :], (slope @ cross + common.white_residual**2)[None, None]], axis=1),
+            ]
+        ) + np.eye(size)
+        pm.MvNormal(
+            "released_mean",
+            mu=pt.concatenate([common.white_mean, response[None]]),
+            cov=covariance / data.n,
+            observed=pm.Data("mean_values", data.mean, dims="feature"),
+            dims="feature",
+        )
+        pm.CustomDist(
+            "released_scatter",
+            covariance,
+            np.float64(data.n - 1),
+            logp=_scatter_logp,
+            dist=_scatter_dist,
+            class_name="MeanScatter",
+            signature="(m,m),()->(m,m)",
+            observed=pm.Data("scatter_values", data.scatter / (data.n - 1), dims=("feature", "feature_other")),
+            dims=("feature", "feature_other"),
+        )
+    model.gate_variables = ("intercept", "coefficient", "residual_stddev")
+    return model
+
+
+def _scatter_logp(value: Any, covariance: Any, degrees: Any) -> Any:
+    """Log-density of W / degrees for W Wishart, without the terms that depend on the value alone.
+
+    The value is released and fixed; its own log-determinant and the normalizing constant shift nothing.
+    """
+    root = pt.linalg.cholesky(covariance)
+    half = pt.linalg.solve_triangular(root, value, lower=True)
+    trace = pt.trace(pt.linalg.solve_triangular(root, half.T, lower=True))
+    return -degrees * pt.sum(pt.log(pt.diag(root))) - degrees * trace / 2.0
+
+
+def _scatter_dist(covariance: Any, degrees: Any, size: Any) -> Any:
+    """Bartlett's decomposition of a Wishart matrix over its degrees of freedom."""
+    length = covariance.type.shape[-1]
+    lower = np.tril_indices(length, -1)
+    diagonal = pt.sqrt(pm.ChiSquared.dist(degrees - np.arange(length)))
+    factor = pt.diag(diagonal)
+    if length > 1:
+        factor = pt.set_subtensor(factor[lower], pm.Normal.dist(size=len(lower[0])))
+    root = pt.linalg.cholesky(covariance) @ factor
+    return root @ root.T / degrees
+
+
+class _Common:
+    """Priors that both models share, in range units, and the same quantities in whitened units."""
+
+    def __init__(self, coordinates: Coordinates, priors: RegressionPriors) -> None:
+        count = len(coordinates.predictors)
+        intercept = pm.Normal("intercept_range", sigma=priors.coefficient)
+        slope = pm.Normal("coefficient_range", sigma=priors.coefficient, dims="predictor")
+        residual = pm.HalfNormal("residual_range", sigma=priors.residual)
+        mean = pm.Normal("mean_range", sigma=priors.mean, dims="predictor")
+        # Bartlett: the factor of a Wishart with q + 3 degrees of freedom.
+        degrees = count + 3.0
+        diagonal = pm.Gamma("scatter_diagonal", alpha=(degrees - np.arange(count)) / 2.0, beta=0.5, dims="predictor")
+        factor = pt.diag(pt.sqrt(diagonal))
+        if count > 1:
+            below = pm.Normal("scatter_lower", dims="pair")
+            factor = pt.set_subtensor(factor[np.tril_indices(count, -1)], below)
+        root = coordinates.to_white[:-1, :-1] @ factor * (priors.spread / np.sqrt(degrees))
+        scale = coordinates.to_white[-1, -1]
+        self.white_mean = coordinates.to_white[:-1, :-1] @ mean
+        self.white_spread = root @ root.T
+        # y = a + slope'x in range units; x = T^-1 x'' and y'' = scale y.
+        self.white_intercept = scale * intercept
+        self.white_coefficient = scale * (np.linalg.inv(coordinates.to_white[:-1, :-1]).T @ slope)
+        self.white_residual = scale * residual
+        half, centre = coordinates.half, coordinates.centre
+        units = half[-1] / half[:-1]
+        original = pm.Deterministic("coefficient", slope * units, dims="predictor")
+        pm.Deterministic("intercept", centre[-1] + half[-1] * intercept - original @ centre[:-1])
+        pm.Deterministic("residual_stddev", half[-1] * residual)
+
+
+def _coords(coordinates: Coordinates) -> dict[str, list[str]]:
+    names = coordinates.predictors
+    lower = np.tril_indices(len(names), -1)
+    return {"predictor": list(names), "pair": [f"{names[i]}:{names[j]}" for i, j in zip(*lower, strict=True)]}
