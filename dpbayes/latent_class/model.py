@@ -63,11 +63,12 @@ def build_model(
     Returns
     -------
     pymc.Model
-        Free: ``alpha`` (unless fixed), ``stick`` (break), ``profile_A`` (class, A) for each attribute A, ``effects``
-        (effect). Recorded: ``weights`` (class), ``weights_sorted`` (rank, descending), ``margin`` (count): the
-        probabilities of all released cells, table after table, in C order; ``cell`` with one dimension an attribute;
-        ``margin_A_B``. Observed: ``released`` (count), its data in ``released_counts``.
-        A name that ends in a number of records is in counts, all others in probabilities.
+        Free: ``alpha`` (unless fixed), ``stick`` (break), ``profiles_of_2`` (class, attribute of 2 levels; the
+        probability of the second level), ``profiles_of_L`` (class, attribute of L levels, level), and ``effects``
+        (effect), in records. Recorded: ``profile_A`` (class, A) for each attribute A, ``weights`` (class),
+        ``weights_sorted`` (rank, descending), ``margin`` (count): the probabilities of all released cells, table after
+        table, in C order; ``cell`` with one dimension an attribute; ``margin_A_B``. Observed: ``released`` (count), its
+        data in ``released_counts``. ``gate_variables`` names what convergence is judged on.
 
     Raises
     ------
@@ -85,8 +86,8 @@ def build_model(
     >>> from dpbayes.privacy import release_tables
     >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
     >>> model = build_model(release, n_classes=5)
-    >>> [variable.name for variable in model.free_RVs]  # doctest: +ELLIPSIS
-    ['alpha', 'stick', 'profile_...', 'effects']
+    >>> [variable.name for variable in model.free_RVs]
+    ['alpha', 'stick', 'profiles_of_2', 'effects']
     """
     _check(release, n_classes, likelihood, concentration, profile_prior)
     domain = release.domain
@@ -98,7 +99,7 @@ def build_model(
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         weights = _weights(n_classes, concentration)
-        mixture = _Mixture(domain, weights, _profiles(domain, profile_prior))
+        mixture = _Mixture(domain, weights, profile_prior)
         pm.Deterministic("margin", mixture.probabilities(operator.cells), dims="count")
         for names, margin in zip(requested, extra, strict=True):
             shape = [domain[name].size for name in names]
@@ -109,6 +110,9 @@ def build_model(
             cells = margin_operator(domain, [domain.names]).cells
             pm.Deterministic("cell", mixture.probabilities(cells).reshape(domain.shape), dims=domain.names)
         _joint(release, operator, noise, mixture)
+    # Classes may swap labels between chains: convergence counts on what does not depend on them.
+    recorded = ["margin", "cell", *("margin_" + "_".join(names) for names in requested)]
+    model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
     return model
 
 
@@ -147,9 +151,14 @@ def _check(
         )
     if not (math.isfinite(profile_prior) and profile_prior > 0):
         raise InputError(f"profile_prior must be positive and finite, got {profile_prior!r}")
-    for names in release.domain.names:
-        if names in ("class", "break", "rank", "count", "effect", "chain", "draw"):
-            raise InputError(f"attribute {names!r} has the name of a dimension of the model; rename it")
+    reserved = {"class", "break", "rank", "count", "effect", "chain", "draw", "alpha", "stick", "weights", "margin"}
+    for name in release.domain.names:
+        if (
+            name in reserved
+            or name in ("cell", "effects", "released")
+            or name.startswith(("attribute_of_", "level_of_"))
+        ):
+            raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
 
 
 def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[str, Sequence[Any]]:
@@ -160,6 +169,9 @@ def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[st
         "count": [_label(domain, cell) for cell in operator.cells],
         "effect": [_label(domain, cell) for cell in operator.effects],
     }
+    for size in sorted(set(domain.shape)):
+        coords[f"attribute_of_{size}"] = [attribute.name for attribute in domain if attribute.size == size]
+        coords[f"level_of_{size}"] = range(size)
     return coords | {attribute.name: attribute.levels for attribute in domain}
 
 
@@ -184,29 +196,47 @@ def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
     return pm.Deterministic("weights", weights, dims="class")
 
 
-def _profiles(domain: Domain, profile_prior: float) -> list[Any]:
-    return [
-        pm.Dirichlet(
-            f"profile_{attribute.name}", a=np.full(attribute.size, profile_prior), dims=("class", attribute.name)
-        )
-        for attribute in domain
-    ]
+def _profiles(domain: Domain, profile_prior: float) -> tuple[Any, dict[str, int]]:
+    """Return all class profiles side by side, shape ``(classes, levels)``, and the first column of each attribute.
+
+    Attributes of equally many levels share one random variable: the graph, and with it the time to compile, does not
+    grow with the number of attributes.
+    """
+    blocks, start, first = [], 0, {}
+    for size in sorted(set(domain.shape)):
+        names = [attribute.name for attribute in domain if attribute.size == size]
+        dims = ("class", f"attribute_of_{size}")
+        if size == 2:
+            upper = pm.Beta("profiles_of_2", alpha=profile_prior, beta=profile_prior, dims=dims)
+            group = pt.stack([1.0 - upper, upper], axis=2)
+        else:
+            group = pm.Dirichlet(
+                f"profiles_of_{size}", a=np.full(size, profile_prior), dims=(*dims, f"level_of_{size}")
+            )
+        for position, name in enumerate(names):
+            pm.Deterministic(f"profile_{name}", group[:, position], dims=("class", name))
+            first[name] = start + position * size
+        blocks.append(group.reshape((group.shape[0], len(names) * size)))
+        start += len(names) * size
+    return pt.concatenate(blocks, axis=1), first
 
 
 class _Mixture:
     """Cell probabilities of any margin, from class weights and profiles."""
 
-    def __init__(self, domain: Domain, weights: Any, profiles: Sequence[Any]) -> None:
-        self._offset = np.concatenate([[0], np.cumsum(domain.shape)])
+    def __init__(self, domain: Domain, weights: Any, profile_prior: float) -> None:
+        columns, first = _profiles(domain, profile_prior)
+        self._first = [first[name] for name in domain.names]
+        self._ones = sum(domain.shape)
         self._weights = weights
         # A last column of ones pads the cells of fewer attributes.
-        self._columns = pt.concatenate([*profiles, pt.ones((weights.shape[0], 1))], axis=1)
+        self._columns = pt.concatenate([columns, pt.ones((columns.shape[0], 1))], axis=1)
 
     def given_class(self, cells: Sequence[Cell]) -> Any:
         """Return the probability of each cell in each class, shape ``(classes, cells)``."""
-        index = np.full((len(cells), max(map(len, cells))), self._offset[-1])
+        index = np.full((len(cells), max(map(len, cells))), self._ones)
         for row, cell in zip(index, cells, strict=True):
-            row[: len(cell)] = [self._offset[axis] + level for axis, level in cell]
+            row[: len(cell)] = [self._first[axis] + level for axis, level in cell]
         product = self._columns[:, index[:, 0]]
         for column in index.T[1:]:
             product = product * self._columns[:, column]
