@@ -16,6 +16,9 @@ _EXPORTS = {
     "count_statistic": "dpbayes.verifier.measure",
     "count_trends": "dpbayes.verifier.claims",
     "count_within": "dpbayes.verifier.claims",
+    "build_model": "dpbayes.verifier.model",
+    "recover_counts": "dpbayes.verifier.model",
+    "draw_posterior": "dpbayes.verifier.draws",
     "Posterior": "dpbayes.verifier.exact",
     "posterior": "dpbayes.verifier.exact",
 }

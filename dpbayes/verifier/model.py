@@ -1,0 +1,194 @@
+"""PyMC models of verification releases: what the exact posterior cannot do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pymc as pm
+import pytensor.tensor as pt
+
+from dpbayes.errors import InputError
+from dpbayes.privacy.release import Release
+from dpbayes.verifier.marginal import NoisyPartitions, Questions, questions_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["build_model", "recover_counts"]
+
+
+def build_model(
+    releases: Release | Sequence[Release],
+    *,
+    alpha: Sequence[float] | npt.ArrayLike = 1.0,
+    pooling: Literal["none", "partial"] = "none",
+    covariates: Mapping[str, Sequence[float]] | None = None,
+    questions: Sequence[str] | None = None,
+    between_sd: float = 1.0,
+) -> pm.Model:
+    r"""State a Bayesian model of one or several verification questions, with the true counts summed out.
+
+    Without pooling each question has its own :math:`p \sim` Dirichlet(:math:`\alpha`), as in the paper. With partial
+    pooling related questions inform one another,
+
+    .. math:: \operatorname{logit} r_q = \mu + x_q^\top\beta + \tau z_q, \quad
+              \operatorname{logit} e_q = \mu_e + \tau_e z^e_q, \quad
+              p_q = \big((1 - e_q) r_q,\ (1 - e_q)(1 - r_q),\ e_q\big),
+
+    with :math:`\mu \sim N(0, 1.5)`, :math:`\beta \sim N(0, 1)`, :math:`\mu_e \sim N(-2, 1.5)`, standard normal z, and
+    :math:`\tau, \tau_e` half-normal with scale `between_sd`.
+
+    Parameters
+    ----------
+    releases
+        One or several verification releases; each of their tables is a question.
+    alpha
+        Dirichlet parameters, positive: one number, one an outcome, or shape (questions, outcomes). Not used when
+        pooling.
+    pooling
+        ``"none"`` or ``"partial"``.
+    covariates
+        For partial pooling: named numbers that say how the questions differ, one a question. They are used as given;
+        centre and scale them.
+    questions
+        Names of the questions.
+    between_sd
+        For partial pooling: scale of the half-normal prior of the standard deviations between questions, in log-odds.
+
+    Returns
+    -------
+    pymc.Model
+        Recorded: ``p`` (question, outcome), ``r`` (question), and when pooling ``mu``, ``tau``, ``mu_failed``,
+        ``tau_failed``, ``beta`` (covariate). Observed: ``released`` (question, outcome), its data in
+        ``released_counts``.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range, a release is none of a verification, or M exceeds 2,000.
+
+    References
+    ----------
+    Balmat, T., Barrientos, A. F. and Reiter, J. P. (2018), section 3.
+
+    Examples
+    --------
+    >>> from dpbayes.verifier import PartitionCounts, release_counts
+    >>> release = release_counts(PartitionCounts(15, 4, 1), epsilon=1.0, rng=np.random.default_rng(3))
+    >>> model = build_model(release)
+    >>> [variable.name for variable in model.free_RVs], [variable.name for variable in model.observed_RVs]
+    (['p'], ['released'])
+    """
+    asked = questions_of(releases, questions)
+    if pooling not in ("none", "partial"):
+        raise InputError(f"pooling must be 'none' or 'partial', got {pooling!r}")
+    if pooling == "none" and covariates:
+        raise InputError("covariates speak of how questions differ; pass pooling='partial' with them")
+    if not (math.isfinite(between_sd) and between_sd > 0):
+        raise InputError(f"between_sd must be positive and finite, got {between_sd!r}; 1 in log-odds is weak")
+    prior = _alpha(alpha, asked)
+    design = _design(covariates, len(asked.names))
+    likelihood = NoisyPartitions(asked)
+    # Built before the model: a table that is too large should fail first.
+    _ = asked.tables
+    coords: dict[str, Any] = {"question": asked.names, "outcome": asked.outcomes}
+    if design is not None:
+        coords["covariate"] = tuple(covariates or ())
+    with pm.Model(coords=coords) as model:
+        if pooling == "none":
+            p = pm.Dirichlet("p", a=prior, dims=("question", "outcome"))
+            pm.Deterministic("r", p[:, 0] / (p[:, 0] + p[:, 1]), dims="question")
+        else:
+            p = _pooled(design, len(asked.outcomes) == 3, between_sd)
+        likelihood.observe("released", p)
+    return model
+
+
+def recover_counts(
+    trace: xr.DataTree, releases: Release | Sequence[Release], *, random_seed: int | None = None
+) -> npt.NDArray[np.int64]:
+    """Draw the true counts given the posterior draws of p.
+
+    Parameters
+    ----------
+    trace
+        Trace of `build_model`, with ``p``.
+    releases
+        The releases that it was fitted to, in the same order.
+    random_seed
+        Seed of these draws.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (chain, draw, question, outcome): one draw of S for each draw of p, from its exact conditional
+        distribution. Together they are draws of the joint posterior.
+
+    Raises
+    ------
+    InputError
+        If the trace does not fit the releases.
+    """
+    asked = questions_of(releases)
+    p = np.asarray(trace["posterior"]["p"])
+    if p.shape[2:] != asked.noisy.shape:
+        raise InputError(f"the trace has p of shape {p.shape[2:]}, the releases ask for {asked.noisy.shape}")
+    rng = np.random.default_rng(random_seed)
+    out = np.empty(p.shape, dtype=np.int64)
+    for index, table in enumerate(asked.tables):
+        law, noisy = asked.noise[index], asked.noisy[index]
+        base = table.log_coefficients + sum(law.log_prob(y - table.counts[:, j]) for j, y in enumerate(noisy))
+        log_p = np.log(np.maximum(p[:, :, index].reshape(-1, p.shape[3]), 1e-300))
+        rows = np.empty(len(log_p), dtype=np.int64)
+        # Blocks keep the work array below about 64 MB.
+        block = max(1, (1 << 23) // len(base))
+        for start in range(0, len(log_p), block):
+            logs = base[None, :] + log_p[start : start + block] @ table.counts.T
+            weights = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+            picks = rng.random(len(weights)) * weights[:, -1]
+            rows[start : start + block] = (weights < picks[:, None]).sum(axis=1)
+        out[:, :, index] = table.counts[rows].reshape(*p.shape[:2], -1)
+    return out
+
+
+def _pooled(design: npt.NDArray[np.float64] | None, with_failures: bool, between_sd: float) -> Any:
+    """Add the hierarchy to the model and return the shares of the outcomes."""
+    centre = pm.Normal("mu", 0.0, 1.5)
+    if design is not None:
+        beta = pm.Normal("beta", 0.0, 1.0, dims="covariate")
+        centre = centre + pt.dot(pm.Data("covariates", design, dims=("question", "covariate")), beta)
+    tau = pm.HalfNormal("tau", between_sd)
+    # Non-centred: with few partitions and much noise the data say little about one question alone.
+    offset = pm.Normal("offset", 0.0, 1.0, dims="question")
+    r = pm.Deterministic("r", pm.math.sigmoid(centre + tau * offset), dims="question")
+    if not with_failures:
+        return pm.Deterministic("p", pt.stack([r, 1 - r], axis=-1), dims=("question", "outcome"))
+    mu_failed = pm.Normal("mu_failed", -2.0, 1.5)
+    tau_failed = pm.HalfNormal("tau_failed", between_sd)
+    offset_failed = pm.Normal("offset_failed", 0.0, 1.0, dims="question")
+    failed = pm.math.sigmoid(mu_failed + tau_failed * offset_failed)
+    shares = pt.stack([(1 - failed) * r, (1 - failed) * (1 - r), failed], axis=-1)
+    return pm.Deterministic("p", shares, dims=("question", "outcome"))
+
+
+def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:
+    try:
+        prior = np.broadcast_to(np.asarray(alpha, dtype=np.float64), asked.noisy.shape)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"alpha must be numbers that broadcast to shape {asked.noisy.shape}: {error}") from error
+    if not np.all(np.isfinite(prior) & (prior > 0)):
+        raise InputError(f"alpha must be positive and finite, got {np.asarray(alpha).tolist()!r}")
+    return np.array(prior)
+
+
+def _design(covariates: Mapping[str, Sequence[float]] | None, n_questions: int) -> npt.NDArray[np.float64] | None:
+    if not covariates:
+        return None
+    design = np.array([np.asarray(values, dtype=np.float64) for values in covariates.values()]).T
+    if design.shape != (n_questions, len(covariates)) or not np.all(np.isfinite(design)):
+        raise InputError(f"each covariate must give one finite number for each of the {n_questions} questions")
+    return design
