@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DamagedFileError, LedgerError
+from dpbayes.errors import DamagedFileError, InputError, LedgerError
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.ledger_budget import Remaining, Spent, check_budget, remaining_of, spent_of
 from dpbayes.privacy.ledger_chain import BookState, make_row
@@ -164,24 +164,27 @@ class Ledger:
         pairs = [reservation_entry(request, self.terms) for request in requests]
         return self._append([body for body, _ in pairs], [cost for _, cost in pairs]) if pairs else []
 
-    def confirm(self, entry: int, digest: str) -> None:
-        """Record that the release of a reservation was made.
+    def confirm(self, entry: int | Sequence[int], digest: str) -> None:
+        """Record that the release of one reservation, or of several, was made.
 
         Parameters
         ----------
         entry
-            What `reserve` returned.
+            What `reserve` or `reserve_all` returned; several are confirmed together or not at all.
         digest
             SHA-256 of the release, 64 hexadecimal digits (`Release.digest`).
 
         Raises
         ------
         InputError
-            If there is no such reservation or it was confirmed before.
+            If there is no such reservation or it was confirmed before. Nothing is recorded then.
         LedgerError, DamagedFileError
             If the book cannot be written or is damaged; the reservation still counts as spent.
         """
-        self._append([{"kind": "confirm", "entry": entry, "digest": read_digest(digest)}])
+        entries = list(entry) if isinstance(entry, Sequence) else [entry]
+        if len(set(map(repr, entries))) < len(entries):
+            raise InputError(f"entries {entries} name one reservation twice; pass what reserve_all returned")
+        self._append([{"kind": "confirm", "entry": one, "digest": read_digest(digest)} for one in entries])
 
     @contextmanager
     def spend(self, **request: Any) -> Iterator[PendingRelease]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from dpbayes.errors import BudgetExceededError, InputError
 from dpbayes.privacy.ledger_cost import Cost, Spending
 from dpbayes.privacy.ledger_entries import BookTerms
-from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
+from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal
 
 __all__ = ["Remaining", "Spent", "check_budget", "remaining_of", "spent_of"]
 
@@ -71,7 +71,7 @@ def remaining_of(spending: Spending, terms: BookTerms) -> Remaining:
         assert spending.epsilon is not None  # check_budget lets no infinite cost into a basic book
         left = terms.exact_epsilon - spending.epsilon
         return Remaining(
-            float_down(max(left, Fraction(0))), float_down(max(terms.exact_delta - spending.delta, Fraction(0)))
+            float_down(max(left, Fraction(0))), decimal_down(max(terms.exact_delta - spending.delta, Fraction(0)))
         )
     if spending.fits(terms.exact_epsilon, terms.exact_delta) and spending.epsilon is not None:
         exact = terms.exact_epsilon - spending.epsilon
@@ -120,18 +120,17 @@ def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) ->
                 f"{left.delta!r} left) or release under a book of tight composition"
             )
         raise BudgetExceededError(
-            f"the request asks for epsilon {float_up_or_decimal(asked.epsilon)!r} and delta "
-            f"{float_up_or_decimal(asked.delta)!r}; left by plain addition under "
-            f"{terms.adjacency} are epsilon {left.epsilon!r} of {terms.epsilon!r} and delta "
-            f"{left.delta!r} of {terms.delta!r}; {remedy}{_rounding_note(after, terms)}"
+            f"the request asks for epsilon {float(asked.epsilon):.12g} and delta {float(asked.delta):.12g}; left by "
+            f"plain addition under {terms.adjacency} are epsilon {left.epsilon:.12g} of {terms.epsilon:.12g} and delta "
+            f"{left.delta:.12g} of {terms.delta:.12g}; {remedy}{_rounding_note(after, terms)}"
         )
     total = after.tight_epsilon(terms.delta, enough=terms.epsilon)
     if math.isfinite(total) and Fraction(total) <= terms.exact_epsilon:
         return
     alone = asked.tight_epsilon(terms.delta)
     raise BudgetExceededError(
-        f"the request costs epsilon {alone:.6g} at delta {terms.delta!r} by itself and {total:.6g} together with what "
-        f"is spent (tight composition, {terms.adjacency}); left is epsilon {left.epsilon:.6g} of {terms.epsilon!r}; "
+        f"the request costs epsilon {alone:.6g} at delta {terms.delta:g} by itself and {total:.6g} together with what "
+        f"is spent (tight composition, {terms.adjacency}); left is epsilon {left.epsilon:.6g} of {terms.epsilon:g}; "
         f"{remedy}{_rounding_note(after, terms)}"
     )
 

@@ -13,7 +13,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.ledger_compose import _renyi_epsilon, epsilon_upper
 from dpbayes.privacy.ledger_cost import Cost, Guarantee, Spending, law_from_dict
-from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
+from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal
 
 
 def clipped_geometric(move, rate):
@@ -222,8 +222,11 @@ def test_extreme_parameters_give_a_bound_and_no_warning():
 @given(st.fractions(0, 10))
 def test_roundings_bracket(value):
     low, high = float_down(value), float_up_or_decimal(value)
-    assert min(Fraction(low), decimal_reading(low)) <= value <= max(Fraction(high), decimal_reading(high))
-    assert math.nextafter(low, math.inf) >= value and math.nextafter(high, -math.inf) <= value
+    assert max(Fraction(low), decimal_reading(low)) <= value <= max(Fraction(high), decimal_reading(high))
+    assert low <= decimal_down(value) and decimal_reading(decimal_down(value)) <= value
+    # No further away than rounding demands: one step up from `low`, or down from `high`, reaches the other side.
+    assert math.nextafter(low, math.inf) >= value * (1 - Fraction(1, 2**52))
+    assert math.nextafter(high, -math.inf) <= value
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def copy(original, tmp_path):
 def by_hand(path):
     """Edit a book as somebody would who owns the file: triggers off, everything else in place."""
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
     for name, sql in _SCHEMA.items():
         if sql.startswith("CREATE TRIGGER"):
             connection.execute(f"DROP TRIGGER {name}")
@@ -346,6 +347,7 @@ DAMAGES = [flip, flip, flip_the_header, truncate, noise, noise_behind_the_header
 def other_database(path, rng):
     """A valid SQLite file that is not a book, more or less close to one."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         if rng.random() < 0.7:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {rng.choice([0, 1, 1, 1, 2, -5])}")
