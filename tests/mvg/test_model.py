@@ -181,7 +181,8 @@ RANKED = ("intercept_range", "coefficient_range", "residual_range")
 @pytest.mark.parametrize("kind", ["moments", "records"])
 def test_posterior_is_calibrated(kind):
     """Simulation-based calibration: parameters from the prior, records, release, fit; ranks must be uniform."""
-    from dpbayes.inference import NutsSettings, compile_model
+    from dpbayes.inference.compiled import compile_model
+    from dpbayes.inference.nuts import NutsSettings
 
     rng, repeats, n = np.random.default_rng(2024), 100, 400
     compiled, pits = None, []
