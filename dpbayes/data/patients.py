@@ -7,15 +7,16 @@ weight, HDL is lower in men, smokers and the heavy, diabetes follows age and wei
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dpbayes.errors import InputError
+from dpbayes.errors import InputError, MissingColumnError
 
-__all__ = ["PATIENT_RANGES", "framingham_risk", "patients"]
+__all__ = ["PATIENT_RANGES", "framingham_risk", "patients", "read_synthea"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -167,6 +168,51 @@ def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     }
     risk = framingham_risk(**columns)
     return pl.DataFrame(columns | {"bmi": bmi, "framingham": risk})
+
+
+def read_synthea(path: str | Path) -> pl.DataFrame:
+    """Read patients from a table of Synthea observations: the last complete day of every patient between 30 and 74.
+
+    Synthea records no drug against high blood pressure in this table, so `treated` is 0. Diabetes is a glucose of 126
+    mg/dL or a haemoglobin A1c of 6.5 % on that day; where neither was measured it is 0.
+
+    Parameters
+    ----------
+    path
+        CSV with columns patient, day, age, sex (F or M), smoker, systolic_mmhg, total_cholesterol_mgdl,
+        hdl_cholesterol_mgdl, bmi, glucose_mgdl and hba1c_pct.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns of `patients`, one row a patient.
+
+    Raises
+    ------
+    MissingColumnError
+        If a column is missing.
+    """
+    frame = pl.read_csv(path, infer_schema_length=None)
+    needed = ["systolic_mmhg", "total_cholesterol_mgdl", "hdl_cholesterol_mgdl", "bmi"]
+    missing = {"patient", "day", "age", "sex", "smoker", "glucose_mgdl", "hba1c_pct", *needed} - set(frame.columns)
+    if missing:
+        raise MissingColumnError(f"{Path(path).name} lacks the columns {', '.join(sorted(missing))}")
+    adults = frame.filter(pl.col("age").is_between(30, 74)).drop_nulls(needed)
+    latest = adults.sort("patient", "day").group_by("patient", maintain_order=True).last()
+    sick = (pl.col("glucose_mgdl") >= 126) | (pl.col("hba1c_pct") >= 6.5)
+    columns = latest.select(
+        pl.col("age").cast(pl.Float64),
+        male=(pl.col("sex") == "M").cast(pl.Float64),
+        smoker=pl.col("smoker").cast(pl.Float64),
+        diabetes=sick.fill_null(False).cast(pl.Float64),
+        treated=pl.lit(0.0),
+        systolic_mmhg=pl.col("systolic_mmhg").cast(pl.Float64),
+        total_cholesterol_mgdl=pl.col("total_cholesterol_mgdl").cast(pl.Float64),
+        hdl_cholesterol_mgdl=pl.col("hdl_cholesterol_mgdl").cast(pl.Float64),
+        bmi=pl.col("bmi").cast(pl.Float64),
+    )
+    scored = {name: columns[name].to_numpy() for name in columns.columns if name != "bmi"}
+    return columns.with_columns(framingham=pl.Series(framingham_risk(**scored)))
 
 
 def _bernoulli(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
