@@ -85,7 +85,7 @@ def _pure_epsilon(cost: "Cost") -> float:
 
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
-    """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022, Corollary 2)."""
+    """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
     from dpbayes.privacy.gaussian import gaussian_epsilon
 
     total = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))

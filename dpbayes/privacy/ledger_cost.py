@@ -6,13 +6,13 @@ as the decimal that it prints as, so that ten times 0.1 is exactly 1. What comes
 at delta, a tight bound) is an upper end.
 
 **Plain addition** adds epsilons and deltas (Dwork and Roth 2014, Theorem 3.16). It holds even when the parameters of
-a release are chosen after looking at the earlier ones (Rogers, Roth, Ullman and Vadhan 2016, Theorem 3.6).
+a release are chosen after looking at the earlier ones (Rogers, Roth, Ullman and Vadhan 2016).
 
 **Tight composition** is the smallest of the valid upper bounds below, at the total delta of the book:
 
 - plain addition;
 - Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
-  and Su 2022, Corollary 2), also for parameters chosen on the way (Smith and Thakurta 2022);
+  and Su 2022, Corollary 3.3 of the arXiv version), also for parameters chosen on the way (Smith and Thakurta 2022);
 - privacy loss distributions of dp-accounting, rounded pessimistically, where no discrete Gaussian takes part;
 - Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
 
@@ -29,7 +29,7 @@ and whole moves. `tests/privacy/test_ledger_cost.py` enumerates it.
 References
 ----------
 Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian for differential privacy. NeurIPS 33.
-Dong, J., Roth, A. and Su, W. (2022). Gaussian differential privacy. JRSS B 84(1), 3-37.
+Dong, J., Roth, A. and Su, W. (2022). Gaussian differential privacy. JRSS B 84(1), 3-37. arXiv:1905.02383.
 Dwork, C. and Roth, A. (2014). The algorithmic foundations of differential privacy.
 Kairouz, P., Oh, S. and Viswanath, P. (2015). The composition theorem for differential privacy. ICML.
 Rogers, R., Roth, A., Ullman, J. and Vadhan, S. (2016). Privacy odometers and filters. NeurIPS 29.

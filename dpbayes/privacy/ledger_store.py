@@ -25,7 +25,7 @@ __all__ = ["append_rows", "check_schema", "create_file", "read_rows", "transacti
 
 APPLICATION_ID = 0x64504231  # "dPB1"
 BUSY_SECONDS = 60.0
-_MAGIC = b"SQLite format 3\x00"
+_OLDEST_SQLITE = (3, 37)  # STRICT tables
 
 _SCHEMA = {
     "entry": "CREATE TABLE entry (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL) STRICT",
@@ -117,6 +117,8 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
     LedgerError
         If it cannot be opened, locked, read or written.
     """
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise LedgerError(f"a budget book needs SQLite 3.37, Python came with {sqlite3.sqlite_version}; update Python")
     if not empty:
         _check_path(path)
     try:

@@ -91,7 +91,7 @@ def test_discrete_laws_match_enumeration(kinds, delta):
 
 
 def optimal_composition(epsilon, delta, k, slack):
-    """Delta at (k - 2i) epsilon of k mechanisms that are (epsilon, delta)-DP; Kairouz, Oh and Viswanath 2015, (6)."""
+    """Smallest lattice epsilon at which k (epsilon, delta)-DP mechanisms keep `slack`; Kairouz et al., Theorem 3.3."""
     for i in range(k // 2, -1, -1):
         terms = [
             math.comb(k, j) * (math.exp((k - j) * epsilon) - math.exp((k - 2 * i + j) * epsilon)) for j in range(i)
