@@ -7,9 +7,11 @@ alone, and for that the normal law with the multinomial's mean and covariance is
 .. math:: m \sim N\bigl(n\,\mu,\; n\,(M - \mu\mu^\top)\bigr), \qquad \mu_a = P(\text{cell } a), \quad
           M_{ab} = P(\text{cell } a \text{ and cell } b),
 
-while the noise keeps its own law on every count. The approximation is the central limit theorem's for the sum of a
-cell's noise and its sampling: good where the two together have a standard deviation of a few records, whatever the
-cell's own probability. It is poor only where the noise *and* the expected count are both of the order of one record.
+while the noise keeps its own law on every count. How good that is depends on the scale of the
+noise, hardly on n: where two binary attributes with cell probabilities down to .05 are enumerated
+(tests/inference/test_joint_counts.py), the log-likelihood is off by less than .01 at scale 20 and .1 at scale 5, from
+12 records on, by .3 at scale 2, and by one nat at scale 1, where a cell's expected count and its noise are both of the
+order of one record and neither is normal.
 """
 
 from __future__ import annotations
