@@ -64,7 +64,8 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
     With masses that add up to 1, each coefficient of an FFT of length 2^s is off by at most 8 s u (per stage a twiddle
     rounded to u, a complex product at sqrt(5) u and an addition; Higham 2002, section 24.1, componentwise). Raising a
     coefficient F to the n multiplies that by n |F|^(n - 1) and adds n sqrt(5) u |F|^n. Summing over coefficients bounds
-    the error of every output. Negative outputs are errors and are set to 0, which can only help.
+    the error of every output, and summing squares that of all together (Parseval). Negative outputs are errors and are
+    set to 0, which can only help.
     """
     step = addends[0].grid.step
     offset = sum(a.count * a.grid.offset for a in addends)
@@ -88,7 +89,8 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
         log_error += addend.count * (addend.log_error + rounding)
         shift += addend.count * addend.shift
         magnitude += addend.count * abs(norm)
-    spectral = np.exp(log_bound) * growth + stage * np.abs(product)
+    # The forward error is known coefficient by coefficient, the inverse transform's from the whole spectrum.
+    errors = np.exp(log_bound) * growth, stage * np.abs(product)
     masses = np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size))
     start = offset + step * first
     # Left of this, undoing the tilt would overflow; nothing that far from the centre is ever asked for.
@@ -104,7 +106,8 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
         log_scale=log_scale - tilt * centre,
         plain=suffix_sums(plain),
         damped=suffix_sums(plain * np.exp(centre - points)),
-        bin_error=2 * float(np.sum(spectral)) / size,
+        bin_error=2 * sum(float(np.sum(e)) for e in errors) / size,
+        square_error=sum(float(np.sqrt(2 * np.sum(e * e) / size)) for e in errors),
         wrapped=_wrapped(addends, tilt, (start, start + step * (size - 1)), (least, most)),
         log_error=log_error + 8 * UNIT * (magnitude + abs(tilt * centre)) + tilt * rounding,
         shift=shift + rounding,

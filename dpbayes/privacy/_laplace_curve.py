@@ -54,13 +54,13 @@ def laplace_epsilon(delta: float, *, scale: float, sensitivity: float = 1.0) -> 
 
 
 def laplace_loss(
-    *, scale: float, sensitivity: float = 1.0, cells: int = 4096, adjacency: Adjacency | None = None
+    *, scale: float, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
 ) -> PrivacyLoss:
     r"""Return the privacy loss of Laplace noise between two discrete ones.
 
-    Between the two centres the loss takes every value in (-a, a), a = sensitivity / scale. Cut into equal cells,
-    outcomes merged within a cell have the loss of its middle (data processing, from below) and outcomes split to its
-    ends keep both masses (from above); both are lattices, so composition adds rounding only.
+    Between the two centres the loss takes every value in (-a, a), a = sensitivity / scale. Outcomes merged around each
+    point of a lattice have that point as their loss (data processing, from below), and outcomes split between
+    neighbouring points keep both masses (from above).
 
     Parameters
     ----------
@@ -83,19 +83,20 @@ def laplace_loss(
     """
     a = move_of(sensitivity) / width(scale, "scale")
     step = 2 * a / cells
-    middle = -a + step * (np.arange(cells) + 0.5)
-    # P-mass of a cell: the integral of exp((loss - a) / 2) / 4.
-    mass = np.exp((middle - a) / 2) * np.sinh(step / 4)
+    points = -a + step * np.arange(cells + 1)
     ends = np.array([0.5 * np.exp(-a), 0.5])
-    below = LossLaw(
-        np.concatenate([[-a], middle, [a]]),
-        np.concatenate([ends[:1], mass, ends[1:]]),
-        log_error=ROUNDING,
-        shift=4e-15 * a,
-    )
-    # Split to keep P and Q: the upper end of a cell gets the share 1 / (1 + exp(-step / 2)).
+    # P-mass of an interval of that width around a loss: the integral of exp((loss - a) / 2) / 4.
+    middle = points[:-1] + 0.5 * step
+    mass = np.exp((middle - a) / 2) * np.sinh(step / 4)
+    # From above: split a cell between its ends; the upper one gets the share 1 / (1 + exp(-step / 2)).
     share = 1 / (1 + np.exp(-step / 2))
     split = np.append(mass * (1 - share), 0.0) + np.insert(mass * share, 0, 0.0)
     split[[0, -1]] += ends
-    above = LossLaw(-a + step * np.arange(cells + 1), split, log_error=ROUNDING, shift=4e-15 * a)
+    # From below: merge around each inner point; the half cells at the ends move down to the next point.
+    merged = np.exp((points - a) / 2) * np.sinh(step / 4)
+    low, high = (np.exp((end - a) / 2) * np.sinh(step / 8) for end in (-a + step / 4, a - step / 4))
+    merged[[0, -1]] = ends
+    merged[0] += low
+    merged[-2] += high
+    above, below = (LossLaw(points, law, log_error=ROUNDING, shift=4e-15 * a) for law in (split, merged))
     return PrivacyLoss.from_bracket(*(symmetric(law, adjacency) for law in (above, below)))

@@ -18,9 +18,10 @@ class TailSum:
     """Tail sums of a composed law in one tilted window, with what is uncertain about them.
 
     With s the grid points, g the tilted masses and c the reference loss, ``plain`` holds sums of g exp(-tilt (s - c))
-    from each point up and ``damped`` those of g exp(-(tilt + 1)(s - c)). ``exact`` says that the losses themselves are
-    on the grid, so that tail probabilities can be read too; ``whole`` that no loss lies below the window, so that the
-    tail can be read there as well.
+    from each point up and ``damped`` those of g exp(-(tilt + 1)(s - c)). Each g is off by at most ``bin_error``, all of
+    them together by ``square_error`` in Euclidean norm; ``wrapped`` is the tilted mass outside the window. ``exact``
+    says that the losses themselves are on the grid, so that tail probabilities can be read too; ``whole`` that no loss
+    lies below the window, so that the tail can be read there as well.
     """
 
     start: float
@@ -31,6 +32,7 @@ class TailSum:
     plain: np.ndarray
     damped: np.ndarray
     bin_error: float
+    square_error: float
     wrapped: float
     log_error: float
     shift: float
@@ -55,16 +57,28 @@ class TailSum:
         """Return the hockey stick (or the tail) at `epsilon` and its absolute error, before the common `scale`."""
         first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
         plain = float(self.plain[first])
-        value, damping = plain, self.tilt
-        if not tail:
-            value -= float(np.exp(epsilon - self.reference)) * float(self.damped[first])
-            damping *= self.tilt + 1
-        weights = float(self.plain.size - first)
-        if damping > 0:
-            weights = min(weights, 1.0 + 1.0 / (damping * self.step))
+        value = plain if tail else plain - float(np.exp(epsilon - self.reference)) * float(self.damped[first])
+        most, total, squares = self._weights(float(self.plain.size - first), tail=tail)
+        noise = min(self.bin_error * total, self.square_error * np.sqrt(squares))
         weight = float(np.exp(-self.tilt * (max(epsilon, self.start) - self.reference)))
         rounding = 4 * (2 * np.sqrt(self.plain.size) + 64) * UNIT * plain
-        return max(value, 0.0), weight * (self.bin_error * weights + self.wrapped) + rounding
+        return max(value, 0.0), weight * (float(noise) + most * self.wrapped) + rounding
+
+    def _weights(self, count: float, *, tail: bool) -> tuple[float, float, float]:
+        """Largest value, sum and sum of squares of the weights of the outcomes above a point.
+
+        A loss t above it has weight exp(-tilt t), for the hockey stick times 1 - exp(-t). A sum over the grid is at
+        most the integral over the step plus the largest value.
+        """
+        a = self.tilt
+        if a == 0:
+            return 1.0, count, count
+        if tail:
+            return 1.0, min(count, 1 / (a * self.step) + 1), min(count, 1 / (2 * a * self.step) + 1)
+        most = 1 / (1 + a)
+        total = 1 / (a * (a + 1) * self.step) + most
+        squares = 1 / (2 * a * (2 * a + 1) * (a + 1) * self.step) + most * most
+        return most, min(count * most, total), min(count * most * most, squares)
 
 
 @dataclass(frozen=True)

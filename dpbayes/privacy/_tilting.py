@@ -14,7 +14,7 @@ from dpbayes.privacy.loss_law import Bounds, LossLaw
 __all__ = ["Tilter"]
 
 _SIZE = 1 << 20
-_LATTICE_SIZE = 1 << 22
+_LATTICE_SIZE = 1 << 21
 _COARSE = 4096
 # Half width of the window in tilted standard deviations; a Gaussian has 1e-23 outside.
 _SPREAD = 10.0
