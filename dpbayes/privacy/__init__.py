@@ -24,7 +24,7 @@ _EXPORTS = {
     "NoisyTable": "dpbayes.privacy.release",
     "NoisyTotal": "dpbayes.privacy.release",
     "Release": "dpbayes.privacy.release",
-    "read_release": "dpbayes.privacy.release",
+    "read_release": "dpbayes.privacy.release_json",
     "draw_noise": "dpbayes.privacy.sampling",
     "release_values": "dpbayes.privacy.sampling",
     "sampler_name": "dpbayes.privacy.sampling",

@@ -1,4 +1,4 @@
-"""`Release`: the only thing that leaves the custodian, and its JSON."""
+"""`Release`: the only thing that leaves the custodian."""
 
 from __future__ import annotations
 
@@ -11,89 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from dpbayes.data.domain import Domain
-from dpbayes.errors import DamagedFileError, DPBayesError, InputError
+from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.noise import NoiseLaw, noise_from_dict
+from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal
 
-__all__ = ["NoisyTable", "NoisyTotal", "Release", "read_release"]
+__all__ = ["NoisyTable", "NoisyTotal", "Release"]
 
 SCHEMA_VERSION = 1
-_LARGEST = 2.0**62
 
 type Sampler = Literal["opendp", "simulation"]
 type Unit = Literal["record", "partition"]
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyTable:
-    """A released table: exact counts plus independent noise, and what it cost.
-
-    Parameters
-    ----------
-    domain
-        The table's attributes, in the order of its axes.
-    counts
-        Released values of shape ``domain.shape``: whole numbers under a discrete noise law. They may be negative. A
-        read-only copy is kept (int64 for a discrete law, float64 otherwise).
-    noise
-        The law of the noise added to every count.
-    sensitivity
-        Sensitivity of the table under the release's adjacency, in counts: L1 for two-sided geometric and Laplace
-        noise, L2 for Gaussian noise.
-    epsilon
-        Privacy-loss parameter of this table alone; None under Gaussian noise, whose cost is a curve, not a number.
-    """
-
-    domain: Domain
-    counts: npt.NDArray[Any]
-    noise: NoiseLaw
-    sensitivity: float
-    epsilon: float | None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _checked_values(self.counts, self.domain.shape, self.noise, self.label))
-        _check_cost(self.sensitivity, self.epsilon, f"table {self.label}")
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Names of the attributes, in the order of the axes."""
-        return self.domain.names
-
-    @property
-    def label(self) -> str:
-        """The attributes as one line of text."""
-        return " x ".join(self.domain.names)
-
-
-@dataclass(frozen=True)
-class NoisyTotal:
-    """A released number of records, for when the size of the data is itself confidential.
-
-    Parameters
-    ----------
-    value
-        The released number; it may be negative.
-    noise
-        The law of its noise.
-    sensitivity
-        Sensitivity of the number of records (1 under add-remove).
-    epsilon
-        Privacy-loss parameter of this number alone, or None under Gaussian noise.
-    """
-
-    value: float
-    noise: NoiseLaw
-    sensitivity: float
-    epsilon: float | None
-
-    def __post_init__(self) -> None:
-        _check_cost(self.sensitivity, self.epsilon, "the number of records")
-        value = _checked_values(self.value, (), self.noise, "of the number of records")
-        object.__setattr__(self, "value", value.item())
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +109,8 @@ class Release:
             "epsilon": self.epsilon,
             "n_public": self.n_public,
             "tables": [
-                {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon} for t in self.tables
+                {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon}
+                for t in self.tables
             ],
         }
 
@@ -210,22 +139,6 @@ class Release:
                 for table in self.tables
             ],
         }
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Release:
-        """Read what `to_dict` wrote, checking every part.
-
-        Raises
-        ------
-        DamagedFileError
-            If anything is missing, added, of the wrong type, or contradicts the rest.
-        """
-        try:
-            return _release_from_dict(data)
-        except DamagedFileError:
-            raise
-        except (DPBayesError, TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            raise DamagedFileError(f"the release does not read: {error}; ask the custodian for it again") from error
 
     @cached_property
     def digest(self) -> str:
@@ -265,92 +178,9 @@ class Release:
         )
 
 
-def read_release(path: str | Path) -> Release:
-    """Read a release that `Release.write` wrote.
-
-    Parameters
-    ----------
-    path
-        The JSON file.
-
-    Returns
-    -------
-    Release
-        The release, checked against the digest in the file.
-
-    Raises
-    ------
-    DamagedFileError
-        If the file is not JSON, not a release, of a newer schema, or does not match its digest.
-    FileNotFoundError
-        If there is no such file.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     read_release(release.write(f"{folder}/release.json")).digest == release.digest
-    True
-    """
-    path = Path(path)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path} is not readable JSON ({error}); ask the custodian for it again") from error
-    if not isinstance(data, dict) or "digest" not in data:
-        raise DamagedFileError(f"{path} is not a dpbayes release: it has no digest; ask the custodian for it again")
-    stated = data.pop("digest")
-    release = Release.from_dict(data)
-    if stated != release.digest:
-        raise DamagedFileError(f"{path} was changed after it was written: its digest does not match its contents")
-    return release
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a finite number")
-
-
-def _check_cost(sensitivity: float, epsilon: float | None, what: str) -> None:
-    """Refuse a sensitivity or an epsilon that is not a positive number."""
-    for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
-        if value is None and name == "epsilon":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} of {what} must be positive and finite, got {value!r}")
-
-
-def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:
-    """Return released values as a read-only array of the type that the noise law gives."""
-    array = np.asarray(values)
-    if array.shape != shape:
-        raise InputError(f"table {label} has shape {array.shape}, its domain {shape}")
-    if array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
-        raise InputError(f"table {label} holds a value that is not a finite number")
-    if noise.is_discrete and not np.all(array == np.floor(array)):
-        raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
-    if noise.is_discrete and np.any(np.abs(array.astype(np.float64)) > _LARGEST):
-        raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
-    array = array.astype(np.int64 if noise.is_discrete else np.float64)
-    array.setflags(write=False)
-    return array
-
-
-def _expect(data: Any, keys: set[str], what: str) -> dict[str, Any]:
-    """Return a mapping that has exactly these keys."""
-    if not isinstance(data, dict):
-        raise DamagedFileError(f"{what} must be an object, got {type(data).__name__}")
-    if set(data) != keys:
-        odd = sorted(set(data) ^ keys)
-        raise DamagedFileError(f"{what} must have the keys {sorted(keys)}; missing or unknown: {odd}")
-    return data
-
-
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
     if isinstance(n, int):
-        return {"public": True, "value": n} | ({"unit": unit} if unit != "record" else {})
+        return {"public": True, "value": n, "unit": unit}
     return {
         "public": False,
         "value": n.value,
@@ -358,44 +188,3 @@ def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
         "sensitivity": n.sensitivity,
         "epsilon": n.epsilon,
     }
-
-
-def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
-    if isinstance(data, dict) and data.get("public") is True:
-        unit = data.get("unit", "record")
-        value = _expect({k: v for k, v in data.items() if k != "unit"}, {"public", "value"}, "n")["value"]
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise DamagedFileError(f"a public n must be a whole number, got {value!r}")
-        return value, unit
-    data = _expect(data, {"public", "value", "noise", "sensitivity", "epsilon"}, "n")
-    if data["public"] is not False:
-        raise DamagedFileError(f"n.public must be true or false, got {data['public']!r}")
-    return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"]), "record"
-
-
-def _release_from_dict(data: Any) -> Release:
-    keys = {"format", "schema_version", "adjacency", "sampler", "domain", "n", "tables"}
-    data = _expect(data, keys, "a release")
-    if data["format"] != "dpbayes-release":
-        raise DamagedFileError(f"format must be 'dpbayes-release', got {data['format']!r}")
-    if data["schema_version"] != SCHEMA_VERSION:
-        raise DamagedFileError(
-            f"schema version {data['schema_version']!r} is not {SCHEMA_VERSION}, the one read here; update dpbayes"
-        )
-    domain = Domain.from_dict(data["domain"])
-    if not isinstance(data["tables"], list):
-        raise DamagedFileError("tables must be a list")
-    tables = []
-    for item in data["tables"]:
-        item = _expect(item, {"attributes", "counts", "noise", "sensitivity", "epsilon"}, "a table")
-        tables.append(
-            NoisyTable(
-                domain.project(item["attributes"]),
-                np.asarray(item["counts"]),
-                noise_from_dict(item["noise"]),
-                item["sensitivity"],
-                item["epsilon"],
-            )
-        )
-    n, unit = _n_from_dict(data["n"])
-    return Release(domain, tuple(tables), data["adjacency"], n, data["sampler"], unit)

@@ -5,9 +5,9 @@ import pytest
 from audit import assert_claimed_delta, clamped_log_pmf, product_log_pmf
 
 from dpbayes.errors import BudgetExceededError, InputError
+from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
-from dpbayes.privacy.release import read_release
 from dpbayes.verifier import OUTCOMES, PartitionCounts, posterior, release_counts
 
 RNG = np.random.default_rng

@@ -1,0 +1,111 @@
+"""Released tables and totals: values with the noise law they carry and what they cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.data.domain import Domain
+from dpbayes.errors import InputError
+from dpbayes.privacy.noise import NoiseLaw
+
+__all__ = ["NoisyTable", "NoisyTotal"]
+
+_LARGEST = 2.0**62
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyTable:
+    """A released table: exact counts plus independent noise, and what it cost.
+
+    Parameters
+    ----------
+    domain
+        The table's attributes, in the order of its axes.
+    counts
+        Released values of shape ``domain.shape``: whole numbers under a discrete noise law. They may be negative. A
+        read-only copy is kept (int64 for a discrete law, float64 otherwise).
+    noise
+        The law of the noise added to every count.
+    sensitivity
+        Sensitivity of the table under the release's adjacency, in counts: L1 for two-sided geometric and Laplace
+        noise, L2 for Gaussian noise.
+    epsilon
+        Privacy-loss parameter of this table alone; None under Gaussian noise, whose cost is a curve, not a number.
+    """
+
+    domain: Domain
+    counts: npt.NDArray[Any]
+    noise: NoiseLaw
+    sensitivity: float
+    epsilon: float | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_values(self.counts, self.domain.shape, self.noise, self.label))
+        _check_cost(self.sensitivity, self.epsilon, f"table {self.label}")
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes, in the order of the axes."""
+        return self.domain.names
+
+    @property
+    def label(self) -> str:
+        """The attributes as one line of text."""
+        return " x ".join(self.domain.names)
+
+
+@dataclass(frozen=True)
+class NoisyTotal:
+    """A released number of records, for when the size of the data is itself confidential.
+
+    Parameters
+    ----------
+    value
+        The released number; it may be negative.
+    noise
+        The law of its noise.
+    sensitivity
+        Sensitivity of the number of records (1 under add-remove).
+    epsilon
+        Privacy-loss parameter of this number alone, or None under Gaussian noise.
+    """
+
+    value: float
+    noise: NoiseLaw
+    sensitivity: float
+    epsilon: float | None
+
+    def __post_init__(self) -> None:
+        _check_cost(self.sensitivity, self.epsilon, "the number of records")
+        value = _checked_values(self.value, (), self.noise, "of the number of records")
+        object.__setattr__(self, "value", value.item())
+
+
+def _check_cost(sensitivity: float, epsilon: float | None, what: str) -> None:
+    """Refuse a sensitivity or an epsilon that is not a positive number."""
+    for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
+        if value is None and name == "epsilon":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} of {what} must be positive and finite, got {value!r}")
+
+
+def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:
+    """Return released values as a read-only array of the type that the noise law gives."""
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise InputError(f"table {label} has shape {array.shape}, its domain {shape}")
+    if array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
+        raise InputError(f"table {label} holds a value that is not a finite number")
+    if noise.is_discrete and not np.all(array == np.floor(array)):
+        raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
+    if noise.is_discrete and np.any(np.abs(array.astype(np.float64)) > _LARGEST):
+        raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
+    array = array.astype(np.int64 if noise.is_discrete else np.float64)
+    array.setflags(write=False)
+    return array
