@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, exact_mu
+from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger
 
 __all__ = ["ClippedRecords", "MatrixRelease", "clip_records", "draw", "release_records"]
 
@@ -147,6 +153,14 @@ class MatrixRelease:
         """The neighbouring relation of the guarantee."""
         return self.noise.adjacency
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the released values and of their noise covariances."""
+        seal = hashlib.sha256(repr((self.values.shape, self.adjacency, self.sampler)).encode())
+        for array in (self.values, *(_parts(self.noise.row_cov)), *(_parts(self.noise.col_cov))):
+            seal.update(np.ascontiguousarray(array).tobytes())
+        return seal.hexdigest()
+
     def epsilon(self, delta: float) -> float:
         """Return the exact epsilon at this `delta`."""
         return self.noise.epsilon(delta)
@@ -162,6 +176,9 @@ def release_records(
     *,
     ranges: FeatureRanges,
     rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    ledger_delta: float = 0.0,
+    purpose: str = "records with matrix Gaussian noise",
 ) -> MatrixRelease:
     r"""Release records (the identity query) with matrix Gaussian noise.
 
@@ -180,6 +197,12 @@ def release_records(
         Bounds of the features from the specification, with the adjacency.
     rng
         None draws from OpenDP (about 0.1 ms a value); a NumPy generator simulates, and the result says so.
+    ledger
+        Budget book in which the release is reserved before noise is drawn and confirmed with its digest.
+    ledger_delta
+        Share of the book's delta that a book of plain addition charges.
+    purpose
+        What the ledger's entry says this was for. Public text.
 
     Returns
     -------
@@ -191,6 +214,8 @@ def release_records(
     InputError
         If a shape does not fit, the adjacencies differ, or the ranges reach outside the noise's sensitivity set. No
         message shows a value of the records.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
 
     Examples
     --------
@@ -205,6 +230,15 @@ def release_records(
     clipped = records if isinstance(records, ClippedRecords) else clip_records(records, ranges)
     if clipped.values.shape != noise.shape:
         raise InputError(f"records have shape {clipped.values.shape} but the noise is {noise.shape}")
+    entry = reserve_gaussian(
+        ledger,
+        mechanism="matrix-gaussian",
+        mu=noise.mu.value,
+        adjacency=noise.adjacency,
+        purpose=purpose,
+        delta=ledger_delta,
+        rng=rng,
+    )
     if rng is not None:
         released = draw(noise.row_cov, noise.col_cov, rng=rng)
         released += clipped.values
@@ -214,7 +248,10 @@ def release_records(
     # Neighbours are mu apart before rounding and at most mu + slack after it; unit noise times this ratio covers both.
     stddev = 1.0 + _rounding_slack(noise, ranges) / noise.mu.value
     noisy = release_values(white, Gaussian(stddev))
-    return MatrixRelease(_colour(noisy, noise.row_cov, noise.col_cov) + middle, noise, source)
+    release = MatrixRelease(_colour(noisy, noise.row_cov, noise.col_cov) + middle, noise, source)
+    if ledger is not None and entry is not None:
+        ledger.confirm(entry, release.digest)
+    return release
 
 
 def _check_covers(noise: MatrixGaussian, ranges: FeatureRanges) -> None:
@@ -229,6 +266,10 @@ def _check_covers(noise: MatrixGaussian, ranges: FeatureRanges) -> None:
             f"under these ranges the noise costs mu = {needed:.6g}, above the {noise.mu.value:.6g} of its sensitivity "
             f"set; recalibrate with the ranges or with a Frobenius radius of at least {ranges.frobenius:.6g}"
         )
+
+
+def _parts(covariance: Covariance) -> list[FloatArray]:
+    return [part for part in (covariance.variances, covariance.directions) if part is not None]
 
 
 def _whiten(values: FloatArray, row: Covariance, col: Covariance) -> FloatArray:

@@ -7,12 +7,13 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import DamagedFileError, DPBayesError
+from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.mechanism import ClippedRecords
 from dpbayes.mvg.moments import MomentQuery
@@ -20,6 +21,9 @@ from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.symmetric import SymmetricGaussian
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger
 
 __all__ = ["MomentRelease", "read_moments", "release_moments"]
 
@@ -112,7 +116,13 @@ def _digest(record: dict[str, Any]) -> str:
 
 
 def release_moments(
-    records: npt.ArrayLike | ClippedRecords, noise: SymmetricGaussian, *, rng: np.random.Generator | None = None
+    records: npt.ArrayLike | ClippedRecords,
+    noise: SymmetricGaussian,
+    *,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    ledger_delta: float = 0.0,
+    purpose: str = "second moments with symmetric Gaussian noise",
 ) -> MomentRelease:
     r"""Release the moment matrix of clipped records.
 
@@ -128,6 +138,8 @@ def release_moments(
         From `calibrate_moments`.
     rng
         None draws from OpenDP; a NumPy generator simulates, and the result says so.
+    ledger, ledger_delta, purpose
+        As in `release_records`.
 
     Returns
     -------
@@ -138,6 +150,8 @@ def release_moments(
     ------
     InputError
         If the shape does not fit or, under replace-one, the number of records is not the stated n.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
 
     Examples
     --------
@@ -155,6 +169,15 @@ def release_moments(
     upper = np.triu_indices(query.size)
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
     values = white[upper] * weight
+    entry = reserve_gaussian(
+        ledger,
+        mechanism="symmetric-gaussian",
+        mu=noise.mu.value,
+        adjacency=noise.adjacency,
+        purpose=purpose,
+        delta=ledger_delta,
+        rng=rng,
+    )
     stddev = noise.stddev
     if rng is None:
         stddev *= 1.0 + _rounding_slack(noise) / (noise.mu.value * noise.stddev)
@@ -166,7 +189,10 @@ def release_moments(
     result = (result + result.T) / 2.0
     if query.intercept is not None and query.ranges.adjacency == "replace-one":
         result[0, 0] = query.intercept**2  # a public constant
-    return MomentRelease(result, noise, source)
+    release = MomentRelease(result, noise, source)
+    if ledger is not None and entry is not None:
+        ledger.confirm(entry, release.digest)
+    return release
 
 
 def _rounding_slack(noise: SymmetricGaussian) -> float:
