@@ -34,7 +34,7 @@ def build_model(noisy=(41, 8, 2), *, n_partitions=50, epsilon=1.0, alpha=(1.0, 1
     """State the model of three released counts; the noise has scale 2 / epsilon."""
     with pm.Model(coords={"outcome": ["beyond", "not beyond", "not computed"]}) as model:
         p = pm.Dirichlet("p", a=np.array(alpha), dims="outcome")
-        # An explicit 64-bit integer: PyTensor would store a small one in 8 bits and take its factorial in single precision.
+        # An explicit 64-bit integer: PyTensor stores a small one in 8 bits and takes its factorial in single precision.
         counts = pm.Multinomial("S", n=np.int64(n_partitions), p=p, dims="outcome")
         two_sided_geometric("noisy", counts, 2 / epsilon, observed=np.array(noisy), dims="outcome")
         pm.Deterministic("r", p[0] / (p[0] + p[1]))

@@ -19,6 +19,12 @@ _EXPORTS = {
     "build_model": "dpbayes.verifier.model",
     "recover_counts": "dpbayes.verifier.model",
     "draw_posterior": "dpbayes.verifier.draws",
+    "posterior_batch": "dpbayes.verifier.batch",
+    "count_surface": "dpbayes.verifier.surfaces",
+    "design_surface": "dpbayes.verifier.designer",
+    "expected": "dpbayes.verifier.designer",
+    "smallest_epsilon": "dpbayes.verifier.designer",
+    "smallest_partitions": "dpbayes.verifier.designer",
     "Posterior": "dpbayes.verifier.exact",
     "posterior": "dpbayes.verifier.exact",
 }

@@ -194,23 +194,36 @@ class BetaMixture:
     def mode(self) -> float:
         """Where the density is highest.
 
-        Where the first or second parameter of a component is below 1 the density is unbounded at that end, however
-        little weight sits there; the mode is then the highest point of the interior, and the end itself only if the
-        density falls all the way from it.
+        Where a component's parameter is below 1 the density is unbounded at that end, however little weight sits there.
+        Such an end is the mode only if there is no other local maximum and the median lies on its side. Where several
+        maxima are equally high, the middle of the outermost.
         """
         low, high = self.quantile([5e-4, 1 - 5e-4])
         inner = np.unique(np.linspace(low, high, 65))
         grid = np.concatenate([[0.0], inner[(inner > 0) & (inner < 1)], [1.0]])
         density = self.pdf(grid)
-        density[~np.isfinite(density)] = -np.inf
-        best = int(density.argmax())
-        left, right = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
-        left = max(left, min(1e-12, grid[1] * 1e-6))
-        right = min(right, 1 - 1e-12)
-        if self._slope(left) <= 0:
-            return 0.0 if best <= 1 else float(grid[best])
-        if self._slope(right) >= 0:
-            return 1.0 if best >= grid.size - 2 else float(grid[best])
+        unbounded = ~np.isfinite(density)
+        padded = np.concatenate([[-np.inf], np.where(unbounded, np.inf, density), [-np.inf]])
+        # Rounding must not break a tie.
+        at = padded[1:-1] * (1 + 1e-12)
+        local = (at >= padded[:-2]) & (at >= padded[2:]) & ~unbounded
+        if not local.any():
+            return float(self.quantile(0.5) >= 0.5)
+        highest = np.flatnonzero(local & (density >= density[local].max() * (1 - 1e-9)))
+        # Where several are equally high (a flat or a mirrored density), the middle of the outermost.
+        return 0.5 * (self._refined(grid, int(highest[0])) + self._refined(grid, int(highest[-1])))
+
+    def _refined(self, grid: FloatArray, best: int) -> float:
+        """Return the zero of the log-density's slope next to a grid point, or the point where there is none."""
+        if best in (0, grid.size - 1):
+            # A bounded end; a maximum just inside it shows in the slope.
+            inside = max(1e-12, grid[1] * 1e-6) if best == 0 else 1 - 1e-12
+            if (self._slope(inside) <= 0) == (best == 0):
+                return float(grid[best])
+        left = max(grid[max(best - 1, 0)], 1e-300 if best > 1 else 1e-12)
+        right = min(grid[min(best + 1, grid.size - 1)], 1 - 1e-12)
+        if self._slope(left) <= 0 or self._slope(right) >= 0:
+            return float(grid[best])
         return float(brentq(self._slope, left, right, xtol=1e-14, rtol=1e-14))
 
     def interval(self, prob: float = 0.95) -> tuple[float, float]:
