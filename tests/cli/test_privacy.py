@@ -1,0 +1,101 @@
+"""`dpbayes privacy` from the outside: numbers, statements, plots, refusals."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from dpbayes.cli.privacy import app
+from dpbayes.errors import InputError
+from dpbayes.privacy.closed_forms import geometric_loss, laplace_epsilon, randomized_response_epsilon
+from dpbayes.privacy.gaussian import gaussian_delta
+
+runner = CliRunner()
+
+
+def run(*arguments: str) -> str:
+    result = runner.invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def row(output: str, delta: str) -> list[str]:
+    (line,) = [line for line in output.splitlines() if re.search(rf"[│|]\s*{re.escape(delta)}\s", line)]
+    return [cell.strip() for cell in re.split(r"[│|]", line) if cell.strip()]
+
+
+def test_the_published_gaussian_composition():
+    output = run("gaussian", "--stddev", 10, "--compositions", 1000, "--delta", "1e-6")
+    assert row(output, "1e-06") == ["1e-06", "19.4237", "19.4236"]
+    assert "Gaussian, stddev 10, sensitivity 1, 1,000 compositions" in output
+    assert "adjacency replace-one: neighbours differ in the record of one person" in output
+
+
+def test_the_calibrated_stddev_is_rounded_up_and_keeps_its_promise():
+    output = run("gaussian", "--epsilon", 1, "--delta", "1e-5", "--adjacency", "add-remove")
+    stddev = row(output, "1e-05")[1]
+    assert stddev == "3.73064"
+    assert gaussian_delta(1 / float(stddev), 1.0) <= 1e-5 < gaussian_delta(1 / (float(stddev) - 2e-5), 1.0)
+    assert "adjacency add-remove" in output
+
+
+def test_geometric_noise_for_ten_tables():
+    output = run("geometric", "--epsilon", 1, "--sensitivity", 2, "--compositions", 10, "--delta", 0, "--delta", "1e-4")
+    assert row(output, "0")[1] == "20.0001"  # 2 * 10 / 1, on the safe side
+    scale = float(row(output, "0.0001")[1])
+    assert geometric_loss(scale=scale, sensitivity=2).compose(10).epsilon(1e-4) <= 1
+    assert geometric_loss(scale=scale - 2e-4, sensitivity=2).compose(10).epsilon(1e-4) > 1
+
+
+def test_laplace_and_discrete_gaussian_costs():
+    assert float(row(run("laplace", "--scale", 2, "--delta", "0.01"), "0.01")[1]) == pytest.approx(
+        laplace_epsilon(0.01, scale=2.0), abs=1e-5
+    )
+    output = run("discrete-gaussian", "--stddev", 10, "--compositions", 1000, "--delta", "1e-6")
+    assert row(output, "1e-06")[1] == "19.4237"
+
+
+def test_randomized_response_both_ways():
+    output = run("randomized-response", "--truth-probability", 0.75, "--delta", 0)
+    assert row(output, "0")[1] == "1.09862"
+    probability = float(row(run("randomized-response", "--epsilon", 1, "--categories", 4, "--delta", 0), "0")[1])
+    assert randomized_response_epsilon(0.0, truth_probability=probability, categories=4) <= 1
+    assert randomized_response_epsilon(0.0, truth_probability=probability + 2e-6, categories=4) > 1
+
+
+def test_pure_privacy_that_gaussian_noise_cannot_give_is_said_so():
+    assert row(run("gaussian", "--stddev", 1, "--delta", 0), "0")[1] == "infinite"
+    with pytest.raises(InputError, match="no amount of noise gives epsilon 1 at delta 0"):
+        run("gaussian", "--epsilon", 1, "--delta", 0)
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_a_plot_is_written(tmp_path, suffix, magic):
+    path = tmp_path / f"curve.{suffix}"
+    output = run("geometric", "--scale", 20, "--compositions", 10, "--plot", path)
+    assert path.read_bytes().startswith(magic)
+    assert f"plot: {path}" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["gaussian"], "give either --stddev .* got neither"),
+        (["gaussian", "--stddev", "1", "--epsilon", "1"], "got both"),
+        (["laplace", "--scale", "-1"], "--scale must be positive and finite, got -1.0"),
+        (["laplace", "--epsilon", "0"], "--epsilon must be positive and finite, got 0.0"),
+        (["gaussian", "--stddev", "1", "--delta", "1"], "--delta must be at least 0 and below 1, got 1.0"),
+        (["gaussian", "--stddev", "1", "--sensitivity", "0"], "--sensitivity must be positive and finite, got 0.0"),
+        (["gaussian", "--stddev", "1", "--compositions", "0"], "--compositions must be at least 1, got 0"),
+        (["gaussian", "--stddev", "1", "--plot", "curve.gif"], "--plot needs a file ending in"),
+        (["gaussian", "--stddev", "1", "--plot", "/no/such/folder/curve.png"], "there is no folder"),
+    ],
+)
+def test_a_refusal_gives_the_value_and_the_remedy(arguments, match):
+    with pytest.raises(InputError, match=match):
+        runner.invoke(app, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", ["gaussian", "laplace", "geometric", "discrete-gaussian", "randomized-response"])
+def test_every_help_text_shows_an_example(command):
+    assert f"dpbayes privacy {command}" in run(command, "--help")

@@ -1,0 +1,154 @@
+"""Closed forms against sums over the noise laws themselves; inverses; refusals."""
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpbayes.errors import InputError
+from dpbayes.privacy import closed_forms
+from dpbayes.privacy.closed_forms import (
+    discrete_gaussian_delta,
+    discrete_gaussian_epsilon,
+    discrete_gaussian_loss,
+    geometric_delta,
+    geometric_epsilon,
+    geometric_loss,
+    laplace_delta,
+    laplace_epsilon,
+    laplace_loss,
+    randomized_response_delta,
+    randomized_response_epsilon,
+    randomized_response_loss,
+)
+from dpbayes.privacy.curves import PrivacyLoss
+from dpbayes.privacy.gaussian import gaussian_delta
+from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
+
+
+def summed(log_prob, move: int, epsilon: float, reach: int) -> float:
+    x = np.arange(-reach, reach + 1, dtype=float)
+    p, q = np.exp(log_prob(x)), np.exp(log_prob(x - move))
+    return float(np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0)))
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 60.0])
+@pytest.mark.parametrize("move", [1, 2, 5])
+def test_geometric_curve_is_the_sum_over_its_law(scale, move):
+    law = TwoSidedGeometric(scale)
+    for share in (0.0, 0.1, 0.37, 0.5, 0.9, 0.999):
+        epsilon = share * move / scale
+        expected = summed(law.log_prob, move, epsilon, int(45 * scale) + 10)
+        assert geometric_delta(epsilon, scale=scale, sensitivity=move) == pytest.approx(expected, rel=1e-11, abs=1e-15)
+    assert geometric_delta(move / scale, scale=scale, sensitivity=move) == 0.0
+
+
+@pytest.mark.parametrize("stddev", [0.4, 1.0, 3.7, 40.0])
+@pytest.mark.parametrize("move", [1, 3])
+def test_discrete_gaussian_curve_is_the_sum_over_its_law(stddev, move):
+    law = DiscreteGaussian(stddev)
+    for epsilon in (0.0, 0.2, 1.0, 4.0):
+        expected = summed(law.log_prob, move, epsilon, int(40 * stddev) + 10)
+        found = discrete_gaussian_delta(epsilon, stddev=stddev, sensitivity=move)
+        assert found == pytest.approx(expected, rel=1e-10, abs=1e-15)
+
+
+def test_discrete_gaussian_tail_keeps_its_digits():
+    # The first outcome beyond the threshold dominates: compare with forty digits.
+    with mpmath.workdps(40):
+        norm = mpmath.fsum(mpmath.exp(-(mpmath.mpf(x) ** 2) / 8) for x in range(-80, 81))
+        loss = [(mpmath.mpf(1) / 2 - x) / 4 for x in range(-60, 1)]
+        terms = [
+            mpmath.exp(-(mpmath.mpf(x) ** 2) / 8) / norm * (1 - mpmath.exp(8 - value))
+            for x, value in zip(range(-60, 1), loss, strict=True)
+            if value > 8
+        ]
+        expected = float(mpmath.fsum(terms))
+    assert expected < 1e-50
+    assert discrete_gaussian_delta(8.0, stddev=2.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_discrete_gaussian_meets_the_gaussian_when_the_noise_is_wide():
+    assert discrete_gaussian_delta(1.0, stddev=3000.0, sensitivity=800) == pytest.approx(
+        gaussian_delta(800 / 3000, 1.0), rel=1e-5
+    )
+
+
+def test_laplace_curve_lies_in_the_bracket_of_its_loss_after_composition_too():
+    loss = laplace_loss(scale=2.0, sensitivity=3.0, cells=1 << 12)
+    for epsilon in (0.0, 0.3, 1.0, 1.49):
+        assert laplace_delta(epsilon, scale=2.0, sensitivity=3.0) in loss.delta_bounds(epsilon)
+    for delta in (0.0, 1e-9, 1e-3, 0.2):
+        bounds = loss.epsilon_bounds(delta)
+        assert laplace_epsilon(delta, scale=2.0, sensitivity=3.0) in bounds
+        assert bounds.width < 1e-6
+    assert loss.compose(20).epsilon_bounds(1e-5).width < 1e-4
+    # The loss is a with probability 1/2, so half the mass is at the top: the quantile at .6 is inside.
+    quantile = loss.quantile_bounds(0.6)
+    # P(loss > t) = 1/2 + (1 - exp((t - a) / 2)) / 2, which is .6 at t = a + 2 ln .8.
+    assert quantile.lower <= 1.5 + 2 * np.log(0.8) <= quantile.upper
+    assert quantile.width < 2e-3
+
+
+@pytest.mark.parametrize("categories", [2, 3, 10])
+@pytest.mark.parametrize("truth", [0.05, 0.5, 0.9])
+def test_randomized_response_curve_is_the_sum_over_its_law(categories, truth):
+    lie = (1 - truth) / (categories - 1)
+    p, q = np.full(categories, lie), np.full(categories, lie)
+    p[0] = q[1] = truth
+    pair = PrivacyLoss.from_pmfs(np.log(p), np.log(q))
+    ours = randomized_response_loss(truth_probability=truth, categories=categories)
+    for epsilon in (0.0, 0.5, 2.0):
+        closed = randomized_response_delta(epsilon, truth_probability=truth, categories=categories)
+        assert closed == pytest.approx(np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0)), abs=1e-15)
+        assert closed in pair.delta_bounds(epsilon)
+        assert closed == pytest.approx(ours.delta(epsilon), abs=1e-13)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-12, 1e-4, 0.05])
+def test_epsilon_inverts_delta(delta):
+    for curve, inverse, options in [
+        (laplace_delta, laplace_epsilon, {"scale": 3.0}),
+        (geometric_delta, geometric_epsilon, {"scale": 3.0, "sensitivity": 2}),
+        (randomized_response_delta, randomized_response_epsilon, {"truth_probability": 0.8}),
+        (discrete_gaussian_delta, discrete_gaussian_epsilon, {"stddev": 3.0}),
+    ]:
+        if delta == 0.0 and curve is discrete_gaussian_delta:
+            assert inverse(delta, **options) == np.inf
+            continue
+        epsilon = inverse(delta, **options)
+        assert curve(epsilon, **options) == pytest.approx(delta, rel=1e-9, abs=1e-15)
+
+
+def test_stretching_noise_and_sensitivity_alike_changes_nothing():
+    assert laplace_delta(0.4, scale=5.0, sensitivity=2.5) == laplace_delta(0.4, scale=2.0, sensitivity=1.0)
+    # Geometric noise on a finer lattice tends to Laplace noise from above.
+    fine = geometric_delta(0.4, scale=2000.0, sensitivity=1000)
+    assert fine == pytest.approx(laplace_delta(0.4, scale=2.0), rel=1e-3)
+
+
+def test_composed_integer_noise_is_exact_to_rounding():
+    for loss in (geometric_loss(scale=4.0, sensitivity=3), discrete_gaussian_loss(stddev=5.0)):
+        assert loss.compose(200).epsilon_bounds(1e-9).width < 1e-8
+
+
+def test_names_are_exported():
+    assert sorted(closed_forms.__all__) == closed_forms.__all__
+    assert all(hasattr(closed_forms, name) for name in closed_forms.__all__)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: laplace_delta(-0.1, scale=1.0), "epsilon must be at least 0, got -0.1"),
+        (lambda: laplace_epsilon(1.0, scale=1.0), "delta must be at least 0 and below 1, got 1.0"),
+        (lambda: geometric_delta(0.1, scale=0.0), "scale must be positive and finite, got 0.0"),
+        (lambda: geometric_loss(scale=1.0, sensitivity=1.5), "sensitivity must be a whole number, got 1.5"),
+        (lambda: geometric_loss(scale=1.0, sensitivity=1 << 21), "needs a list of as many losses"),
+        (lambda: discrete_gaussian_loss(stddev=1e7), "stddev must be at most 1e6, got 1e"),
+        (lambda: randomized_response_delta(0.1, truth_probability=1.0), "truth_probability must be between 0 and 1"),
+        (lambda: randomized_response_loss(truth_probability=0.5, categories=1), "whole number of at least 2, got 1"),
+    ],
+)
+def test_a_refusal_gives_the_value(call, match):
+    with pytest.raises(InputError, match=match):
+        call()
