@@ -1,0 +1,195 @@
+"""Judge the ranks of a calibration study: a test of uniformity, coverage, and the ECDF plot with its band.
+
+The band is made for ranks. ArviZ 1.3 offers `plot_ecdf_pit` too; its method ``prit_c`` takes these PIT values as they
+are, but marks single points instead of a band, and on uniform ranks (100 simulations, 400 studies) its p-values fell
+below 0.05 in 7 % and below 0.1 in 15 % of studies. Never hand it raw ranks: it rescales them by the largest observed
+and so hides gross bias.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import binom
+
+from dpbayes.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+__all__ = ["coverage", "plot_ranks", "uniformity"]
+
+_NULL_STUDIES = 4000
+
+
+def uniformity(study: "xr.DataTree") -> dict[str, float]:
+    """p-value of uniform ranks for each quantity.
+
+    Parameters
+    ----------
+    study
+        What `dpbayes.inference.sbc.simulate_and_rank` returned.
+
+    Returns
+    -------
+    dict
+        Quantity name to p-value. A quantity with a missing rank has p-value 0: a fit that failed is no calibration.
+        With q quantities, compare the smallest with alpha / q.
+
+    Notes
+    -----
+    Säilynoja, Bürkner and Vehtari (2022), "Graphical test for discrete uniformity and its applications", Statistics and
+    Computing 32, 32, section 2.2: the statistic is the smallest pointwise tail probability of the ECDF over all ranks;
+    its null distribution is simulated (4,000 studies of uniform ranks, fixed seed), so a p-value is exact to within
+    1 / 4001 plus the simulation's error of about 0.003 at 0.05.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> ranks = np.random.default_rng(1).integers(0, 100, size=200)
+    >>> study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": ("simulation", (ranks + 0.5) / 100)})})
+    >>> study.attrs["n_ranks"] = 99
+    >>> uniformity(study)["p"] > 0.01
+    True
+    """
+    pit, labels, bins = _values(study)
+    null = _null_statistics(pit.shape[1], bins)
+    whole = np.isfinite(pit).all(axis=1)
+    statistic = np.zeros(len(pit))
+    statistic[whole] = _statistic(_ecdf_counts(pit[whole], bins), pit.shape[1])
+    p_values = np.where(whole, (1 + np.searchsorted(null, statistic, side="right")) / (len(null) + 1), 0.0)
+    return dict(zip(labels, map(float, p_values), strict=True))
+
+
+def coverage(study: "xr.DataTree", *, prob: float = 0.95) -> dict[str, float]:
+    """Share of simulations whose central interval holds the true value, for each quantity.
+
+    Parameters
+    ----------
+    study
+        What `dpbayes.inference.sbc.simulate_and_rank` returned.
+    prob
+        Nominal coverage.
+
+    Returns
+    -------
+    dict
+        Quantity name to observed coverage; a missing rank counts as a miss.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> pit = (np.arange(100) + 0.5) / 100
+    >>> study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": ("simulation", pit)})})
+    >>> study.attrs["n_ranks"] = 99
+    >>> coverage(study, prob=0.5)
+    {'p': 0.5}
+    """
+    if not 0.0 < prob < 1.0:
+        raise InputError(f"prob must lie between 0 and 1, got {prob}")
+    pit, labels, _ = _values(study)
+    inside = np.abs(pit - 0.5) <= prob / 2  # NaN compares false
+    return dict(zip(labels, map(float, inside.mean(axis=1)), strict=True))
+
+
+def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, prob: float = 0.95) -> "Figure":
+    """Plot the ECDF of the PIT values minus the uniform one, a panel a variable, with a simultaneous band.
+
+    Parameters
+    ----------
+    study
+        What `dpbayes.inference.sbc.simulate_and_rank` returned.
+    var_names
+        Variables to show; by default all.
+    prob
+        Probability that the whole curve of a calibrated quantity stays inside the band.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One line a quantity. Below the band on the left and above on the right: posteriors too narrow; the reverse: too
+        wide; on one side throughout: biased.
+
+    Examples
+    --------
+    >>> figure = plot_ranks(study)  # doctest: +SKIP
+    """
+    from matplotlib.figure import Figure
+
+    dataset = study["prior_sbc"].to_dataset()
+    names = [str(name) for name in (dataset.data_vars if var_names is None else var_names)]
+    bins = int(study.attrs["n_ranks"]) + 1
+    columns = min(3, len(names))
+    figure = Figure(figsize=(4.0 * columns, 3.0 * -(-len(names) // columns)), layout="constrained")
+    grid = np.arange(bins + 1) / bins
+    for place, name in enumerate(names):
+        pit = dataset[name].transpose("simulation", ...).to_numpy().reshape(dataset.sizes["simulation"], -1).T
+        axes: Any = figure.add_subplot(-(-len(names) // columns), columns, place + 1)
+        lower, upper = _band(pit.shape[1], bins, prob)
+        axes.fill_between(grid, lower - grid, upper - grid, color="0.85", linewidth=0)
+        for values in pit:
+            counts = np.concatenate([[0], _ecdf_counts(values[None], bins)[0], [np.isfinite(values).sum()]])
+            axes.plot(grid, counts / len(values) - grid, linewidth=0.8, alpha=0.7)
+        axes.axhline(0.0, color="0.5", linewidth=0.8)
+        axes.set(title=name, xlabel="PIT", ylabel="ECDF - uniform")
+    return figure
+
+
+def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
+    """Return PIT values (quantities, simulations), names, and the number of ranks."""
+    if "prior_sbc" not in study.children:
+        raise InputError("not a calibration study: the group prior_sbc is missing")
+    dataset = study["prior_sbc"].to_dataset()
+    blocks, labels = [], []
+    for name, variable in dataset.data_vars.items():
+        ordered = variable.transpose("simulation", ...)
+        blocks.append(ordered.to_numpy().reshape(ordered.shape[0], -1).T)
+        for index in np.ndindex(*ordered.shape[1:]):
+            parts = [
+                f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
+                for dim, place in zip(ordered.dims[1:], index, strict=True)
+            ]
+            labels.append(f"{name}[{', '.join(parts)}]" if parts else str(name))
+    return np.concatenate(blocks), labels, int(study.attrs["n_ranks"]) + 1
+
+
+def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:
+    """Count, for each row, the ranks below each inner edge of the `bins` possible ranks."""
+    edges = np.arange(1, bins) / bins
+    return np.stack([np.searchsorted(np.sort(row), edges) for row in pit]) if len(pit) else np.empty((0, bins - 1))
+
+
+def _statistic(counts: np.ndarray, simulations: int) -> np.ndarray:
+    """Return the smallest two-sided pointwise tail probability of each ECDF (Säilynoja et al. 2022, equation 9)."""
+    edges = np.arange(1, counts.shape[-1] + 1) / (counts.shape[-1] + 1)
+    table = _tails(simulations, tuple(edges))
+    return np.minimum(1.0, 2.0 * table[counts.astype(int), np.arange(counts.shape[-1])].min(axis=-1))
+
+
+@cache
+def _tails(simulations: int, edges: tuple[float, ...]) -> np.ndarray:
+    """Smaller of the lower and upper binomial tail, both with the point itself, by count and edge."""
+    counts = np.arange(simulations + 1)[:, None]
+    z = np.array(edges)[None, :]
+    return np.minimum(binom.cdf(counts, simulations, z), binom.sf(counts - 1, simulations, z))
+
+
+@cache
+def _null_statistics(simulations: int, bins: int) -> np.ndarray:
+    """Sorted statistics of studies whose ranks are uniform."""
+    rng = np.random.default_rng(20_260_101)
+    hits = rng.multinomial(simulations, np.full(bins, 1.0 / bins), size=_NULL_STUDIES)
+    return np.sort(_statistic(np.cumsum(hits, axis=1)[:, :-1], simulations))
+
+
+def _band(simulations: int, bins: int, prob: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and highest ECDF, at all edges from 0 to 1, that the test accepts."""
+    level = np.quantile(_null_statistics(simulations, bins), 1.0 - prob, method="lower")
+    edges = np.arange(1, bins) / bins
+    accepted = 2.0 * _tails(simulations, tuple(edges)) > level
+    lower = accepted.argmax(axis=0)
+    upper = simulations - accepted[::-1].argmax(axis=0)
+    ends = (np.array([0.0]), np.array([float(simulations)]))
+    return tuple(np.concatenate([ends[0], edge, ends[1]]) / simulations for edge in (lower, upper))  # type: ignore[return-value]
