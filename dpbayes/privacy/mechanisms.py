@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.marginals import Marginal, check_consistent
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.ledger_rounding import float_down
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 from dpbayes.privacy.sampling import release_values, sampler_name
@@ -101,7 +104,7 @@ def release_tables(
     tables = tuple(tables)
     check_adjacency(adjacency)
     budget = _check_budget(noise, epsilon, rho)
-    total_share = _check_total_share(total_share, adjacency)
+    for_n = _check_total_share(total_share, adjacency) * Fraction(budget)
     weights = _check_shares(shares, len(tables))
     n = check_consistent(tables)
     if n < 1 and adjacency == "replace-one":
@@ -109,9 +112,9 @@ def release_tables(
     sampler = sampler_name(rng)
 
     sensitivity = (l1_sensitivity_of_counts if noise in _PURE else l2_sensitivity_of_counts)(adjacency)
-    table_budgets = [budget * (1 - total_share) * weight for weight in weights]
+    table_budgets = [(Fraction(budget) - for_n) * weight for weight in weights]
     laws = [_law(noise, part, sensitivity) for part in table_budgets]
-    total_law = _law(noise, budget * total_share, 1.0) if total_share else None
+    total_law = _law(noise, for_n, 1.0) if for_n else None
     costs = [(law, sensitivity) for law in laws] + ([(total_law, 1.0)] if total_law else [])
     entries = _reserve(ledger, costs, rng, mechanism=noise, adjacency=adjacency, purpose=purpose)
 
@@ -119,9 +122,11 @@ def release_tables(
     released_n: int | NoisyTotal = n
     if total_law is not None:
         value = release_values([n], total_law, rng=rng)[0]
-        released_n = NoisyTotal(value.item(), total_law, 1.0, budget * total_share if pure else None)
+        released_n = NoisyTotal(value.item(), total_law, 1.0, float(for_n) if pure else None)
     noisy = [
-        NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, part if pure else None)
+        NoisyTable(
+            table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, float(part) if pure else None
+        )
         for table, law, part in zip(tables, laws, table_budgets, strict=True)
     ]
     release = Release(_union(tables), tuple(noisy), adjacency, released_n, sampler)
@@ -141,11 +146,11 @@ def _reserve(
     return ledger.reserve_all([{"law": law, "sensitivity": sensitivity, **common} for law, sensitivity in costs])
 
 
-def _law(noise: str, budget: float, sensitivity: float) -> NoiseLaw:
-    """Return the noise law that spends this budget."""
+def _law(noise: str, budget: Fraction, sensitivity: float) -> NoiseLaw:
+    """Return the noise law that spends this budget, and never more in exact arithmetic."""
     if noise in _PURE:
-        return _PURE[noise].from_epsilon(budget, sensitivity=sensitivity)
-    return _ZERO_CONCENTRATED[noise].from_rho(budget, sensitivity=sensitivity)
+        return _PURE[noise](float_up(Fraction(sensitivity) / budget))
+    return _ZERO_CONCENTRATED[noise].from_rho(float_down(budget), sensitivity=sensitivity)
 
 
 def _check_budget(noise: str, epsilon: float | None, rho: float | None) -> float:
@@ -160,11 +165,11 @@ def _check_budget(noise: str, epsilon: float | None, rho: float | None) -> float
     return float(value)
 
 
-def _check_total_share(total_share: float | None, adjacency: Adjacency) -> float:
+def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fraction:
     if adjacency == "replace-one":
         if total_share is not None:
             raise InputError(f"total_share must be left out under replace-one, where n is public; got {total_share!r}")
-        return 0.0
+        return Fraction(0)
     if total_share is None:
         raise InputError(
             "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 "
@@ -172,20 +177,20 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> float
         )
     if not 0 < total_share < 1:
         raise InputError(f"total_share must lie strictly between 0 and 1, got {total_share!r}")
-    return float(total_share)
+    return Fraction(total_share)
 
 
-def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[float]:
-    """Return one weight a table, summing to 1."""
+def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[Fraction]:
+    """Return one weight a table, summing to 1 exactly."""
     if shares is None:
-        return [1 / n_tables] * n_tables if n_tables else []
+        shares = [1] * n_tables
     if len(shares) != n_tables:
         raise InputError(f"shares must give one number a table: {n_tables} tables, {len(shares)} shares")
     for share in shares:
         if not (math.isfinite(share) and share > 0):
             raise InputError(f"shares must be positive and finite, got {share!r}; leave out unwanted tables")
-    whole = math.fsum(shares)
-    return [share / whole for share in shares]
+    whole = sum(map(Fraction, shares))
+    return [Fraction(share) / whole for share in shares]
 
 
 def _union(tables: Sequence[Any]) -> Domain:

@@ -120,6 +120,14 @@ def test_a_ledger_is_written_before_and_after_the_draw_and_cannot_overspend(tmp_
     assert book.head == head
 
 
+@pytest.mark.parametrize("n_tables", [3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.1])
+def test_a_release_may_spend_a_whole_book(tmp_path, n_tables, epsilon):
+    book = create_ledger(tmp_path / "book.db", epsilon=epsilon, delta=0.0, adjacency="replace-one")
+    release_tables(TABLES[:n_tables], epsilon=epsilon, ledger=book)
+    assert len(book.entries()) == n_tables
+
+
 def test_tables_that_disagree_on_n_are_refused():
     other = Marginal(Domain.from_levels({"x": (0, 1)}), [1, 2])
     with pytest.raises(InputError, match="disagree on the number of records"):
