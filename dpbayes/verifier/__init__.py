@@ -25,6 +25,7 @@ _EXPORTS = {
     "expected": "dpbayes.verifier.designer",
     "smallest_epsilon": "dpbayes.verifier.designer",
     "smallest_partitions": "dpbayes.verifier.designer",
+    "draw_release": "dpbayes.verifier.draws",
     "Posterior": "dpbayes.verifier.exact",
     "posterior": "dpbayes.verifier.exact",
 }

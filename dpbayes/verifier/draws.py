@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ import numpy as np
 
 from dpbayes.errors import InputError
 from dpbayes.verifier.exact import Posterior
+from dpbayes.verifier.exact import posterior as exact_posterior
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["draw_posterior"]
+    from dpbayes.privacy.release import Release
+
+__all__ = ["draw_posterior", "draw_release"]
 
 
 def draw_posterior(
@@ -94,4 +98,74 @@ def draw_posterior(
         random_seed=str(seed),
         release_digest=posterior.release_digest,
     )
+    return tree
+
+
+def draw_release(
+    release: Release,
+    *,
+    alpha: Sequence[float] | None = None,
+    draws: int = 1000,
+    chains: int = 4,
+    random_seed: int | None = None,
+) -> xr.DataTree:
+    """Draw from the exact posterior of every question of a release, in one trace that keeps the output contract.
+
+    Parameters
+    ----------
+    release
+        A verification release.
+    alpha
+        Dirichlet prior of every question; all 1 by default.
+    draws, chains, random_seed
+        As in `draw_posterior`.
+
+    Returns
+    -------
+    xarray.DataTree
+        As from `draw_posterior`, over all questions, with the released counts as ``observed_data`` and M and the noise
+        standard deviations as ``constant_data``.
+
+    Raises
+    ------
+    InputError
+        As in `draw_posterior` and `dpbayes.verifier.posterior`.
+
+    Examples
+    --------
+    >>> from dpbayes.verifier import PartitionCounts, release_counts
+    >>> questions = {"a": PartitionCounts(15, 4, 1), "b": PartitionCounts(9, 9, 2)}
+    >>> release = release_counts(questions, epsilon=1.0, rng=np.random.default_rng(3))
+    >>> draw_release(release, draws=10, random_seed=1)["posterior"]["r"].dims
+    ('chain', 'draw', 'question')
+    """
+    import xarray as xr
+
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_seed is None else random_seed
+    names = [table.label for table in release.tables]
+    streams = np.random.SeedSequence(seed).spawn(len(names))
+    trees = [
+        draw_posterior(
+            exact_posterior(release, alpha=alpha, question=name),
+            draws=draws,
+            chains=chains,
+            question=name,
+            random_seed=int(stream.generate_state(1)[0]),
+        )
+        for name, stream in zip(names, streams, strict=True)
+    ]
+    noisy = np.array([table.counts for table in release.tables], dtype=np.float64)
+    spread = np.array([table.noise.variance for table in release.tables]) ** 0.5
+    coords = {"question": names, "outcome": trees[0]["posterior"]["outcome"].values}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.concat([one["posterior"].to_dataset() for one in trees], dim="question"),
+            "sample_stats": xr.Dataset(),
+            "observed_data": xr.Dataset({"released": (("question", "outcome"), noisy)}, coords),
+            "constant_data": xr.Dataset(
+                {"n_partitions": release.n, "noise_stddev": ("question", spread)}, {"question": names}
+            ),
+        }
+    )
+    tree.attrs.update(trees[0].attrs | {"random_seed": str(seed), "release_digest": release.digest})
     return tree

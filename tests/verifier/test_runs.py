@@ -1,0 +1,115 @@
+"""Runs of the verifier from specs: folders, reports, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbayes.data.wages import wages
+from dpbayes.errors import SpecError
+from dpbayes.inference import read_trace
+from dpbayes.privacy import read_release
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.registry import SYSTEMS
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(SYSTEMS, "verifier", "dpbayes.runs.verifier")
+
+
+def run(spec, tmp_path, *overrides):
+    return execute(load_spec(spec, overrides), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+
+
+def test_a_verification_runs_and_reports(tmp_path):
+    result = run(MODELS / "verifier_threshold.toml", tmp_path, "data.n_persons=400", "model.draws=50")
+    assert result.outcome.passed
+    names = {path.name for path in result.folder.iterdir()}
+    assert names == {"spec.toml", "release.json", "trace.nc", "facts.json", "report.html"}
+    release = read_release(result.folder / "release.json")
+    assert (release.sampler, release.unit, release.epsilon, release.n) == ("opendp", "partition", 1.0, 50)
+    trace = read_trace(result.folder / "trace.nc")
+    assert trace["posterior"]["p"].sizes == {"chain": 4, "draw": 50, "question": 2, "outcome": 3}
+    assert trace.attrs["release_digest"] == release.digest
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert [row["question"] for row in facts["tables"]["answers"]] == list(trace["posterior"]["question"].values)
+    assert facts["headline"]["epsilon"] == 1.0
+    page = (result.folder / "report.html").read_text()
+    assert "No sampler ran" in page
+    # What was counted is confidential: nothing but noisy counts is in the folder.
+    assert "simulation" not in page
+
+
+def test_a_simulated_run_repeats_itself_and_says_so(tmp_path):
+    spec = MODELS / "verifier_threshold.toml"
+    overrides = ("data.n_persons=300", "model.draws=10", "privacy.simulation_seed=4")
+    releases = []
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        folder = run(spec, tmp_path / part, *overrides).folder
+        releases.append(read_release(folder / "release.json").digest)
+        assert "A simulation, not a release" in (folder / "report.html").read_text()
+    assert releases[0] == releases[1]
+
+
+def test_a_design_study_runs_and_reports(tmp_path):
+    small = ("surface.n_partitions=[4, 8]", "surface.epsilon=[1.0, 4.0]", "surface.r=[0.9]", "surface.wanted=0.5")
+    result = run(MODELS / "verifier_surface.toml", tmp_path, *small)
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert len(facts["tables"]["surface"]) == 4
+    designs = {row["n_partitions"]: row["epsilon"] for row in facts["tables"]["designs"]}
+    assert designs[8] is not None
+    assert facts["answer"].startswith("The least epsilon")
+
+
+def test_microdata_and_a_finished_release(tmp_path):
+    wages(300).with_columns(sex=wages(300)["sex"].cast(str)).drop("sector").write_parquet(tmp_path / "wages.parquet")
+    spec = tmp_path / "study.toml"
+    spec.write_text(
+        """
+system = "verifier"
+title = "t"
+[data]
+microdata = "wages.parquet"
+unit = "person"
+levels = {sex = ["male", "female"]}
+[privacy]
+epsilon = 2.0
+n_partitions = 12
+adjacency = "add-remove"
+noise = "laplace"
+[[questions]]
+name = "gap"
+formula = "np.log(wage) ~ education + sex"
+coefficient = "sex[T.female]"
+significant_at = 0.2
+[model]
+draws = 10
+"""
+    )
+    folder = run(spec, tmp_path).folder
+    release = read_release(folder / "release.json")
+    assert (release.adjacency, release.n) == ("add-remove", 12)
+    again = tmp_path / "again.toml"
+    again.write_text('system = "verifier"\ntitle = "t"\n[data]\nrelease = "run/release.json"\n[model]\ndraws = 10\n')
+    other = execute(load_spec(again), out=tmp_path / "other", progressbar=False, echo=lambda line: None)
+    assert read_release(other.folder / "release.json").digest == release.digest
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("privacy.epsilon=0.0", "greater than 0"),
+        ("privacy.n_partitions=0", "greater than or equal to 1"),
+        ("privacy.epsilom=1.0", "did you mean 'epsilon'"),
+        ("model.alpha=[1.0, 1.0, 0.0]", "alpha must be positive"),
+        ("data.release=a.json", "exactly one"),
+        ("surface.epsilon=[1.0]", "surface"),
+    ],
+)
+def test_specs_with_mistakes_are_refused(override, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec(MODELS / "verifier_threshold.toml", [override])
