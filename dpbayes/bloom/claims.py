@@ -1,0 +1,56 @@
+"""What a privacy number of this room stands for: its definition, and which pairs of inputs it covers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dpbayes.bloom._checks import Definition
+from dpbayes.privacy.loss_law import Bounds
+
+__all__ = ["EpsilonClaim", "Scope"]
+
+Scope = Literal["one pair", "paper's pair, certified", "all pairs, exhaustive", "all pairs, upper bound"]
+"""Which neighbouring inputs a number covers; only the last two protect every input."""
+
+
+@dataclass(frozen=True)
+class EpsilonClaim:
+    """An epsilon at one delta, with certified ends and the pairs of inputs that it covers.
+
+    Parameters
+    ----------
+    epsilon
+        Certified ends. Under an upper bound for all pairs the lower end is that of the worst pair found.
+    delta
+        The delta it holds at.
+    definition
+        "tight" (hockey-stick divergence, so (epsilon, delta)-differential privacy) or "quantile" (the paper's).
+    scope
+        The pairs of inputs covered. Neighbours differ in one position of the filters (replace-one).
+    pair
+        The pair behind the number, in words.
+
+    Examples
+    --------
+    >>> claim = EpsilonClaim(Bounds(0.9, 1.0), 1e-3, "tight", "all pairs, upper bound", "any")
+    >>> claim.upper, str(claim)
+    (1.0, 'epsilon 1 at delta 0.001 (tight; all pairs, upper bound)')
+    """
+
+    epsilon: Bounds
+    delta: float
+    definition: Definition
+    scope: Scope
+    pair: str
+
+    @property
+    def lower(self) -> float:
+        """Lower end of epsilon."""
+        return self.epsilon.lower
+
+    @property
+    def upper(self) -> float:
+        """Upper end of epsilon: the number to promise."""
+        return self.epsilon.upper
+
+    def __str__(self) -> str:
+        return f"epsilon {self.upper:.6g} at delta {self.delta:g} ({self.definition}; {self.scope})"
