@@ -77,6 +77,16 @@ class ReleasedNoise:
         return np.sqrt([law.variance for law in self.laws])
 
     @cached_property
+    def rates(self) -> tuple[npt.NDArray[np.float64], ...]:
+        """Linear and quadratic rate and constant of each law's own log-probability ``c - a |x| - b x^2``."""
+        constant = np.array([float(law.log_prob(0.0)) for law in self.laws])
+        pure = np.array([isinstance(law, TwoSidedGeometric | Laplace) for law in self.laws])
+        width = np.array(
+            [law.scale if isinstance(law, TwoSidedGeometric | Laplace) else law.stddev for law in self.laws]
+        )
+        return np.where(pure, 1.0 / width, 0.0), np.where(pure, 0.0, 0.5 / width**2), constant
+
+    @cached_property
     def _coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
         """Constant, linear and quadratic rate of each law's relaxed log-density ``c - a |x| - b x^2``."""
         rows = []

@@ -11,10 +11,12 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpbayes.errors import InputError
+from dpbayes.inference.composite_counts import noisy_tables
 from dpbayes.inference.joint_counts import effect_counts
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
-from dpbayes.privacy.release import Release
+from dpbayes.latent_class.mixture import Mixture
+from dpbayes.privacy.release import NoisyTotal, Release
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -28,7 +30,7 @@ def build_model(
     release: Release,
     *,
     n_classes: int = 6,
-    likelihood: Literal["joint"] = "joint",
+    likelihood: Literal["joint", "composite"] = "joint",
     concentration: float | tuple[float, float] = (2.0, 2.0),
     profile_prior: float = 0.5,
     margins: Sequence[Sequence[str]] | None = None,
@@ -40,8 +42,7 @@ def build_model(
               \psi^{(j)}_h \sim \text{Dirichlet}(a, \dots, a), \quad
               P(x) = \sum_h \pi_h \prod_j \psi^{(j)}_{h x_j},
 
-    one confidential table of n records behind all released tables (`dpbayes.inference.joint_counts`), and the release's
-    own noise on every count.
+    with n records drawn from P behind all released tables, and the release's own noise on every count.
 
     Parameters
     ----------
@@ -50,7 +51,9 @@ def build_model(
     n_classes
         Number of classes k at which the sticks are cut off.
     likelihood
-        ``"joint"``: all tables are margins of one table.
+        ``"joint"``: all tables are margins of one confidential table (`dpbayes.inference.joint_counts`).
+        ``"composite"``, as the paper: every table has a multinomial of its own
+        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes some fifty times as long.
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior.
     profile_prior
@@ -63,12 +66,15 @@ def build_model(
     Returns
     -------
     pymc.Model
-        Free: ``alpha`` (unless fixed), ``stick`` (break), ``profiles_of_2`` (class, attribute of 2 levels; the
-        probability of the second level), ``profiles_of_L`` (class, attribute of L levels, level), and ``effects``
-        (effect), in records. Recorded: ``profile_A`` (class, A) for each attribute A, ``weights`` (class),
-        ``weights_sorted`` (rank, descending), ``margin`` (count): the probabilities of all released cells, table after
-        table, in C order; ``cell`` with one dimension an attribute; ``margin_A_B``. Observed: ``released`` (count), its
-        data in ``released_counts``. ``gate_variables`` names what convergence is judged on.
+        Free: ``alpha`` (unless fixed); ``stick`` (break); ``profiles_of_2`` (class, attribute of 2 levels), the
+        probability of the second level; ``profiles_of_L`` (class, attribute of L levels, level). With the joint
+        likelihood also ``effects`` (effect), counts in records; and ``n``, where only a noisy number of records was
+        released (a priori log-normal of scale 1 about that number, which is observed as ``released_n``).
+        Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profile_A`` (class, A) for each
+        attribute A; ``margin`` (count), the probabilities of all released cells, table after table, in C order;
+        ``cell``, with one dimension an attribute; ``margin_A_B``.
+        Observed: ``released`` (count), its data in ``released_counts``.
+        The attribute ``gate_variables`` names what convergence is judged on.
 
     Raises
     ------
@@ -94,22 +100,18 @@ def build_model(
     requested = [tuple(names) for names in margins or ()]
     operator = margin_operator(domain, [table.attributes for table in release.tables])
     extra = [margin_operator(domain, [names]) for names in requested]
-    noise = ReleasedNoise.of_tables([t.noise for t in release.tables], [t.counts.size for t in release.tables])
     if record_cells is None:
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
-        weights = _weights(n_classes, concentration)
-        mixture = _Mixture(domain, weights, profile_prior)
-        pm.Deterministic("margin", mixture.probabilities(operator.cells), dims="count")
-        for names, margin in zip(requested, extra, strict=True):
+        mixture = Mixture(domain, n_classes, concentration, profile_prior)
+        margin = pm.Deterministic("margin", mixture.probabilities(operator.cells), dims="count")
+        for names, more in zip(requested, extra, strict=True):
             shape = [domain[name].size for name in names]
-            pm.Deterministic(
-                "margin_" + "_".join(names), mixture.probabilities(margin.cells).reshape(shape), dims=names
-            )
+            pm.Deterministic("margin_" + "_".join(names), mixture.probabilities(more.cells).reshape(shape), dims=names)
         if record_cells:
             cells = margin_operator(domain, [domain.names]).cells
             pm.Deterministic("cell", mixture.probabilities(cells).reshape(domain.shape), dims=domain.names)
-        _joint(release, operator, noise, mixture)
+        _likelihood(release, likelihood, operator, mixture, margin)
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     recorded = ["margin", "cell", *("margin_" + "_".join(names) for names in requested)]
     model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
@@ -142,8 +144,10 @@ def _check(
 ) -> None:
     if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 1:
         raise InputError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
-    if likelihood != "joint":
-        raise InputError(f"likelihood must be 'joint', got {likelihood!r}")
+    if likelihood not in ("joint", "composite"):
+        raise InputError(f"likelihood must be 'joint' or 'composite', got {likelihood!r}")
+    if likelihood == "composite" and not release.n_public:
+        raise InputError("the composite likelihood needs a public n, and this release has a noisy one; use 'joint'")
     values = concentration if isinstance(concentration, tuple) else (concentration,)
     if len(values) > 2 or not all(math.isfinite(value) and value > 0 for value in values):
         raise InputError(
@@ -151,7 +155,20 @@ def _check(
         )
     if not (math.isfinite(profile_prior) and profile_prior > 0):
         raise InputError(f"profile_prior must be positive and finite, got {profile_prior!r}")
-    reserved = {"class", "break", "rank", "count", "effect", "chain", "draw", "alpha", "stick", "weights", "margin"}
+    reserved = {
+        "class",
+        "break",
+        "rank",
+        "count",
+        "effect",
+        "chain",
+        "draw",
+        "alpha",
+        "stick",
+        "weights",
+        "margin",
+        "n",
+    }
     for name in release.domain.names:
         if (
             name in reserved
@@ -180,90 +197,17 @@ def _label(domain: Domain, cell: Cell) -> str:
     return ", ".join(f"{attributes[axis].name}={attributes[axis].levels[level]}" for axis, level in cell)
 
 
-def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
-    """Return the class weights: sticks broken off one after the other."""
-    if isinstance(concentration, tuple):
-        alpha = pm.Gamma("alpha", alpha=concentration[0], beta=concentration[1])
-    else:
-        alpha = concentration
-    if n_classes == 1:
-        weights = pt.ones(1)
-    else:
-        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break")
-        rest = pt.concatenate([[1.0], pt.cumprod(1.0 - stick)])
-        weights = pt.concatenate([stick, [1.0]]) * rest
-    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
-    return pm.Deterministic("weights", weights, dims="class")
-
-
-def _profiles(domain: Domain, profile_prior: float) -> tuple[Any, dict[str, int]]:
-    """Return all class profiles side by side, shape ``(classes, levels)``, and the first column of each attribute.
-
-    Attributes of equally many levels share one random variable: the graph, and with it the time to compile, does not
-    grow with the number of attributes.
-    """
-    blocks, start, first = [], 0, {}
-    for size in sorted(set(domain.shape)):
-        names = [attribute.name for attribute in domain if attribute.size == size]
-        dims = ("class", f"attribute_of_{size}")
-        if size == 2:
-            upper = pm.Beta("profiles_of_2", alpha=profile_prior, beta=profile_prior, dims=dims)
-            group = pt.stack([1.0 - upper, upper], axis=2)
-        else:
-            group = pm.Dirichlet(
-                f"profiles_of_{size}", a=np.full(size, profile_prior), dims=(*dims, f"level_of_{size}")
-            )
-        for position, name in enumerate(names):
-            pm.Deterministic(f"profile_{name}", group[:, position], dims=("class", name))
-            first[name] = start + position * size
-        blocks.append(group.reshape((group.shape[0], len(names) * size)))
-        start += len(names) * size
-    return pt.concatenate(blocks, axis=1), first
-
-
-class _Mixture:
-    """Cell probabilities of any margin, from class weights and profiles."""
-
-    def __init__(self, domain: Domain, weights: Any, profile_prior: float) -> None:
-        columns, first = _profiles(domain, profile_prior)
-        self._first = [first[name] for name in domain.names]
-        self._ones = sum(domain.shape)
-        self._weights = weights
-        # A last column of ones pads the cells of fewer attributes.
-        self._columns = pt.concatenate([columns, pt.ones((columns.shape[0], 1))], axis=1)
-
-    def given_class(self, cells: Sequence[Cell]) -> Any:
-        """Return the probability of each cell in each class, shape ``(classes, cells)``."""
-        index = np.full((len(cells), max(map(len, cells))), self._ones)
-        for row, cell in zip(index, cells, strict=True):
-            row[: len(cell)] = [self._first[axis] + level for axis, level in cell]
-        product = self._columns[:, index[:, 0]]
-        for column in index.T[1:]:
-            product = product * self._columns[:, column]
-        return product
-
-    def probabilities(self, cells: Sequence[Cell]) -> Any:
-        """Return the probability of each cell, shape ``(cells,)``."""
-        return pt.dot(self._weights, self.given_class(cells))
-
-    def second_moment(self, operator: MarginOperator) -> Any:
-        """Return the probability that a record is in the cells of both of two effects, for all pairs."""
-        cells, position = operator.intersections
-        given_class = self.given_class(operator.effects)
-        met = pt.concatenate([self.probabilities(cells), [0.0]])[np.maximum(position, 0)]
-        if np.all(position >= 0):
-            return met
-        # Effects without a common attribute are independent given the class.
-        apart = pt.dot(given_class.T * self._weights, given_class)
-        return pt.where(position >= 0, met, apart)
-
-
-def _joint(release: Release, operator: MarginOperator, noise: ReleasedNoise, mixture: _Mixture) -> None:
+def _likelihood(release: Release, likelihood: str, operator: MarginOperator, mixture: Mixture, margin: Any) -> None:
+    """Add the released counts to the model."""
     released = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    sizes = [table.counts.size for table in release.tables]
+    noise = ReleasedNoise.of_tables([table.noise for table in release.tables], sizes)
     data = pm.Data("released_counts", released, dims="count")
-    n = float(release.n) if isinstance(release.n, int) else None
-    if n is None:
-        raise InputError("the joint likelihood needs a public n; release under replace-one")
+    if likelihood == "composite":
+        assert isinstance(release.n, int)
+        noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
+        return
+    n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
     effects = effect_counts(
         "effects",
         mixture.probabilities(operator.effects),
@@ -275,3 +219,12 @@ def _joint(release: Release, operator: MarginOperator, noise: ReleasedNoise, mix
     )
     exact = n * operator.constant + pt.dot(operator.matrix, effects)
     noisy_counts("released", exact, noise, observed=data, dims="count")
+
+
+def _noisy_total(total: NoisyTotal) -> Any:
+    """Return the number of records where only a noisy number was released."""
+    # Any size within a factor of seven of the released one is plausible a priori; the release itself says far more.
+    n = pm.LogNormal("n", mu=math.log(max(total.value, 1.0)), sigma=1.0)
+    data = pm.Data("released_n_data", np.array([float(total.value)]))
+    noisy_counts("released_n", n[None], ReleasedNoise((total.noise,)), observed=data)
+    return n

@@ -7,12 +7,13 @@ from scipy import stats
 
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.inference.joint_counts import anchor_covariance
+from dpbayes.inference.composite_counts import TablesLogLikelihood
+from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.latent_class import build_model
 from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
-from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
 SETS = [("a", "b"), ("b", "c"), ("d", "c")]
@@ -90,7 +91,7 @@ def test_effect_counts_have_the_multinomials_moments(evaluated):
     mean = release.n * indicator @ p
     covariance = release.n * indicator @ (np.diag(p) - np.outer(p, p)) @ indicator.T
     noise = ReleasedNoise.of_tables([t.noise for t in release.tables], [t.counts.size for t in release.tables])
-    covariance += 1e-6 * anchor_covariance(operator, noise)
+    covariance += NUGGET * anchor_covariance(operator, noise)
     expected = stats.multivariate_normal(mean, covariance).logpdf(values["effects"])
     logp = model.compile_logp(vars=[model["effects"]], jacobian=False)
     assert logp(_point(model)) == pytest.approx(expected, rel=1e-9)
@@ -167,6 +168,48 @@ def test_large_domain_is_never_enumerated():
     model = build_model(Release(domain, tables, "replace-one", 100, "simulation"), n_classes=2)
     assert "cell" not in model.named_vars
     assert model["margin"].type.ndim == 1
+
+
+def test_composite_likelihood_takes_each_table_on_its_own():
+    release = _release()
+    model = build_model(release, n_classes=2, likelihood="composite")
+    assert "effects" not in model.named_vars
+    point = _point(model)
+    (margin,) = _evaluate(model, ["margin"])(point)
+    op = TablesLogLikelihood(ReleasedNoise((TwoSidedGeometric(4.0),) * 16), [6, 6, 4])
+    released = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
+    expected = op(margin, released, release.n)[0].eval().sum()
+    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-10)
+
+
+def _noisy_total_release():
+    public = _release()
+    total = NoisyTotal(503.0, TwoSidedGeometric(6.0), 1.0, 0.2)
+    return Release(DOMAIN, public.tables, "add-remove", total, "simulation")
+
+
+def test_noisy_number_of_records_is_inferred():
+    release = _noisy_total_release()
+    model = build_model(release, n_classes=2)
+    point = _point(model) | {"n_log__": np.array(np.log(490.0))}
+    n, effects = _evaluate(model, ["n", "effects"])(point)
+    assert n == pytest.approx(490.0)
+    scale = np.sqrt(TwoSidedGeometric(6.0).variance / 2)
+    observed = model.compile_logp(vars=[model["released_n"]])(point)
+    assert observed == pytest.approx(stats.laplace(scale=scale).logpdf(503.0 - 490.0), rel=1e-9)
+    residual = np.concatenate([t.counts.ravel() for t in release.tables]) - margin_operator(DOMAIN, SETS).counts(
+        effects, n
+    )
+    expected = stats.laplace(scale=np.sqrt(TwoSidedGeometric(4.0).variance / 2)).logpdf(residual).sum()
+    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-9)
+    with model:
+        drawn = pm.sample_prior_predictive(50, random_seed=1)
+    assert drawn["prior_predictive"]["released_n"].shape == (1, 50, 1)
+
+
+def test_composite_likelihood_refuses_a_noisy_number_of_records():
+    with pytest.raises(InputError, match="public n"):
+        build_model(_noisy_total_release(), likelihood="composite")
 
 
 @pytest.mark.parametrize(

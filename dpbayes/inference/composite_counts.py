@@ -1,0 +1,150 @@
+"""The paper's composite likelihood: a multinomial for each released table, its confidential counts summed out exactly.
+
+All tables are counted on the same records, which this likelihood ignores: it takes their sampling for independent. The
+likelihood that keeps the dependence is `dpbayes.inference.joint_counts`; this one is for comparison with the paper, and
+for a release of a single table, where it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from dpbayes.errors import InputError
+from dpbayes.inference.count_kernels import tables_log_likelihood
+from dpbayes.inference.noisy_counts import ReleasedNoise
+
+__all__ = ["TablesLogLikelihood", "noisy_tables"]
+
+
+class TablesLogLikelihood(Op):
+    """Log-likelihood of independent noisy multinomial tables, and the posterior means of their counts.
+
+    Inputs are the cell probabilities and the released counts, table after table, and the number of records; outputs are
+    one log-likelihood a table and E[count | released] of every cell. The gradient in the probabilities is the second
+    divided by the first input (the score of a multinomial at its expected counts); no other gradient is given.
+
+    Parameters
+    ----------
+    noise
+        The law of each count's noise.
+    sizes
+        Number of cells of each table.
+    """
+
+    __props__ = ("laws", "sizes")
+    _cache_version = 1
+
+    def __init__(self, noise: ReleasedNoise, sizes: Sequence[int]) -> None:
+        self.laws = noise.laws
+        self.sizes = tuple(int(size) for size in sizes)
+        self.linear, self.quadratic, self.constant = noise.rates
+        self.ends = np.cumsum(self.sizes)
+
+    def make_node(self, probabilities: Any, released: Any, n: Any) -> Apply:
+        """Return the node of double-precision inputs."""
+        inputs = [
+            pt.cast(pt.as_tensor(probabilities, ndim=1), "float64"),
+            pt.cast(pt.as_tensor(released, ndim=1), "float64"),
+            pt.cast(pt.as_tensor(n, ndim=0), "int64"),
+        ]
+        return Apply(self, inputs, [pt.dvector(), pt.dvector()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
+        """Evaluate outside a compiled graph."""
+        p, x, n = inputs
+        values, means = tables_log_likelihood(p, x, self.linear, self.quadratic, self.constant, self.ends, int(n))
+        outputs[0][0], outputs[1][0] = values, means
+
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
+        """Return one value a table and one a cell."""
+        return [(len(self.sizes),), shapes[0]]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Say that only the probabilities have a gradient."""
+        return [[True, True], [False, False], [False, False]]
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Return the gradient of the log-likelihoods in the probabilities."""
+        probabilities, _, _ = inputs
+        weights = cotangents[0][np.repeat(np.arange(len(self.sizes)), self.sizes)]
+        return [weights * outputs[1] / probabilities, disconnected_type(), disconnected_type()]
+
+
+@register_funcify_default_op_cache_key(TablesLogLikelihood)
+def _compile(op: TablesLogLikelihood, node: Apply, **kwargs: Any) -> Any:
+    linear, quadratic, constant, ends = op.linear, op.quadratic, op.constant, op.ends
+
+    @numba_njit
+    def tables(p: Any, x: Any, n: Any) -> Any:
+        return tables_log_likelihood(p, x, linear, quadratic, constant, ends, n.item())
+
+    return tables, op._cache_version
+
+
+def noisy_tables(
+    name: str, probabilities: Any, n: int, noise: ReleasedNoise, sizes: Sequence[int], **kwargs: Any
+) -> Any:
+    """Add released tables, each a multinomial with noise, to the model on the context stack.
+
+    Parameters
+    ----------
+    name
+        Name of the variable.
+    probabilities
+        Cell probabilities, table after table; each table's add up to one.
+    n
+        Number of records.
+    noise
+        The law of each count's noise.
+    sizes
+        Number of cells of each table.
+    **kwargs
+        Passed to `pymc.CustomDist`: ``observed``, ``dims``.
+
+    Returns
+    -------
+    pytensor.tensor.TensorVariable
+        The released counts; forward draws give every table a multinomial of its own.
+
+    Raises
+    ------
+    InputError
+        If the sizes do not add up to the number of noise laws.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.noise import TwoSidedGeometric
+    >>> noise = ReleasedNoise((TwoSidedGeometric(2.0),) * 3)
+    >>> with pm.Model() as model:
+    ...     x = noisy_tables("x", np.array([0.2, 0.3, 0.5]), 20, noise, [3])
+    >>> round(float(model.compile_logp()({"x": np.array([5.0, 5.0, 10.0])})), 6)
+    -6.057715
+    """
+    if sum(sizes) != len(noise):
+        raise InputError(f"tables of {list(sizes)} cells do not hold {len(noise)} counts")
+    likelihood = TablesLogLikelihood(noise, sizes)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    def dist(p: Any, size: Any) -> Any:
+        counts = [pm.Multinomial.dist(n=n, p=p[..., start:end], size=size) for start, end in pairwise(starts)]
+        return noise.around(pt.concatenate(counts, axis=-1).astype("float64"))
+
+    return pm.CustomDist(
+        name,
+        probabilities,
+        dist=dist,
+        logp=lambda value, p: pt.sum(likelihood(p, value, n)[0]),
+        class_name="NoisyTables",
+        signature="(c)->(c)",
+        **kwargs,
+    )

@@ -1,0 +1,112 @@
+"""The latent class mixture: class weights by stick breaking, class profiles, and the probabilities that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from dpbayes.inference.margin_operator import Cell, MarginOperator
+
+if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain
+
+__all__ = ["Mixture"]
+
+
+class Mixture:
+    """Cell probabilities of any margin of a latent class mixture, as graphs on the context stack's model.
+
+    Building one adds ``alpha`` (unless fixed), ``stick``, ``weights``, ``weights_sorted``, ``profiles_of_L`` and
+    ``profile_A`` to the model.
+
+    Parameters
+    ----------
+    domain
+        All attributes.
+    n_classes
+        Number of classes.
+    concentration
+        The stick-breaking concentration: a number, or shape and rate of its gamma prior.
+    profile_prior
+        The Dirichlet parameter of every profile.
+    """
+
+    def __init__(
+        self, domain: Domain, n_classes: int, concentration: float | tuple[float, float], profile_prior: float
+    ) -> None:
+        self.weights = _weights(n_classes, concentration)
+        columns, first = _profiles(domain, profile_prior)
+        self._first = [first[name] for name in domain.names]
+        self._ones = sum(domain.shape)
+        # A last column of ones pads the cells of fewer attributes.
+        self._columns = pt.concatenate([columns, pt.ones((columns.shape[0], 1))], axis=1)
+
+    def given_class(self, cells: Sequence[Cell]) -> Any:
+        """Return the probability of each cell in each class, shape ``(classes, cells)``."""
+        index = np.full((len(cells), max(map(len, cells))), self._ones)
+        for row, cell in zip(index, cells, strict=True):
+            row[: len(cell)] = [self._first[axis] + level for axis, level in cell]
+        product = self._columns[:, index[:, 0]]
+        for column in index.T[1:]:
+            product = product * self._columns[:, column]
+        return product
+
+    def probabilities(self, cells: Sequence[Cell]) -> Any:
+        """Return the probability of each cell, shape ``(cells,)``."""
+        return pt.dot(self.weights, self.given_class(cells))
+
+    def second_moment(self, operator: MarginOperator) -> Any:
+        """Return the probability that a record is in the cells of both of two effects, for all pairs."""
+        cells, position = operator.intersections
+        met = pt.concatenate([self.probabilities(cells), [0.0]])[np.maximum(position, 0)]
+        if np.all(position >= 0):
+            return met
+        # Effects without a common attribute are independent given the class.
+        given_class = self.given_class(operator.effects)
+        apart = pt.dot(given_class.T * self.weights, given_class)
+        return pt.where(position >= 0, met, apart)
+
+
+def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
+    """Return the class weights: sticks broken off one after the other."""
+    if isinstance(concentration, tuple):
+        alpha = pm.Gamma("alpha", alpha=concentration[0], beta=concentration[1])
+    else:
+        alpha = concentration
+    if n_classes == 1:
+        weights = pt.ones(1)
+    else:
+        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break")
+        rest = pt.concatenate([[1.0], pt.cumprod(1.0 - stick)])
+        weights = pt.concatenate([stick, [1.0]]) * rest
+    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+    return pm.Deterministic("weights", weights, dims="class")
+
+
+def _profiles(domain: Domain, profile_prior: float) -> tuple[Any, dict[str, int]]:
+    """Return all class profiles side by side, shape ``(classes, levels)``, and the first column of each attribute.
+
+    Attributes of equally many levels share one random variable: the graph, and with it the time to compile, does not
+    grow with the number of attributes.
+    """
+    blocks, start, first = [], 0, {}
+    for size in sorted(set(domain.shape)):
+        names = [attribute.name for attribute in domain if attribute.size == size]
+        dims = ("class", f"attribute_of_{size}")
+        if size == 2:
+            upper = pm.Beta("profiles_of_2", alpha=profile_prior, beta=profile_prior, dims=dims)
+            group = pt.stack([1.0 - upper, upper], axis=2)
+        else:
+            group = pm.Dirichlet(
+                f"profiles_of_{size}", a=np.full(size, profile_prior), dims=(*dims, f"level_of_{size}")
+            )
+        for position, name in enumerate(names):
+            pm.Deterministic(f"profile_{name}", group[:, position], dims=("class", name))
+            first[name] = start + position * size
+        blocks.append(group.reshape((group.shape[0], len(names) * size)))
+        start += len(names) * size
+    return pt.concatenate(blocks, axis=1), first
