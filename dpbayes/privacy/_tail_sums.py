@@ -58,7 +58,8 @@ class TailSum:
         first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
         plain = float(self.plain[first])
         value = plain if tail else plain - float(np.exp(epsilon - self.reference)) * float(self.damped[first])
-        most, total, squares = self._weights(float(self.plain.size - first), tail=tail)
+        # Left of the window no outcome is near epsilon, so the factor 1 - exp(-t) may be 1 for each.
+        most, total, squares = self._weights(float(self.plain.size - first), tail=tail or epsilon < self.start)
         noise = min(self.bin_error * total, self.square_error * np.sqrt(squares))
         weight = float(np.exp(-self.tilt * (max(epsilon, self.start) - self.reference)))
         rounding = 4 * (2 * np.sqrt(self.plain.size) + 64) * UNIT * plain
