@@ -1,0 +1,224 @@
+r"""The noise-aware estimate: a convex problem, solved in its dual with a duality-gap certificate.
+
+.. math:: \min_q\; \lambda\, KL(q\|p) + \sum_c \ell_c\bigl(y_c - n (Mq)_c\bigr)
+
+over distributions q on the prior's support, M the map to cell probabilities and :math:`\ell_c` the negative
+log-likelihood of the cell's noise (`dpbayes.ide.losses`). With one multiplier a cell the dual is
+
+.. math:: \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
+          \qquad q_\theta \propto p\, e^{n M^T\theta/\lambda},
+
+smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two values differ by
+
+.. math:: \text{gap} = \sum_c \ell_c(r_c) + \ell_c^*(\theta_c) - \theta_c r_c \ge 0, \qquad r = y - nMq_\theta,
+
+and since KL is a Bregman divergence, :math:`\lambda KL(q_\theta\|q^*) \le \text{gap}`, so that by Pinsker's inequality
+:math:`\lVert q_\theta - q^*\rVert_1 \le \sqrt{2\,\text{gap}/\lambda}`: the certificate holds for every marginal at
+once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse.linalg import LinearOperator, cg
+
+from dpbayes.errors import InputError
+from dpbayes.ide.losses import NoiseLoss
+from dpbayes.ide.measurements import Measurements
+
+__all__ = ["Solution", "solve"]
+
+type Floats = npt.NDArray[np.float64]
+
+# Beyond this many cells the Newton system is solved by conjugate gradients and never formed.
+_DENSE_CELLS = 2500
+_INSIDE = 1.0 - 1e-12
+_SHRINK = 0.4
+_TRIES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A distribution with the proof of how close it is to the best one.
+
+    Parameters
+    ----------
+    weights
+        Distribution on the support.
+    multipliers
+        Dual variables, one a cell: the pull of each released count, in nats a count.
+    objective
+        Primal value, in nats.
+    gap
+        Primal minus dual value: the most that any distribution could gain.
+    strength
+        Of the prior, in records.
+    iterations
+        Newton steps.
+    gaps
+        The gap before the first step and after each.
+    """
+
+    weights: Floats
+    multipliers: Floats
+    objective: float
+    gap: float
+    strength: float
+    iterations: int
+    gaps: tuple[float, ...]
+
+    @property
+    def l1_bound(self) -> float:
+        """Largest L1 distance, over the support and over any marginal, to the exact minimizer."""
+        return min(2.0, math.sqrt(2.0 * max(self.gap, 0.0) / self.strength))
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """The problem at one value of the multipliers."""
+
+    theta: Floats
+    dual: float
+    gap: float
+    primal: float
+    weights: Floats
+    residual: Floats
+
+
+class _Problem:
+    """The dual restricted to the cells that the prior leaves free."""
+
+    def __init__(self, measurements: Measurements, loss: NoiseLoss, strength: float) -> None:
+        self.measurements, self.strength = measurements, strength
+        with np.errstate(divide="ignore"):
+            self.log_prior = np.log(measurements.prior.weights)
+        chance = measurements.prior_chance
+        # A cell that the prior holds impossible or certain keeps its residual whatever q is.
+        self.free = (chance * (1.0 - chance)) > 1e-13
+        self.fixed_loss = float(loss.value(measurements.values - measurements.n * chance)[~self.free].sum())
+        self.loss, self.values = loss[self.free], measurements.values[self.free]
+        self.limit = self.loss.bound * _INSIDE
+
+    def at(self, theta: Floats) -> _Point:
+        """Evaluate both problems."""
+        n, strength = self.measurements.n, self.strength
+        log_weights = self.log_prior + self.measurements.spread(self.expanded(theta * (n / strength)))
+        top = log_weights.max()
+        weights = np.exp(log_weights - top)
+        mass = weights.sum()
+        weights /= mass
+        residual = self.values - n * self.measurements.predict(weights)[self.free]
+        conjugate = self.loss.conjugate(theta)
+        dual = theta @ self.values - conjugate.sum() - strength * (top + math.log(mass))
+        gap = float((self.loss.value(residual) + conjugate - theta * residual).sum())
+        return _Point(theta, float(dual), gap, float(dual) + gap + self.fixed_loss, weights, residual)
+
+    def expanded(self, theta: Floats) -> Floats:
+        full = np.zeros(len(self.free))
+        full[self.free] = theta
+        return full
+
+    def direction(self, point: _Point, softness: Floats, target: Floats) -> Floats:
+        r"""Solve :math:`(D + \frac{n^2}{\lambda} \mathrm{Cov})\, d = D\, t`, D the diagonal `softness`."""
+        factor = self.measurements.n**2 / self.strength
+        root = 1.0 / np.sqrt(softness)
+        if len(root) > _DENSE_CELLS:
+            return root * self._conjugate_gradients(point, root, target / root, factor)
+        matrix = factor * self.measurements.covariance(point.weights)[np.ix_(self.free, self.free)]
+        matrix *= root[:, None] * root
+        matrix.flat[:: len(root) + 1] += 1.0
+        solution: Floats = cho_solve(cho_factor(matrix, lower=True), target / root)
+        return root * solution
+
+    def _conjugate_gradients(self, point: _Point, root: Floats, target: Floats, factor: float) -> Floats:
+        mean = self.measurements.predict(point.weights)[self.free]
+
+        def apply(v: Floats) -> Floats:
+            scaled = root * v
+            rows = point.weights * self.measurements.spread(self.expanded(scaled))
+            return v + factor * root * (self.measurements.predict(rows)[self.free] - mean * (mean @ scaled))
+
+        size = len(root)
+        solution, _ = cg(LinearOperator((size, size), matvec=apply, dtype=np.float64), target, rtol=1e-4, maxiter=400)
+        return np.asarray(solution)
+
+
+def solve(
+    measurements: Measurements,
+    loss: NoiseLoss,
+    *,
+    strength: float,
+    tolerance: float = 1e-2,
+    max_iterations: int = 100,
+) -> Solution:
+    """Minimize KL to the prior plus the noise's negative log-likelihood.
+
+    Parameters
+    ----------
+    measurements
+        The release set against the prior.
+    loss
+        The cells' losses.
+    strength
+        Of the prior, in records; positive.
+    tolerance
+        Duality gap, in nats of penalized likelihood, at which to stop; a hundredth of a nat is far below what data can
+        tell apart.
+    max_iterations
+        Newton steps at most. A solution whose gap is above the tolerance says so by its `gap`.
+
+    Returns
+    -------
+    Solution
+        The distribution, its multipliers and its certificate.
+
+    Notes
+    -----
+    Each step tries two Newton directions of the dual, one with the losses' curvature at the residuals predicted, one
+    at the residuals that the multipliers imply, and takes the better after backtracking. The second is Newton's method
+    for the dual itself, so that every step ascends.
+    """
+    if not (tolerance > 0 and max_iterations >= 0):
+        raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
+    problem = _Problem(measurements, loss, strength)
+    point = problem.at(np.zeros(int(problem.free.sum())))
+    gaps = [point.gap]
+    while point.gap > tolerance and len(gaps) <= max_iterations:
+        better = _step(problem, point)
+        if better is None:
+            break
+        point = better
+        gaps.append(point.gap)
+    multipliers = problem.expanded(point.theta)
+    return Solution(point.weights, multipliers, point.primal, point.gap, strength, len(gaps) - 1, tuple(gaps))
+
+
+def _step(problem: _Problem, point: _Point) -> _Point | None:
+    """Return the best point that a Newton direction leads to, or None where rounding leaves no ascent."""
+    loss = problem.loss
+    implied = loss.residual(point.theta)
+    # A saturated cell has no curvature left: its multiplier moves to its limit and stays.
+    ceiling = 1e12 * max(1.0, problem.measurements.n**2 / problem.strength)
+    found = []
+    for at in (point.residual, implied):
+        softness = np.minimum(1.0 / np.maximum(loss.curvature(at), 1e-300), ceiling)
+        wanted = loss.slope(at) - point.theta + (point.residual - at) / softness
+        direction = problem.direction(point, softness, wanted)
+        found.append(_line_search(problem, point, direction))
+    climbed = [candidate for candidate in found if candidate is not None]
+    return max(climbed, key=lambda candidate: candidate.dual) if climbed else None
+
+
+def _line_search(problem: _Problem, point: _Point, direction: Floats) -> _Point | None:
+    length = 1.0
+    for _ in range(_TRIES):
+        candidate = problem.at(np.clip(point.theta + length * direction, -problem.limit, problem.limit))
+        if candidate.dual > point.dual:
+            return candidate
+        length *= _SHRINK
+    return None

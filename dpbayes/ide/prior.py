@@ -1,0 +1,210 @@
+"""The public prior: a weighted support, never a dense table over the product domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.data.domain import Domain, Level
+from dpbayes.errors import InputError, MissingColumnError
+
+__all__ = ["Prior"]
+
+_LARGEST_FULL = 10_000_000
+
+type Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """A probability distribution on a list of records: what public data say before anything is released.
+
+    Parameters
+    ----------
+    domain
+        The attributes.
+    codes
+        Positions of levels, shape ``(rows, attributes)``: one row for each record of the support.
+    weights
+        Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have weight 0: it belongs
+        to the support, and Definition 3.1 can give it mass.
+    n_records
+        How many records the weights were estimated from, or None where they are no sample (a full domain, a model).
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, a code is outside the domain, or weights are negative, not finite or all zero.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m")})
+    >>> public = pl.DataFrame({"age": ["18+", "18+", "<18", "18+"], "sex": ["f", "m", "f", "f"]})
+    >>> prior = Prior.from_frame(public, domain)
+    >>> prior.size, prior.marginal(["sex"]).tolist()
+    (3, [0.75, 0.25])
+    """
+
+    domain: Domain
+    codes: npt.NDArray[np.int32]
+    weights: Floats
+    n_records: float | None = None
+
+    def __post_init__(self) -> None:
+        codes, weights = np.asarray(self.codes), np.asarray(self.weights, dtype=np.float64)
+        if codes.ndim != 2 or codes.shape[1] != len(self.domain) or codes.dtype.kind not in "iu":
+            raise InputError(
+                f"codes must be integers of shape (rows, {len(self.domain)}), got {codes.dtype} of {codes.shape}; "
+                "Prior.from_frame codes a data frame"
+            )
+        if weights.shape != codes.shape[:1]:
+            raise InputError(f"a prior of {len(codes)} rows needs as many weights, got an array of {weights.shape}")
+        if codes.size and (codes.min() < 0 or np.any(codes.max(axis=0) >= self.domain.shape)):
+            raise InputError("a code lies outside its attribute's levels; codes are positions in the domain's levels")
+        if not np.isfinite(weights).all() or np.any(weights < 0):
+            raise InputError("weights of a prior must be finite and at least 0; one is not: drop or repair that row")
+        total = math.fsum(weights)
+        if total <= 0:
+            raise InputError("all weights of the prior are zero; give at least one record a positive weight")
+        if self.n_records is not None and not (math.isfinite(self.n_records) and self.n_records > 0):
+            raise InputError(f"n_records must be positive or None (no sample), got {self.n_records!r}")
+        codes, weights = codes.astype(np.int32), weights / total
+        codes.setflags(write=False)
+        weights.setflags(write=False)
+        object.__setattr__(self, "codes", codes)
+        object.__setattr__(self, "weights", weights)
+
+    @classmethod
+    def from_frame(cls, frame: Any, domain: Domain) -> Prior:
+        """Count the distinct records of a public data set.
+
+        Parameters
+        ----------
+        frame
+            Any frame that narwhals reads, one row a public record.
+        domain
+            Attributes and levels; other columns are ignored.
+
+        Raises
+        ------
+        MissingColumnError
+            If a column is missing.
+        InputError
+            If there are no rows, or a value is not a level of its attribute.
+        """
+        table = nw.from_native(frame).lazy()
+        columns = table.collect_schema().names()
+        for name in domain.names:
+            if name not in columns:
+                raise MissingColumnError(f"column {name!r} is not in the public data; it has {columns}")
+        data = table.select(*domain.names).collect()
+        if not len(data):
+            raise InputError("the public data have no rows; use Prior.full(domain) for a prior without data")
+        codes = np.stack([_codes(data[a.name].to_list(), a.name, a.levels) for a in domain], axis=1)
+        distinct, counts = np.unique(codes, axis=0, return_counts=True)
+        return cls(domain, distinct, counts.astype(np.float64), float(len(data)))
+
+    @classmethod
+    def full(cls, domain: Domain, weights: npt.ArrayLike | None = None) -> Prior:
+        """Return a prior on every cell of a small domain, uniform by default.
+
+        Parameters
+        ----------
+        domain
+            A domain of at most ten million cells.
+        weights
+            Non-negative array of shape ``domain.shape``.
+
+        Examples
+        --------
+        >>> Prior.full(Domain.from_levels({"age": (0, 1), "sex": (0, 1)})).weights.tolist()
+        [0.25, 0.25, 0.25, 0.25]
+        """
+        if domain.size > _LARGEST_FULL:
+            raise InputError(f"the full domain has {domain.size:,} cells; build the prior from public records instead")
+        values = np.ones(domain.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+        if values.shape != domain.shape:
+            raise InputError(f"weights must have the domain's shape {domain.shape}, got {values.shape}")
+        codes = np.stack([axis.ravel() for axis in np.indices(domain.shape, dtype=np.int32)], axis=1)
+        return cls(domain, codes, values.ravel())
+
+    @property
+    def size(self) -> int:
+        """Number of rows of the support."""
+        return len(self.weights)
+
+    def index(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
+        """Return each row's cell in the table over some attributes, in C order; shape ``(rows,)``."""
+        cell = np.zeros(self.size, dtype=np.intp)
+        for axis in self.domain.axes(names):
+            cell *= self.domain.shape[axis]
+            cell += self.codes[:, axis]
+        return cell
+
+    def marginal(self, names: Sequence[str], weights: npt.ArrayLike | None = None) -> Floats:
+        """Return the probabilities of the table over some attributes.
+
+        Parameters
+        ----------
+        names
+            The attributes, in the order of the axes wanted.
+        weights
+            Another distribution on the same support; by default the prior itself.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape of the attributes' domain.
+        """
+        domain = self.domain.project(names)
+        values = self.weights if weights is None else np.asarray(weights, dtype=np.float64)
+        return np.bincount(self.index(names), values, domain.size).reshape(domain.shape)
+
+    def reweighted(self, weights: npt.ArrayLike) -> Prior:
+        """Return the same support with other weights, worth the same number of records."""
+        return Prior(self.domain, self.codes, np.asarray(weights, dtype=np.float64), self.n_records)
+
+    def restrict(self, levels: Mapping[str, Level]) -> Prior:
+        """Return the rows at given levels, with the records counted in proportion.
+
+        Parameters
+        ----------
+        levels
+            Attribute to the level kept.
+
+        Raises
+        ------
+        InputError
+            If an attribute or level is unknown, or the prior holds no such record.
+        """
+        keep = np.ones(self.size, dtype=bool)
+        for name, level in levels.items():
+            attribute = self.domain[name]
+            if level not in attribute.levels:
+                raise InputError(f"{name!r} has no level {level!r}; it has {list(attribute.levels)!r}")
+            keep &= self.codes[:, self.domain.axis(name)] == attribute.levels.index(level)
+        share = float(self.weights[keep].sum())
+        if share <= 0:
+            raise InputError(f"the prior holds no record with {dict(levels)!r}; pool it (dpbayes.ide.pool) or widen it")
+        records = None if self.n_records is None else self.n_records * share
+        return Prior(self.domain, self.codes[keep], self.weights[keep], records)
+
+    def _repr_html_(self) -> str:
+        records = "no sample" if self.n_records is None else f"worth {self.n_records:,.0f} records"
+        return f"<p>Prior on {self.size:,} rows of {len(self.domain)} attributes, {records}</p>"
+
+
+def _codes(values: list[Any], name: str, levels: Sequence[Level]) -> npt.NDArray[np.int32]:
+    """Return positions of levels; the data are public, so an error may show a value."""
+    position = {level: place for place, level in enumerate(levels)}
+    try:
+        return np.array([position[value] for value in values], dtype=np.int32)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"public column {name!r} holds {error}, which is no level; levels: {list(levels)!r}") from None
