@@ -18,6 +18,9 @@ _EXPORTS = {
     "read_trace": "dpbayes.inference.schema",
     "write_trace": "dpbayes.inference.schema",
     "sample": "dpbayes.inference.sampling",
+    "plot_ranks": "dpbayes.inference.sbc_ranks",
+    "simulate_and_rank": "dpbayes.inference.sbc",
+    "uniformity": "dpbayes.inference.sbc_ranks",
 }
 
 __all__ = sorted(_EXPORTS)
