@@ -8,18 +8,26 @@ from typing import Any
 
 # public name -> module that defines it
 _EXPORTS = {
-    "Measurements": "dpbayes.ide.measurements",
-    "Strength": "dpbayes.ide.strength",
-    "choose_strength": "dpbayes.ide.strength",
-    "measure": "dpbayes.ide.measurements",
     "Credibility": "dpbayes.ide.pooling",
+    "Estimate": "dpbayes.ide.estimation",
+    "Measurements": "dpbayes.ide.measurements",
+    "PartialWorkload": "dpbayes.ide.updates",
     "Prior": "dpbayes.ide.prior",
     "Score": "dpbayes.ide.score",
+    "Strength": "dpbayes.ide.strength",
     "bootstrap_score": "dpbayes.ide.score",
+    "choose_strength": "dpbayes.ide.strength",
     "credibility": "dpbayes.ide.pooling",
+    "estimate": "dpbayes.ide.estimation",
+    "iterate": "dpbayes.ide.algorithm1",
     "k_marginal_score": "dpbayes.ide.score",
+    "kl_divergence": "dpbayes.ide.updates",
+    "measure": "dpbayes.ide.measurements",
     "pool": "dpbayes.ide.pooling",
+    "project_simplex": "dpbayes.ide.projection",
+    "project_subsimplex": "dpbayes.ide.projection",
     "subsample_score": "dpbayes.ide.score",
+    "update": "dpbayes.ide.updates",
 }
 
 __all__ = sorted(_EXPORTS)
