@@ -44,8 +44,8 @@ def mvg(
 
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
-    from dpbayes.mvg.bound import bound_terms, check_reading
-    from dpbayes.mvg.comparison import compare_noise, supremum_norm
+    from dpbayes.mvg.bound import check_reading
+    from dpbayes.mvg.comparison import compare_noise
 
     check_reading(zeta)
     features = _ranges(ranges, adjacency)
@@ -59,6 +59,18 @@ def mvg(
         weights=costs_weights,
         zeta=zeta,  # type: ignore[arg-type]
     )
+    record = _bound_record(features, n, epsilon, delta, zeta) | {"mechanisms": [_record(cost) for cost in costs]}
+    if stddev is not None:
+        record["iid"] = _iid(features, n, stddev, delta)
+    if plot is not None:
+        record["plot"] = str(_plot(costs, features, plot))
+    typer.echo(json.dumps(record, indent=1) if as_json else _text(record))
+
+
+def _bound_record(features: FeatureRanges, n: int, epsilon: float, delta: float, zeta: str) -> dict[str, Any]:
+    from dpbayes.mvg.bound import bound_terms
+    from dpbayes.mvg.comparison import supremum_norm
+
     gamma = supremum_norm(features, n)
     terms = bound_terms(
         m=features.size,
@@ -69,12 +81,12 @@ def mvg(
         delta=delta,
         zeta=zeta,  # type: ignore[arg-type]
     )
-    record: dict[str, Any] = {
+    return {
         "m": features.size,
         "n": n,
         "epsilon": epsilon,
         "delta": delta,
-        "adjacency": adjacency,
+        "adjacency": features.adjacency,
         "sensitivity": features.frobenius,
         "gamma": gamma,
         "zeta_reading": zeta,
@@ -82,13 +94,7 @@ def mvg(
         "alpha": terms.alpha,
         "beta": terms.beta,
         "bound": terms.bound,
-        "mechanisms": [_record(cost) for cost in costs],
     }
-    if stddev is not None:
-        record["iid"] = _iid(features, n, stddev, delta)
-    if plot is not None:
-        record["plot"] = str(_plot(costs, features, plot))
-    typer.echo(json.dumps(record, indent=1) if as_json else _text(record))
 
 
 def _record(cost: NoiseCost) -> dict[str, Any]:

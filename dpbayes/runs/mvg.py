@@ -194,7 +194,8 @@ def document(spec: Spec, folder: Path) -> Document:
     Document
         The report.
     """
-    from dpbayes.runs.mvg_document import covariance_document, regression_document, svr_document
+    from dpbayes.runs.mvg_document import covariance_document, svr_document
+    from dpbayes.runs.mvg_regression_document import regression_document
 
     if spec.covariance is not None:
         return covariance_document(spec, json.loads((folder / STUDY).read_text()))
@@ -240,7 +241,7 @@ def feature_ranges(ranges: dict[str, tuple[float, float]], names: list[str]) -> 
         raise SpecError(
             f"no range is known for {', '.join(unknown)}; add it to data.ranges or choose of {list(ranges)}"
         )
-    return FeatureRanges([ranges[name][0] for name in names], [ranges[name][1] for name in names], "replace-one")  # type: ignore[arg-type]
+    return FeatureRanges([ranges[name][0] for name in names], [ranges[name][1] for name in names], "replace-one")
 
 
 def _covariance(spec: Spec, context: Context) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy.optimize import minimize
 
 from dpbayes.errors import InputError
@@ -158,6 +159,15 @@ def test_delta_is_dp_accountings_gaussian(epsilon, delta):
     # dp-accounting discretizes the loss at 1e-4 and rounds up: relative error at most about 1e-4 * epsilon * 10.
     assert accountant.get_delta(epsilon) == pytest.approx(noise.delta(epsilon), rel=2e-3)
     assert accountant.get_delta(epsilon) >= noise.delta(epsilon) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1.0, 1e-5), (8.0, 1e-9)])
+def test_delta_is_the_analytic_gaussian_of_dp_accounting(epsilon, delta):
+    for sensitivity in (FrobeniusBall(3.0, "replace-one"), FeatureRanges([0.0, 0.0], [1.0, 3.0], "add-remove")):
+        noise = calibrate([[2.0, 0.5], [0.5, 1.0]], Covariance.identity(9), sensitivity, epsilon=epsilon, delta=delta)
+        loss = GaussianPrivacyLoss(standard_deviation=1.0 / noise.mu.value, sensitivity=1.0)
+        assert loss.get_delta_for_epsilon(epsilon) == pytest.approx(noise.delta(epsilon), rel=1e-9)
+        assert noise.delta(epsilon) == pytest.approx(delta, rel=1e-9)
 
 
 def test_anchor_stddev():
