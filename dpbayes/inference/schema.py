@@ -6,9 +6,9 @@ dimension besides `chain`, `draw` and `sample` is a named one of the model, with
 
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import DamagedFileError, InputError
@@ -169,8 +169,7 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
     """
     check(trace)
     target = Path(path)
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as handle:
-        scratch = Path(handle.name)
+    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         trace.to_netcdf(scratch, engine="h5netcdf")
         os.replace(scratch, target)
