@@ -126,22 +126,17 @@ def effect_counts(
     pytensor.tensor.TensorVariable
         Real-valued counts of shape ``(n_effects,)``.
     """
-    covariance = anchor_covariance(operator, noise)
-    root = np.linalg.cholesky(covariance)
-    whiten = np.linalg.inv(root)
-    log_root = float(np.log(np.diag(root)).sum())
+    nugget = NUGGET * anchor_covariance(operator, noise)
     size_ = operator.n_effects
 
     def logp(value: Any, mu: Any, cov: Any, n: Any) -> Any:
-        # In units of the noise the matrix has entries of order one, and the nugget a meaning.
-        whitened = pt.dot(pt.dot(whiten, cov), whiten.T) + NUGGET * np.eye(size_)
-        chol = pt.linalg.cholesky(whitened)
-        offset = pt.linalg.solve_triangular(chol, pt.dot(whiten, value - mu), lower=True, b_ndim=1)
-        log_det = pt.sum(pt.log(pt.diagonal(chol))) + log_root
+        chol = pt.linalg.cholesky(cov + nugget)
+        offset = pt.linalg.solve_triangular(chol, value - mu, lower=True, b_ndim=1)
+        log_det = pt.sum(pt.log(pt.diagonal(chol)))
         return -0.5 * pt.sum(pt.sqr(offset)) - log_det - 0.5 * size_ * np.log(2.0 * np.pi)
 
     def dist(mu: Any, cov: Any, n: Any, size: Any) -> Any:
-        return pm.MvNormal.dist(mu, cov + NUGGET * covariance, size=size)
+        return pm.MvNormal.dist(mu, cov + nugget, size=size)
 
     transform = NoiseCentred(operator, noise, released)
     return pm.CustomDist(
