@@ -10,6 +10,9 @@ from typing import Any
 _EXPORTS = {
     "Credibility": "dpbayes.ide.pooling",
     "Estimate": "dpbayes.ide.estimation",
+    "GroupRelease": "dpbayes.ide.groups",
+    "GroupSynthesis": "dpbayes.ide.synthesis",
+    "Hierarchy": "dpbayes.ide.groups",
     "Measurements": "dpbayes.ide.measurements",
     "PartialWorkload": "dpbayes.ide.updates",
     "Prior": "dpbayes.ide.prior",
@@ -26,7 +29,11 @@ _EXPORTS = {
     "pool": "dpbayes.ide.pooling",
     "project_simplex": "dpbayes.ide.projection",
     "project_subsimplex": "dpbayes.ide.projection",
+    "read_group_release": "dpbayes.ide.groups",
+    "release_groups": "dpbayes.ide.group_release",
     "subsample_score": "dpbayes.ide.score",
+    "synthesize_groups": "dpbayes.ide.synthesis",
+    "two_stage": "dpbayes.ide.reference",
     "update": "dpbayes.ide.updates",
 }
 

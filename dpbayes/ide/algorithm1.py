@@ -61,7 +61,7 @@ def partial_workloads(measurements: Measurements) -> tuple[PartialWorkload, ...]
         raise InputError(f"the released number of records is {measurements.n:g}; the prior is all there is to go by")
     return tuple(
         PartialWorkload(cell, table.counts.ravel() / measurements.n, table.label)
-        for cell, table in zip(measurements.index, measurements.tables, strict=True)
+        for cell, table in zip(measurements.cells.index, measurements.tables, strict=True)
     )
 
 

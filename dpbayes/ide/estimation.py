@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.ide.algorithm1 import Iterations, iterate, partial_workloads, workload_order
+from dpbayes.ide.cells import CellMap
 from dpbayes.ide.losses import noise_loss
 from dpbayes.ide.measurements import Measurements, measure
 from dpbayes.ide.noise_aware import Solution, solve
@@ -97,6 +98,7 @@ def estimate(
     tolerance: float = 1e-2,
     iterations: int | None = None,
     random_state: int | None = None,
+    cells: CellMap | None = None,
 ) -> Estimate:
     r"""Estimate a distribution from a public prior and noisy marginals.
 
@@ -118,6 +120,8 @@ def estimate(
         Algorithm 1: number of updates; by default 20 for each table.
     random_state
         Algorithm 1: seed of the order of the updates; it touches nothing confidential.
+    cells
+        The map of an earlier release of the same tables, see `dpbayes.ide.measure`.
 
     Returns
     -------
@@ -139,7 +143,7 @@ def estimate(
     >>> result.method, result.marginal(["sex"]).round(2).tolist()
     ('noise-aware', [0.48, 0.52])
     """
-    measurements = measure(prior, release)
+    measurements = measure(prior, release, cells=cells)
     if isinstance(strength, str) and strength != "release":
         raise InputError(f"strength must be a number of records or 'release', got {strength!r}")
     given = None if isinstance(strength, str) else Strength.given(strength)

@@ -103,5 +103,5 @@ def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLo
     laws = [table.noise for table in measurements.tables]
     absolute = [isinstance(law, TwoSidedGeometric | Laplace) for law in laws]
     scale = [law.scale if isinstance(law, TwoSidedGeometric | Laplace) else law.stddev for law in laws]
-    wide = measurements.per_cell([1.0] * len(laws)) * np.maximum(smoothing, _ROUNDING)
-    return NoiseLoss(measurements.per_cell(absolute) > 0, measurements.per_cell(scale), wide)
+    wide = measurements.cells.per_cell([1.0] * len(laws)) * np.maximum(smoothing, _ROUNDING)
+    return NoiseLoss(measurements.cells.per_cell(absolute) > 0, measurements.cells.per_cell(scale), wide)

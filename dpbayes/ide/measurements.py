@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from dpbayes.errors import InputError
+from dpbayes.ide.cells import CellMap
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
@@ -28,76 +26,33 @@ class Measurements:
     ----------
     prior
         The support and its prior weights.
+    cells
+        The map to the cells of the released tables.
     tables
-        The released tables, in order; the cells of all of them, flattened and joined, are the measurements.
+        The released tables, in the map's order.
+    values
+        Released counts of all cells, shape ``(cells,)``.
     n
         Number of records, a real number where it was released with noise.
     """
 
     prior: Prior
+    cells: CellMap
     tables: tuple[NoisyTable, ...]
+    values: Floats
     n: float
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of cells of each table."""
-        return tuple(table.counts.size for table in self.tables)
-
-    @cached_property
-    def starts(self) -> npt.NDArray[np.intp]:
-        """First cell of each table, and the total at the end."""
-        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.intp)
-
-    @cached_property
-    def values(self) -> Floats:
-        """Released counts, shape ``(cells,)``."""
-        return np.concatenate([table.counts.ravel() for table in self.tables]).astype(np.float64)
 
     @cached_property
     def prior_chance(self) -> Floats:
         """Prior probability of every cell."""
-        return self.predict(self.prior.weights)
+        return self.cells.predict(self.prior.weights)
 
-    @cached_property
-    def index(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """Each row's cell within each table."""
-        return tuple(self.prior.index(table.attributes) for table in self.tables)
-
-    @cached_property
-    def _incidence(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        rows, tables = self.prior.size, len(self.tables)
-        cells = np.stack([index + start for index, start in zip(self.index, self.starts[:-1], strict=True)], axis=1)
-        shape = (rows, int(self.starts[-1]))
-        pointers = np.arange(0, rows * tables + 1, tables)
-        by_row = sparse.csr_array((np.ones(rows * tables), cells.ravel(), pointers), shape=shape)
-        return by_row, sparse.csr_array(by_row.T)
-
-    def predict(self, weights: Floats) -> Floats:
-        """Return the probability of every cell, shape ``(cells,)``."""
-        return np.asarray(self._incidence[1] @ weights)
-
-    def spread(self, multipliers: Floats) -> Floats:
-        """Return the sum of the multipliers of each row's cells, shape ``(rows,)``: the transpose of `predict`."""
-        return np.asarray(self._incidence[0] @ multipliers)
-
-    def covariance(self, weights: Floats) -> Floats:
-        """Return the covariance of the cells' indicators under a distribution, shape ``(cells, cells)``."""
-        mean = self.predict(weights)
-        second = np.diag(mean)
-        for a, b in combinations(range(len(self.tables)), 2):
-            joint = np.bincount(
-                self.index[a] * self.sizes[b] + self.index[b], weights, self.sizes[a] * self.sizes[b]
-            ).reshape(self.sizes[a], self.sizes[b])
-            rows, columns = (slice(self.starts[t], self.starts[t + 1]) for t in (a, b))
-            second[rows, columns], second[columns, rows] = joint, joint.T
-        return second - np.outer(mean, mean)
-
-    def per_cell(self, values: Sequence[float]) -> Floats:
-        """Repeat one number a table over the table's cells."""
-        return np.repeat(np.asarray(values, dtype=np.float64), self.sizes)
+    def rescaled(self) -> Measurements:
+        """Return the same measurements as probabilities: values divided by the number of records, n = 1."""
+        return replace(self, values=self.values / self.n, n=1.0)
 
 
-def measure(prior: Prior, release: Release) -> Measurements:
+def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
     """Set a release against a prior.
 
     Parameters
@@ -106,6 +61,8 @@ def measure(prior: Prior, release: Release) -> Measurements:
         The prior.
     release
         The released tables; each is over attributes of the prior, with the same levels.
+    cells
+        The map of another release with the same tables over the same support, to save building it again.
 
     Returns
     -------
@@ -137,7 +94,11 @@ def measure(prior: Prior, release: Release) -> Measurements:
                     f"table {table.label} answers for levels {list(attribute.levels)!r} of {attribute.name!r}, outside "
                     f"the prior's {list(prior.domain[attribute.name].levels)!r}; code both over one domain"
                 )
-    return Measurements(prior, release.tables, estimated_size(release))
+    sets = tuple(table.attributes for table in release.tables)
+    if cells is None or cells.attribute_sets != sets or cells.support.codes is not prior.codes:
+        cells = CellMap(prior, sets)
+    values = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    return Measurements(prior, cells, release.tables, values, estimated_size(release))
 
 
 def estimated_size(release: Release) -> float:

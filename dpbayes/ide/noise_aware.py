@@ -107,12 +107,12 @@ class _Problem:
     def at(self, theta: Floats) -> _Point:
         """Evaluate both problems."""
         n, strength = self.measurements.n, self.strength
-        log_weights = self.log_prior + self.measurements.spread(self.expanded(theta * (n / strength)))
+        log_weights = self.log_prior + self.measurements.cells.spread(self.expanded(theta * (n / strength)))
         top = log_weights.max()
         weights = np.exp(log_weights - top)
         mass = weights.sum()
         weights /= mass
-        residual = self.values - n * self.measurements.predict(weights)[self.free]
+        residual = self.values - n * self.measurements.cells.predict(weights)[self.free]
         conjugate = self.loss.conjugate(theta)
         dual = theta @ self.values - conjugate.sum() - strength * (top + math.log(mass))
         gap = float((self.loss.value(residual) + conjugate - theta * residual).sum())
@@ -129,19 +129,19 @@ class _Problem:
         root = 1.0 / np.sqrt(softness)
         if len(root) > _DENSE_CELLS:
             return root * self._conjugate_gradients(point, root, target / root, factor)
-        matrix = factor * self.measurements.covariance(point.weights)[np.ix_(self.free, self.free)]
+        matrix = factor * self.measurements.cells.covariance(point.weights)[np.ix_(self.free, self.free)]
         matrix *= root[:, None] * root
         matrix.flat[:: len(root) + 1] += 1.0
         solution: Floats = cho_solve(cho_factor(matrix, lower=True), target / root)
         return root * solution
 
     def _conjugate_gradients(self, point: _Point, root: Floats, target: Floats, factor: float) -> Floats:
-        mean = self.measurements.predict(point.weights)[self.free]
+        mean = self.measurements.cells.predict(point.weights)[self.free]
 
         def apply(v: Floats) -> Floats:
             scaled = root * v
-            rows = point.weights * self.measurements.spread(self.expanded(scaled))
-            return v + factor * root * (self.measurements.predict(rows)[self.free] - mean * (mean @ scaled))
+            rows = point.weights * self.measurements.cells.spread(self.expanded(scaled))
+            return v + factor * root * (self.measurements.cells.predict(rows)[self.free] - mean * (mean @ scaled))
 
         size = len(root)
         solution, _ = cg(LinearOperator((size, size), matvec=apply, dtype=np.float64), target, rtol=1e-4, maxiter=400)
@@ -155,6 +155,7 @@ def solve(
     strength: float,
     tolerance: float = 1e-2,
     max_iterations: int = 100,
+    start: Floats | None = None,
 ) -> Solution:
     """Minimize KL to the prior plus the noise's negative log-likelihood.
 
@@ -171,6 +172,8 @@ def solve(
         tell apart.
     max_iterations
         Newton steps at most. A solution whose gap is above the tolerance says so by its `gap`.
+    start
+        Multipliers to start from, those of a similar problem; zero, the prior itself, by default.
 
     Returns
     -------
@@ -186,7 +189,8 @@ def solve(
     if not (tolerance > 0 and max_iterations >= 0):
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
     problem = _Problem(measurements, loss, strength)
-    point = problem.at(np.zeros(int(problem.free.sum())))
+    first = np.zeros(len(problem.free)) if start is None else start
+    point = problem.at(np.clip(first[problem.free], -problem.limit, problem.limit))
     gaps = [point.gap]
     while point.gap > tolerance and len(gaps) <= max_iterations:
         better = _step(problem, point)

@@ -169,7 +169,10 @@ class Prior:
 
     def reweighted(self, weights: npt.ArrayLike) -> Prior:
         """Return the same support with other weights, worth the same number of records."""
-        return Prior(self.domain, self.codes, np.asarray(weights, dtype=np.float64), self.n_records)
+        other = Prior(self.domain, self.codes, np.asarray(weights, dtype=np.float64), self.n_records)
+        # One array for both: whatever was built for the support serves the other as well.
+        object.__setattr__(other, "codes", self.codes)
+        return other
 
     def restrict(self, levels: Mapping[str, Level]) -> Prior:
         """Return the rows at given levels, with the records counted in proportion.

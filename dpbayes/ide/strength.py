@@ -140,8 +140,8 @@ def composite_log_likelihood(measurements: Measurements, strength: float) -> flo
     residual = np.abs(measurements.values - mean)[free]
     spread = np.sqrt(variance[free])
     laws = [table.noise for table in measurements.tables]
-    absolute = measurements.per_cell([isinstance(law, TwoSidedGeometric | Laplace) for law in laws])[free] > 0
-    stddev = np.sqrt(measurements.per_cell([law.variance for law in laws]))[free]
+    absolute = measurements.cells.per_cell([isinstance(law, TwoSidedGeometric | Laplace) for law in laws])[free] > 0
+    stddev = np.sqrt(measurements.cells.per_cell([law.variance for law in laws]))[free]
     total = np.hypot(spread, stddev)
     normal = -np.log(total) - 0.5 * np.log(2 * np.pi) - 0.5 * (residual / total) ** 2
     # The Laplace law of the same variance stands for the discrete one (dpbayes.inference.noisy_counts says why).
@@ -156,7 +156,7 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
     Computation 21).
     """
     mean, variance = _prior_moments(measurements, strength)
-    noise = measurements.per_cell([table.noise.variance for table in measurements.tables])
+    noise = measurements.cells.per_cell([table.noise.variance for table in measurements.tables])
     variance = np.maximum(variance, 1e-9)
     residual = measurements.values - mean
     shift, current = np.zeros_like(mean), np.minimum(variance, noise)
