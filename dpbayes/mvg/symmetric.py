@@ -9,6 +9,7 @@ The noise is :math:`E = F G F^T` with :math:`F F^T` the shape and G symmetric: :
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +70,7 @@ class SymmetricGaussian:
         matrix[1:, 1:] = self.shape.matrix()
         return Covariance.from_matrix(matrix)
 
-    @property
+    @cached_property
     def mu(self) -> Maximum:
         """Sensitivity over stddev, and whether the sensitivity is attained or an upper bound."""
         assert self.shape is not None

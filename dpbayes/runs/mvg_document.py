@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.mvg import CovarianceResult, FeatureRanges, SvrScore, SvrStudy, compare_noise
+from dpbayes.mvg import CovarianceResult, FeatureRanges, SvrScore, SvrStudy, binary_allocation, compare_noise
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Section, Table
 from dpbayes.runs.mvg import Spec
 from dpbayes.runs.mvg_parts import guarantee, noise_section, provenance
@@ -85,13 +85,14 @@ def svr_document(spec: Spec, record: dict[str, Any]) -> Document:
     )
     study = SvrStudy(**{**saved, "scores": scores})
     clean = scores[0]
-    top = max(spec.svr.epsilons) if spec.svr is not None else 1.0
+    top = max(score.epsilon for score in scores if score.epsilon is not None)
     size = len(record["features"])
     ranges = FeatureRanges(np.zeros(size), np.ones(size), "replace-one")
     n = study.n_train + study.n_tuning
-    costs = compare_noise(
-        ranges, n=n, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, weights=record["weights"]
-    )
+    assert spec.svr is not None
+    theta = binary_allocation(size, [record["features"].index(name) for name in spec.svr.favoured], spec.svr.share)
+    settings = {"epsilon": spec.privacy.epsilon, "delta": spec.privacy.delta, "weights": record["weights"]}
+    costs = compare_noise(ranges, n=n, theta=theta, **settings)
     return Document(
         title=spec.title,
         question=spec.question,
