@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance
+from dpbayes.mvg.ellipsoid import smallest_trace
 from dpbayes.mvg.sensitivity import FeatureRanges, FrobeniusBall, RecordEllipsoid, Sensitivity
 from dpbayes.mvg.vertices import sign_vectors
 from dpbayes.privacy._checks import positive_finite
@@ -146,7 +147,7 @@ def _for_ranges(sensitivity: FeatureRanges, mu: float, weights: npt.ArrayLike | 
         objective = _objective(covariance, values)
         # The proof that no other covariance does better needs the box to be symmetric.
         return OptimalCovariance(covariance, objective, objective)
-    return _solve_dual(sensitivity.reach, mu, Covariance.from_matrix(values, "weights"))
+    return _for_matrix(sensitivity.reach, mu, Covariance.from_matrix(values, "weights"))
 
 
 def _objective(covariance: Covariance, weights: npt.ArrayLike | None) -> float:
@@ -162,14 +163,7 @@ def _objective(covariance: Covariance, weights: npt.ArrayLike | None) -> float:
     return float(np.sum(covariance.matrix() * values))
 
 
-def _solve_dual(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCovariance:
-    r"""Solve the matrix-weighted problem by multiplicative ascent on its dual.
-
-    For any distribution p over vertices with :math:`M = \sum_s p_s d_s d_s^T`, feasibility implies
-    :math:`\operatorname{tr}(\Sigma^{-1} M) \le \mu^2`, and the minimum of tr(C Sigma) under that single constraint is
-    :math:`(\operatorname{tr} (C^{1/2} M C^{1/2})^{1/2})^2 / \mu^2`: a lower bound. Its minimizer, scaled up until every
-    vertex is inside, is feasible: an upper bound. At the optimum the two meet.
-    """
+def _for_matrix(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCovariance:
     size = reach.shape[0]
     if weights.size != size:
         raise InputError(f"weights must have shape ({size}, {size}), got ({weights.size}, {weights.size})")
@@ -177,33 +171,13 @@ def _solve_dual(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCov
         raise InputError(
             f"a full weight matrix is optimized up to {MATRIX_LIMIT} features, got {size}; give diagonal weights"
         )
-    root = _matrix_power(weights.matrix(), 0.5)
-    inverse_root = _matrix_power(weights.matrix(), -0.5)
+    # C = K K'; with e = K'd and X = K' Sigma K the problem is: least trace of X with e' X^-1 e <= mu^2 at every vertex.
+    factor = weights.colour(np.eye(size))
     vertices = sign_vectors(size)[2 ** (size - 1) :] * reach  # s and -s are one constraint
-    scaled = vertices @ root
-    p = np.full(len(vertices), 1.0 / len(vertices))
-    lower, upper, best = 0.0, math.inf, root
-    for _ in range(20_000):
-        middle = _matrix_power((scaled.T * p) @ scaled, 0.5)
-        trace = float(np.trace(middle))
-        inverse = np.linalg.inv(middle)
-        price = np.einsum("ki,ij,kj->k", scaled, inverse, scaled)  # d' Sigma^-1 d with Sigma = C^-1/2 middle C^-1/2
-        lower = max(lower, trace**2 / mu**2)
-        worst = float(np.max(price))
-        if trace * worst / mu**2 < upper:
-            upper, best = trace * worst / mu**2, middle * (worst / mu**2)
-        if upper <= lower * (1.0 + 1e-8):
-            break
-        p = p * price / trace  # sum p price = trace, so p stays a distribution
-    covariance = Covariance.from_matrix(inverse_root @ best @ inverse_root)
-    return OptimalCovariance(covariance, upper, lower)
-
-
-def _matrix_power(matrix: FloatArray, power: float) -> FloatArray:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2.0)
-    # Rounding may leave an eigenvalue of a positive semidefinite matrix just below zero.
-    floor = max(float(values[-1]), 1e-300) * 1e-15
-    return np.asarray((vectors * np.maximum(values, floor) ** power) @ vectors.T)
+    smallest, objective, lower = smallest_trace(vertices @ factor)
+    inverse = weights.whiten(np.eye(size))  # K^-1
+    covariance = inverse.T @ smallest @ inverse / mu**2
+    return OptimalCovariance(Covariance.from_matrix(covariance), objective / mu**2, lower / mu**2)
 
 
 def _positive_vector(values: npt.ArrayLike, name: str) -> FloatArray:
