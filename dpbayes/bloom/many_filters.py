@@ -17,6 +17,7 @@ from dpbayes.bloom.column_sum import Side
 from dpbayes.bloom.ratio_law import RatioLaw, ratio_law
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import probability_below_one
+from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["FiltersLoss", "filters_loss"]
@@ -49,6 +50,12 @@ class FiltersLoss:
     def largest(self) -> float:
         """Epsilon of pure differential privacy for any pair of inputs, k ln(q/p)."""
         return self.n_filters * float(np.log1p(-self.flip_prob) - np.log(self.flip_prob))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of R under D."""
+        q, p = 1.0 - self.flip_prob, self.flip_prob
+        return float(np.sqrt(np.expm1(self.n_filters * np.log(q * q / p + p * p / q)) / self.n_bits))
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified ends of the smallest epsilon >= 0 with hockey-stick divergence at most `delta`, both directions."""
@@ -83,14 +90,21 @@ class FiltersLoss:
             return Bounds(0.0, 0.0)
         bounds = Bounds(0.0, 1.0)
         for size in _SIZES:
-            up = self._tight_up(self._law(epsilon, "upper", size, 1e-12, split=True))(np.array([epsilon]))
-            down = self._tight_down(self._law(epsilon, "lower", size, 1e-12, split=True))(np.array([epsilon]))
+            up = self._tight_up(self.law(epsilon, "upper", size, 1e-12, split=True))(np.array([epsilon]))
+            down = self._tight_down(self.law(epsilon, "lower", size, 1e-12, split=True))(np.array([epsilon]))
             bounds = Bounds(float(max(up[0][0], down[0][0])), float(max(up[1][0], down[1][0])))
             if bounds.width <= self.tolerance * bounds.upper:
                 break
         return bounds
 
-    def _law(self, epsilon: float, side: Side, size: int, exception: float, *, split: bool) -> RatioLaw:
+    def compose(self, n_releases: int) -> PrivacyLoss:
+        """Return the loss of `n_releases` independent releases, through a dominating pair of laws."""
+        from dpbayes.bloom.dominating import dominating_loss
+
+        return dominating_loss(self).compose(n_releases)
+
+    def law(self, epsilon: float, side: Side, size: int, exception: float, *, split: bool) -> RatioLaw:
+        """Return the law of R for questions about one tail out to `epsilon`; see `ratio_law`."""
         return ratio_law(
             n_filters=self.n_filters,
             n_bits=self.n_bits,
@@ -114,18 +128,16 @@ class FiltersLoss:
                 here, other = ends[place], ends[1 - place]
                 if here.upper <= other.lower or here.width <= self.tolerance * here.upper:
                     continue
-                law = self._law(here.upper, sides[place], size, delta * _EXCEPTION, split=split)
+                law = self.law(here.upper, sides[place], size, delta * _EXCEPTION, split=split)
                 found = _root(family(law), delta, here.upper)
                 ends[place] = Bounds(max(here.lower, found.lower), min(here.upper, found.upper))
         return Bounds(max(end.lower for end in ends), max(end.upper for end in ends))
 
     def _first_bracket(self, delta: float, side: Side, family: "_Family", *, split: bool) -> Bounds:
         """Double epsilon from the standard deviation of R until the curve is certainly below `delta`."""
-        q, p = 1.0 - self.flip_prob, self.flip_prob
-        spread = np.sqrt(np.expm1(self.n_filters * np.log(q * q / p + p * p / q)) / self.n_bits)
-        epsilon = min(self.largest, 2.0 * float(spread))
+        epsilon = min(self.largest, 2.0 * self.spread)
         while epsilon < self.largest:
-            law = self._law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split)
+            law = self.law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split)
             found = _root(family(law), delta, epsilon)
             if found.upper < epsilon:
                 return found

@@ -1,0 +1,231 @@
+"""People reached, from released filters: union, intersection and frequency, with standard errors.
+
+Debiasing by the inverse channel gives unbiased counts d of true logos. For a set S of publishers the share of
+positions with no bit in S estimates exp(-n_S / m) (uniform hashing), n_S the people that S has reached together;
+every other number of people is a linear combination L = sum_S l_S n_S by inclusion and exclusion. Its variance has
+two parts:
+
+* flipping, given the filters. L is locally c . d, the estimate c . d^ = g . x with g the inverse channel applied to
+c, and
+  Var = sum_i d_i (T g^2 - c^2)_i, estimated without bias by sum_j x_j g_j^2 - sum_i d^_i c_i^2;
+* hashing. Were the number of people Poisson, positions would be independent and Var(c . d) = sum_i d_i c_i^2 - (c .
+d)^2 / m;
+  fixing the people takes away sum_T lambda_T^2 N_T, N_T the people with exactly the publishers T, each counted
+  lambda_T times in L. For one set this is the linear-counting variance m (exp(n/m) - 1 - n/m).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.bloom.filters import FlippedFilters, logo_counts
+from dpbayes.bloom.hashing import BitDistribution
+from dpbayes.bloom.transition import solve_transition
+from dpbayes.errors import InputError
+
+__all__ = ["Estimate", "LogoEstimate", "ReachEstimate", "debias", "estimate_reach"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its standard error.
+
+    Examples
+    --------
+    >>> Estimate(100.0, 10.0).interval(0.95)
+    (80.4, 119.6)
+    """
+
+    value: float
+    stderr: float
+
+    def interval(self, prob: float) -> tuple[float, float]:
+        """Return the normal interval with this coverage, rounded to one decimal."""
+        from scipy.special import ndtri
+
+        half = float(ndtri(0.5 + prob / 2)) * self.stderr
+        return round(self.value - half, 1), round(self.value + half, 1)
+
+
+@dataclass(frozen=True)
+class LogoEstimate:
+    """Unbiased estimates of the true logo counts; build it with `debias`.
+
+    Parameters
+    ----------
+    released
+        Released counts x, shape (2^k,).
+    counts
+        Debiased counts, shape (2^k,); some may be negative.
+    flip_prob
+        Flip probability p.
+    """
+
+    released: np.ndarray
+    counts: np.ndarray
+    flip_prob: float
+
+    @property
+    def n_filters(self) -> int:
+        """Number k of filters."""
+        return self.counts.size.bit_length() - 1
+
+    @property
+    def n_bits(self) -> int:
+        """Number m of positions."""
+        return int(self.released.sum())
+
+    def linear(self, coefficients: np.ndarray) -> Estimate:
+        """Return the unbiased estimate of ``coefficients @ true counts`` and its standard error over the flips."""
+        coefficients = np.asarray(coefficients, dtype=float)
+        return Estimate(float(coefficients @ self.counts), float(np.sqrt(max(self.flip_variance(coefficients), 0.0))))
+
+    def flip_variance(self, coefficients: np.ndarray) -> float:
+        """Return the unbiased estimate of the variance that flipping gives ``coefficients @ counts``."""
+        weights = solve_transition(coefficients, self.flip_prob)
+        return float(self.released @ weights**2 - self.counts @ coefficients**2)
+
+
+def debias(counts: np.ndarray, *, flip_prob: float) -> LogoEstimate:
+    """Undo the flipping in expectation.
+
+    Parameters
+    ----------
+    counts
+        Released logo counts, shape (2^k,).
+    flip_prob
+        Flip probability p with which they were released.
+
+    Returns
+    -------
+    LogoEstimate
+
+    Raises
+    ------
+    InputError
+        If the counts do not number a power of two or the flip probability is out of range.
+
+    Examples
+    --------
+    >>> debias(np.array([3, 1]), flip_prob=0.25).counts.tolist()
+    [4.0, 0.0]
+    """
+    released = np.asarray(counts)
+    if released.ndim != 1 or (released < 0).any() or not released.sum():
+        raise InputError("logo counts must be a list of counts >= 0, one for each logo; logo_counts makes them")
+    return LogoEstimate(released, solve_transition(released, flip_prob), float(flip_prob))
+
+
+@dataclass(frozen=True)
+class ReachEstimate:
+    """People reached by every set of publishers; build it with `estimate_reach`.
+
+    Parameters
+    ----------
+    logos
+        Debiased logo counts.
+    distribution
+        Law of the positions.
+    people
+        n_S for every set S of publishers, coded as a logo, shape (2^k,).
+    """
+
+    logos: LogoEstimate
+    distribution: BitDistribution
+    people: np.ndarray
+
+    def union(self, publishers: tuple[int, ...] | None = None) -> Estimate:
+        """People reached by at least one of these publishers, of all by default."""
+        coefficients = np.zeros(self.people.size)
+        coefficients[self._code(publishers)] = 1.0
+        return self.combine(coefficients)
+
+    def intersection(self, publishers: tuple[int, ...] | None = None) -> Estimate:
+        """People reached by every one of these publishers, of all by default."""
+        code, sets = self._code(publishers), np.arange(self.people.size)
+        inside = (sets & ~code == 0) & (sets > 0)
+        return self.combine(np.where(inside, 1.0 - 2.0 * (np.bitwise_count(sets) % 2 == 0), 0.0))
+
+    def frequency(self, publishers: int) -> Estimate:
+        """People reached by exactly this many publishers, at least one."""
+        k = self.logos.n_filters
+        if not 1 <= publishers <= k:
+            raise InputError(f"a person is reached by 1 to {k} publishers, got {publishers!r}")
+        sizes = np.bitwise_count(np.arange(2**k)).astype(int)
+        exactly = np.where(sizes == publishers, 1.0, 0.0)
+        # People within S number n_all - n_(complement of S); those with exactly T follow by inclusion and exclusion.
+        coefficients = -_subsets(exactly[::-1], inverse=True)
+        coefficients[0] = 0.0
+        return self.combine(coefficients)
+
+    def combine(self, coefficients: np.ndarray) -> Estimate:
+        """Return ``sum_S coefficients[S] n_S`` with its standard error, flipping and hashing together."""
+        m = self.logos.n_bits
+        slope = self.distribution.slope(np.maximum(self.people, 1e-9))
+        # n_S as a function of the count of positions without a bit in S has slope -1 / (m slope).
+        local = np.where(coefficients != 0.0, -coefficients / (m * slope), 0.0)
+        gradient = _subsets(local)[::-1]
+        flips = self.logos.flip_variance(gradient)
+        spread = self.logos.counts @ gradient**2 - (self.logos.counts @ gradient) ** 2 / m
+        meeting = coefficients.sum() - _subsets(coefficients)[::-1]
+        exactly = _subsets(self.people[-1] - self.people[::-1], inverse=True)
+        hashing = max(float(spread - meeting**2 @ exactly), 0.0)
+        return Estimate(float(coefficients @ self.people), float(np.sqrt(max(flips, 0.0) + hashing)))
+
+    def _code(self, publishers: tuple[int, ...] | None) -> int:
+        k = self.logos.n_filters
+        chosen = tuple(range(k)) if publishers is None else tuple(publishers)
+        if not chosen or any(not 0 <= place < k for place in chosen):
+            raise InputError(f"publishers must be numbers from 0 to {k - 1}, at least one, got {publishers!r}")
+        return sum({1 << place for place in chosen})
+
+
+def estimate_reach(released: FlippedFilters, *, distribution: BitDistribution | None = None) -> ReachEstimate:
+    """Estimate how many people each set of publishers has reached.
+
+    Parameters
+    ----------
+    released
+        Shuffled and flipped filters.
+    distribution
+        Law of the positions that the filters were built with; uniform by default. For a decaying one the standard
+        error's hashing part is an upper bound.
+
+    Returns
+    -------
+    ReachEstimate
+
+    Raises
+    ------
+    InputError
+        If the filters are so full that no position is estimated to be empty.
+
+    Examples
+    --------
+    >>> from dpbayes.bloom.filters import shuffle_flip
+    >>> from dpbayes.bloom.hashing import build_filters
+    >>> people = np.arange(3000)
+    >>> filters = build_filters([people[:2000], people[1000:]], distribution=BitDistribution(20_000), seed=3)
+    >>> reach = estimate_reach(shuffle_flip(filters, flip_prob=0.1, rng=np.random.default_rng(1)))
+    >>> estimate = reach.union()
+    >>> abs(estimate.value - 3000) < 3 * estimate.stderr, 50 < estimate.stderr < 150
+    (True, True)
+    """
+    law = BitDistribution(released.n_bits) if distribution is None else distribution
+    if law.n_bits != released.n_bits:
+        raise InputError(f"the distribution has {law.n_bits} positions and the filters {released.n_bits}")
+    logos = debias(logo_counts(released), flip_prob=released.flip_prob)
+    # Positions without a bit in S hold a logo inside the complement of S.
+    empty = _subsets(logos.counts)[::-1]
+    return ReachEstimate(logos, law, law.people(empty / released.n_bits))
+
+
+def _subsets(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:
+    """Sum over all subsets of each set (zeta transform), or undo that (Moebius)."""
+    result = np.array(values, dtype=float)
+    stride = 1
+    while stride < result.size:
+        pairs = result.reshape(-1, 2, stride)
+        pairs[:, 1] += -pairs[:, 0] if inverse else pairs[:, 0]
+        stride *= 2
+    return result

@@ -1,0 +1,174 @@
+"""Signal that flipping leaves: how well a change of one logo can be told from the released counts.
+
+With d the true logo counts (or shares), T the transition matrix and x the released counts, E(x) = T d and
+
+    B = Cov(x) = diag(T d) - T diag(d) T.
+
+Moving one count from logo j to logo i changes E(c . x) by c . a, a = T (e_i - e_j), so
+
+    SNR(j -> i) = max_c (c . a)^2 / Var(c . x) = a' B^+ a,        c proportional to B^+ a.
+
+(The paper prints std for the variance, and sums to 2^k in place of 2^k - 1.) B annihilates constants and nothing
+else, a sums to zero, so B^+ may be any generalized inverse. Scaling by the released counts keeps it well conditioned
+when these differ by orders of magnitude: S = diag(x)^(-1/2) B diag(x)^(-1/2) = I - M'M with M = diag(d)^(1/2) T
+diag(x)^(-1/2), whose largest singular value 1 belongs to the constants. Adding that direction back makes S positive
+definite: one Cholesky factor serves all changes.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from dpbayes.bloom._checks import check_count, check_flip_prob
+from dpbayes.bloom.transition import apply_transition, transition_matrix
+from dpbayes.errors import InputError
+
+__all__ = ["Signal", "signal_to_noise", "skewed_counts"]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Signal-to-noise ratios of all changes of one logo; build it with `signal_to_noise`.
+
+    Parameters
+    ----------
+    counts
+        True logo counts or shares d, shape (2^k,).
+    flip_prob
+        Flip probability p.
+
+    Examples
+    --------
+    >>> signal = signal_to_noise([1.0, 1.0, 1.0, 1.0], flip_prob=0.1)
+    >>> round(4 * signal.ratio(0, 3), 4)  # shares instead of counts
+    14.2222
+    """
+
+    counts: np.ndarray
+    flip_prob: float
+
+    @property
+    def n_filters(self) -> int:
+        """Number k of filters."""
+        return self.counts.size.bit_length() - 1
+
+    @cached_property
+    def released(self) -> np.ndarray:
+        """Expected released counts T d."""
+        return apply_transition(self.counts, self.flip_prob)
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Covariance B of the released counts, shape (2^k, 2^k)."""
+        kernel = transition_matrix(self.n_filters, self.flip_prob)
+        return np.diag(self.released) - kernel @ (self.counts[:, None] * kernel)
+
+    @cached_property
+    def _factor(self) -> Any:
+        root = np.sqrt(self.released)
+        kernel = transition_matrix(self.n_filters, self.flip_prob)
+        scaled = np.sqrt(self.counts)[:, None] * kernel / root[None, :]
+        unit = root / np.linalg.norm(root)
+        return cho_factor(np.eye(root.size) - scaled.T @ scaled + np.outer(unit, unit), lower=True)
+
+    def _solve(self, change: np.ndarray) -> np.ndarray:
+        """Apply a generalized inverse of B to columns that sum to zero."""
+        root = np.sqrt(self.released)
+        root = root if change.ndim == 1 else root[:, None]
+        return cho_solve(self._factor, change / root) / root
+
+    def _change(self, source: int, target: int) -> np.ndarray:
+        for logo in (source, target):
+            check_count(logo, "logo", low=0, high=self.counts.size - 1)
+        unit = np.zeros(self.counts.size)
+        unit[target] += 1.0
+        unit[source] -= 1.0
+        return apply_transition(unit, self.flip_prob)
+
+    def ratio(self, source: int, target: int) -> float:
+        """Signal-to-noise ratio of moving one count from logo `source` to logo `target`."""
+        change = self._change(source, target)
+        return float(change @ self._solve(change))
+
+    def coefficients(self, source: int, target: int) -> np.ndarray:
+        """Coefficients c of the released counts that show the change best, of length 1 and sum 0; shape (2^k,)."""
+        best = self._solve(self._change(source, target))
+        best = best - best.mean()
+        length = float(np.linalg.norm(best))
+        if length == 0.0:
+            raise InputError(f"a change from logo {source} to itself cannot be seen; give two different logos")
+        return best / length
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """Ratios of all changes, shape (2^k, 2^k): entry (j, i) for j -> i; symmetric, zero on the diagonal."""
+        kernel = transition_matrix(self.n_filters, self.flip_prob)
+        centred = kernel - kernel.mean(axis=0, keepdims=True)  # columns that sum to zero; differences are unchanged
+        gram = centred.T @ self._solve(centred)
+        size = np.diag(gram)
+        ratios = size[:, None] + size[None, :] - gram - gram.T
+        np.fill_diagonal(ratios, 0.0)
+        return ratios
+
+    @property
+    def largest(self) -> tuple[float, tuple[int, int]]:
+        """The largest ratio and its change, the smaller logo first."""
+        ratios = np.triu(self.matrix)
+        place = int(ratios.argmax())
+        source, target = divmod(place, ratios.shape[1])
+        return float(ratios[source, target]), (source, target)
+
+
+def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
+    """Return the signal-to-noise ratios of all changes of one logo.
+
+    Parameters
+    ----------
+    counts
+        True logo counts or shares, shape (2^k,), k at most 10. Ratios scale with 1 / their sum.
+    flip_prob
+        Flip probability p.
+
+    Returns
+    -------
+    Signal
+
+    Raises
+    ------
+    InputError
+        If the counts do not number a power of two, are negative, or all zero.
+
+    References
+    ----------
+    The "buffling" technical details (2020), part I. Its Observation 2, that 0 -> 2^k - 1 always has the most signal,
+    does not hold: with k = 3, p = 0.05 and the skewed counts of its figure 3, 4 -> 7 has more.
+
+    Examples
+    --------
+    >>> signal = signal_to_noise(skewed_counts(3, skewness=3.0), flip_prob=0.05)
+    >>> round(signal.ratio(0, 7), 3), round(signal.largest[0], 3), signal.largest[1]
+    (83.122, 93.947, (4, 7))
+    """
+    array = np.asarray(counts, dtype=float)
+    if array.ndim != 1 or array.size < 2 or array.size & (array.size - 1):
+        raise InputError(f"counts must hold one number for each of 2^k logos, got shape {array.shape}")
+    if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
+        raise InputError("logo counts must be finite, none negative, and not all zero")
+    check_count(array.size.bit_length() - 1, "number of filters", low=1, high=10)
+    return Signal(array, check_flip_prob(flip_prob))
+
+
+def skewed_counts(n_filters: int, *, skewness: float) -> np.ndarray:
+    """Return the paper's skewed logo shares, proportional to exp(-skewness (i + 1) / 2^k).
+
+    Examples
+    --------
+    >>> skewed_counts(1, skewness=0.0).tolist()
+    [0.5, 0.5]
+    """
+    size = 2 ** check_count(n_filters, "n_filters", low=1, high=10)
+    weight = np.exp(-skewness * (np.arange(size) + 1) / size)
+    return weight / weight.sum()

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom.dominating import dominating_loss
+from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.worst_count import one_filter_loss
+from dpbayes.errors import InputError
+
+
+@given(epsilon=st.floats(0.1, 3.0), k=st.integers(1, 3), log_bits=st.floats(0.0, 5.0), tight=st.booleans())
+@settings(max_examples=6, deadline=None)
+def test_calibration_inverts_the_accountant(epsilon, k, log_bits, tight):
+    setting = {
+        "delta": 1e-3,
+        "n_filters": k,
+        "n_bits": round(np.exp(log_bits)),
+        "definition": "tight" if tight else "quantile",
+    }
+    p = flip_prob_for(epsilon=epsilon, **setting)
+    assert p == flip_prob_for(epsilon=epsilon, **setting)
+    assert bloom_epsilon(flip_prob=p, **setting).upper <= epsilon
+    assert bloom_epsilon(flip_prob=p - 1.1e-8, **setting).upper > epsilon
+
+
+SETTING = {"epsilon": np.log(3), "delta": 1e-3, "n_filters": 6, "n_bits": 100_000}
+
+
+def test_design_point():
+    """About .1365 by simulation; the certified ends decide the last digits."""
+    assert flip_prob_for(**SETTING) == pytest.approx(0.1366, abs=2e-4)
+
+
+@pytest.mark.slow
+def test_design_point_of_the_quantile():
+    assert flip_prob_for(**SETTING, definition="quantile") == pytest.approx(0.146, abs=2e-4)
+
+
+def test_more_filters_and_fewer_bits_need_more_flipping():
+    few, many = (flip_prob_for(epsilon=1.0, delta=1e-3, n_filters=k, n_bits=1000) for k in (2, 4))
+    long = flip_prob_for(epsilon=1.0, delta=1e-3, n_filters=2, n_bits=10_000)
+    assert long < few < many
+
+
+def test_claims_say_what_they_cover():
+    setting = {"flip_prob": 0.3, "delta": 1e-3, "n_bits": 50}
+    assert bloom_epsilon(n_filters=1, **setting).scope == "all pairs, exhaustive"
+    assert bloom_epsilon(n_filters=2, **setting).scope == "paper's pair, certified"
+    every = bloom_epsilon(n_filters=2, pairs="all", **setting)
+    assert every.scope == "all pairs, upper bound"
+    assert every.upper >= bloom_epsilon(n_filters=2, **setting).upper
+
+
+def test_dominating_pair_of_one_filter():
+    """For k = 1 the composed loss is known exactly."""
+    loss, exact = (
+        filters_loss(n_filters=1, n_bits=300, flip_prob=0.2),
+        one_filter_loss(n_bits=300, flip_prob=0.2, count_ones=0),
+    )
+    pair = dominating_loss(loss)
+    for delta in (0.01, 1e-3, 1e-6):
+        once, five = exact.epsilon(delta), exact.compose(5).epsilon(delta)
+        assert once * (1 - 1e-9) <= pair.epsilon(delta) <= once * 1.01
+        assert five * (1 - 1e-9) <= pair.compose(5).epsilon(delta) <= five * 1.01
+
+
+def test_dominating_pair_of_six_filters_covers_both_directions():
+    loss = filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1366)
+    pair = dominating_loss(loss)
+    for delta in (1e-2, 1e-3, 1e-5):
+        bounds = loss.epsilon_bounds(delta)
+        assert bounds.lower <= pair.epsilon(delta) <= bounds.upper * 1.01
+        assert bounds.lower < loss.compose(2).epsilon(delta) < 2 * bounds.upper
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": float("inf")}, "finite"),
+        ({"delta": 1.0}, "delta must be below 1"),
+        ({"n_filters": 0}, "n_filters"),
+        ({"n_bits": 0}, "n_bits"),
+        ({"definition": "x"}, "definition"),
+        ({"pairs": "some"}, "'paper' or 'all', got 'some'"),
+        ({"pairs": "all", "definition": "quantile"}, "tight definition"),
+    ],
+)
+def test_bad_input(change, text):
+    with pytest.raises(InputError, match=text):
+        flip_prob_for(**{"epsilon": 1.0, "delta": 1e-3, "n_filters": 2, "n_bits": 10, **change})

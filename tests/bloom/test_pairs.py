@@ -1,0 +1,131 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
+from dpbayes.bloom.exhaustive import worst_pair
+from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
+from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.transition import transition_matrix
+from dpbayes.bloom.worst_count import one_filter_epsilon
+from dpbayes.errors import InputError
+
+
+def _histogram_law(logos, p, k):
+    """Law of the released histogram by listing every output sequence: slow, and nothing shared with the package."""
+    kernel = transition_matrix(k, p)
+    law = {}
+    for outputs in itertools.product(range(2**k), repeat=len(logos)):
+        mass = np.prod([kernel[i, j] for i, j in zip(logos, outputs, strict=True)])
+        key = tuple(sorted(outputs))
+        law[key] = law.get(key, 0.0) + mass
+    return law
+
+
+def _hockey_stick(first, second, epsilon):
+    return sum(max(mass - np.exp(epsilon) * second[key], 0.0) for key, mass in first.items())
+
+
+def _neighbours(k, m):
+    for common in itertools.combinations_with_replacement(range(2**k), m - 1):
+        for a, b in itertools.combinations(range(2**k), 2):
+            yield (*common, a), (*common, b)
+
+
+@pytest.mark.parametrize(("k", "m", "p"), [(1, 4, 0.3), (2, 3, 0.2), (2, 4, 0.4)])
+def test_white_box_audit_of_every_claim(k, m, p):
+    """Every output of every pair, both orders: nothing exceeds a claim for all pairs, and the exhaustive one is met."""
+    delta = 0.05
+    claim = worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
+    bound = all_pairs_epsilon(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
+    laws, worst = {}, 0.0
+    for one, two in _neighbours(k, m):
+        first, second = (
+            laws.setdefault(tuple(sorted(x)), None) or _histogram_law(tuple(sorted(x)), p, k) for x in (one, two)
+        )
+        laws[tuple(sorted(one))], laws[tuple(sorted(two))] = first, second
+        for left, right in ((first, second), (second, first)):
+            assert _hockey_stick(left, right, bound.upper) <= delta * (1 + 1e-9)
+            worst = max(worst, _hockey_stick(left, right, claim.upper))
+    assert worst == pytest.approx(delta, rel=1e-6)
+    assert bound.lower <= claim.upper * (1 + 1e-9) <= bound.upper * (1 + 2e-9)
+
+
+@pytest.mark.parametrize(("k", "m", "p", "epsilon"), [(2, 3, 0.2, 0.4), (3, 2, 0.3, 0.1), (2, 4, 0.1, 1.0)])
+def test_crowd_delta_against_enumeration(k, m, p, epsilon):
+    for h in range(1, k + 1):
+        for shape in crowd_shapes(k, differ=h):
+            a, b = 0, 2**h - 1
+            c = (2**shape.like_b - 1) | ((2**shape.apart - 1) << h)
+            first, second = (_histogram_law((c,) * (m - 1) + (x,), p, k) for x in (b, a))
+            exact = _hockey_stick(first, second, epsilon)
+            bounds = crowd_delta(shape, n_bits=m, flip_prob=p, epsilon=epsilon)
+            assert bounds.lower - 1e-10 <= exact <= bounds.upper + 1e-10
+            assert bounds.upper <= exact + 2e-3
+
+
+def test_crowds_are_monotone_in_every_count():
+    def delta(*counts):
+        like_a, like_b, apart = counts
+        shape = CrowdShape(like_a + like_b, like_b, apart)
+        return crowd_delta(shape, n_bits=200, flip_prob=0.2, epsilon=0.5, size=2**15)
+
+    for counts in itertools.product(range(3), repeat=3):
+        if counts[0] + counts[1] == 0:
+            continue
+        for place in range(3):
+            larger = list(counts)
+            larger[place] += 1
+            assert delta(*larger).upper >= delta(*counts).lower - 1e-9
+
+
+def test_the_papers_pair_is_not_always_worst():
+    small = worst_pair(n_filters=2, n_bits=6, flip_prob=0.2, delta=0.05)
+    assert small.upper == pytest.approx(1.67586, abs=5e-6)
+    assert small.pair == "logo 0 against 3 among others with logo counts (0, 0, 1, 4)"
+    paper = filters_loss(n_filters=2, n_bits=6, flip_prob=0.2).epsilon_bounds(0.05)
+    assert paper.upper == pytest.approx(1.51577, abs=5e-6)
+    # Nor at the size of the paper's example: others that differ from both logos thin out the crowd.
+    shape, paper = CrowdShape(2, 0, 4), CrowdShape(6, 0, 0)
+    one, two = (crowd_delta(s, n_bits=100_000, flip_prob=0.1, epsilon=2.45, size=2**18) for s in (shape, paper))
+    assert one.lower > 1e-3 > two.upper
+
+
+def test_the_papers_pair_is_a_crowd():
+    loss = filters_loss(n_filters=3, n_bits=1000, flip_prob=0.3)
+    bounds = loss.delta_bounds(0.2)
+    crowd = [crowd_delta(CrowdShape(3, i, 0), n_bits=1000, flip_prob=0.3, epsilon=0.2, size=2**17) for i in (0, 3)]
+    assert max(one.lower for one in crowd) <= bounds.upper and bounds.lower <= max(one.upper for one in crowd)
+
+
+@pytest.mark.parametrize(("k", "m", "p"), [(2, 8, 0.25), (1, 40, 0.1)])
+def test_bounds_enclose_the_exhaustive_answer(k, m, p):
+    delta = 1e-2
+    exact = worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=delta).upper
+    crowd = worst_crowd(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
+    bound = all_pairs_epsilon(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
+    assert crowd.lower <= exact * (1 + 1e-9) <= bound.upper * (1 + 2e-9)
+    assert crowd.scope == "one pair" and bound.scope == "all pairs, upper bound"
+    if k == 1:
+        assert exact == pytest.approx(one_filter_epsilon(n_bits=m, flip_prob=p, delta=delta).upper, abs=1e-9)
+
+
+def test_quantile_by_exhaustion():
+    claim = worst_pair(n_filters=1, n_bits=30, flip_prob=0.2, delta=1e-2, definition="quantile")
+    one = one_filter_epsilon(n_bits=30, flip_prob=0.2, delta=1e-2, definition="quantile")
+    assert claim.upper == pytest.approx(one.upper, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "m", "p"), [(6, 100_000, 0.1), (6, 100_000, 0.3), (10, 1_000_000, 0.3)])
+def test_upper_bound_at_full_size(k, m, p):
+    bound = all_pairs_epsilon(n_filters=k, n_bits=m, flip_prob=p, delta=1e-3)
+    paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(1e-3)
+    assert paper.lower <= bound.upper < k * np.log((1 - p) / p)
+    assert bound.lower <= bound.upper < 5 * bound.lower
+
+
+def test_too_large_to_exhaust():
+    with pytest.raises(InputError, match="too many inputs and outputs"):
+        worst_pair(n_filters=6, n_bits=100, flip_prob=0.1, delta=1e-3)
