@@ -72,7 +72,9 @@ def build_model(
         released (a priori log-normal of scale 1 about that number, which is observed as ``released_n``).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profile_A`` (class, A) for each
         attribute A; ``margin`` (count), the probabilities of all released cells, table after table, in C order;
-        ``cell``, with one dimension an attribute; ``margin_A_B``.
+        ``cell``, with one dimension an attribute; ``margin_A_B``; with the joint likelihood ``exact_counts`` (count),
+        the confidential tables' own counts, whose posterior mean estimates those tables better than n ``margin``, the
+        estimate of what they were sampled from.
         Observed: ``released`` (count), its data in ``released_counts``.
         The attribute ``gate_variables`` names what convergence is judged on.
 
@@ -217,7 +219,7 @@ def _likelihood(release: Release, likelihood: str, operator: MarginOperator, mix
         noise=noise,
         released=data,
     )
-    exact = n * operator.constant + pt.dot(operator.matrix, effects)
+    exact = pm.Deterministic("exact_counts", n * operator.constant + pt.dot(operator.matrix, effects), dims="count")
     noisy_counts("released", exact, noise, observed=data, dims="count")
 
 
