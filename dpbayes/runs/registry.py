@@ -15,6 +15,8 @@ __all__ = ["SYSTEMS", "system_module"]
 
 SYSTEMS = {
     "latent-class": "dpbayes.runs.latent_class",
+    "mvg": "dpbayes.runs.mvg",
+    "verifier": "dpbayes.runs.verifier",
 }
 """System name to the module that holds its ``Spec``, ``run`` and ``document``."""
 
