@@ -159,11 +159,13 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
     noise = measurements.cells.per_cell([table.noise.variance for table in measurements.tables])
     variance = np.maximum(variance, 1e-9)
     residual = measurements.values - mean
+    ends = np.minimum(residual, 0.0), np.maximum(residual, 0.0)
     shift, current = np.zeros_like(mean), np.minimum(variance, noise)
     for _ in range(_ROUNDS):
         loss = noise_loss(measurements, current)
         slope, precision = loss.slope(residual - shift), 1.0 / variance + loss.curvature(residual - shift)
-        shift = shift - _DAMPING * (shift / variance - slope) / precision
+        # The mean lies between the prior's count and the released one; a Newton step may jump over either.
+        shift = np.clip(shift - _DAMPING * (shift / variance - slope) / precision, *ends)
         current = current ** (1 - _DAMPING) * precision**-_DAMPING
     return current
 
@@ -182,6 +184,8 @@ def _log_normal_laplace(x: Floats, stddev: Floats, scale: Floats) -> Floats:
 
     (Reed 2006, the normal-Laplace distribution), with the scaled error function where the exponentials cancel.
     """
+    # Noise below a millionth of the spread changes nothing; at zero the quotients would be undefined.
+    scale = np.maximum(scale, 1e-6 * stddev)
     ratio = stddev / scale
     near, far = (ratio - x / stddev) / np.sqrt(2.0), (ratio + x / stddev) / np.sqrt(2.0)
     gauss = -0.5 * (x / stddev) ** 2

@@ -1,0 +1,206 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from dpbayes.data import Domain, marginals
+from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError
+from dpbayes.ide import Hierarchy, Prior, read_group_release, release_groups, synthesize_groups, update
+from dpbayes.ide.algorithm1 import PartialWorkload
+from dpbayes.ide.group_updates import GroupTables, advance
+from dpbayes.privacy import Laplace, TwoSidedGeometric
+from dpbayes.privacy.ledger import create_ledger, open_ledger
+
+DOMAIN = Domain.from_levels({"x": (0, 1, 2), "y": (0, 1), "z": ("n", "y")})
+PLACES = Hierarchy("place", {"a1": "A", "a2": "A", "b1": "B", "b2": "B", "b3": "B"})
+UNIT_SETS, GROUP_SETS = [("x", "y"), ("y", "z")], [("x",), ("z",), ("y",)]
+
+
+def records(n=1500, seed=1):
+    rng = np.random.default_rng(seed)
+    columns = {a.name: rng.choice(a.levels, n) for a in DOMAIN}
+    return pl.DataFrame({"place": rng.choice(PLACES.groups, n), "id": rng.integers(0, 10**9, n), **columns})
+
+
+def released(epsilon=4.0, rng=1, frame=None, **settings):
+    generator = None if rng is None else np.random.default_rng(rng)
+    return release_groups(
+        records() if frame is None else frame,
+        PLACES,
+        DOMAIN,
+        **{"unit_sets": UNIT_SETS, "group_sets": GROUP_SETS, "epsilon": epsilon, "rng": generator, **settings},
+    )
+
+
+@pytest.fixture(scope="module")
+def public():
+    return Prior.from_frame(records(2000, 2), DOMAIN)
+
+
+@pytest.mark.parametrize("stability", [1, 3])
+@pytest.mark.parametrize("noise", ["two-sided-geometric", "laplace"])
+def test_theorem_4_1_four_parts_of_a_quarter(stability, noise):
+    """White box: read every law off the release and add up what it costs one individual."""
+    result = released(epsilon=2.0, stability=stability, noise=noise)
+    law = {"two-sided-geometric": TwoSidedGeometric, "laplace": Laplace}[noise]
+    for level, sets in ((result.units, UNIT_SETS), (result.groups, GROUP_SETS)):
+        for release in level.values():
+            # The paper's scales: Delta/eps_0 for sizes, |W|_1 Delta/eps_0 for the workload.
+            assert release.n.noise.scale == pytest.approx(stability / 0.5)
+            assert {type(table.noise) for table in release.tables} == {law}
+            assert [t.noise.scale for t in release.tables] == pytest.approx([len(sets) * stability / 0.5] * len(sets))
+            spent = [t.noise.epsilon(sensitivity=stability) for t in release.tables]
+            assert sum(spent) == pytest.approx(0.5)
+            assert release.n.noise.epsilon(sensitivity=stability) == pytest.approx(0.5)
+            assert release.adjacency == "add-remove"
+    assert result.epsilon == pytest.approx(2.0)
+
+
+def test_an_individuals_records_move_a_table_by_at_most_stability_wherever_they_lie():
+    frame, lost = records(), 3
+    gone = frame[lost:]  # three records of one individual, in different groups
+    before, after = (marginals(f, [("place", "x")], domain=_whole())[0].counts for f in (frame, gone))
+    assert np.abs(before - after).sum() == lost
+
+
+def _whole():
+    return Domain((PLACES.as_attribute, *DOMAIN.attributes))
+
+
+def test_the_ledger_holds_exactly_what_was_spent(tmp_path):
+    create_ledger(tmp_path / "book.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
+    book = open_ledger(tmp_path / "book.db")
+    result = released(epsilon=4.0, rng=None, stability=2, ledger=book)
+    assert result.sampler == "opendp"
+    assert book.remaining().epsilon == pytest.approx(1.0)
+    with pytest.raises(BudgetExceededError):
+        released(epsilon=1.1, rng=None, stability=2, ledger=book)
+    assert book.remaining().epsilon == pytest.approx(1.0)
+    with pytest.raises(InputError, match="simulation"):
+        released(epsilon=0.5, ledger=book)
+
+
+def test_without_noise_the_tables_are_the_counts():
+    frame = records()
+    result = released(epsilon=1e7, frame=frame)
+    for group, release in result.groups.items():
+        rows = frame.filter(pl.col("place") == group)
+        assert release.n.value == len(rows)
+        expected = marginals(rows, [("z",)], domain=DOMAIN)[0].counts
+        np.testing.assert_array_equal(release.tables[1].counts, expected)
+    unit = frame.filter(pl.col("place").is_in(PLACES.children("B")))
+    np.testing.assert_array_equal(
+        result.units["B"].tables[0].counts, marginals(unit, [("x", "y")], domain=DOMAIN)[0].counts
+    )
+
+
+def test_release_file_round_trip_and_damage(tmp_path):
+    result = released()
+    path = result.write(tmp_path / "groups.json")
+    assert read_group_release(path).digest == result.digest
+    path.write_text(path.read_text().replace('"stability": 1', '"stability": 2'))
+    with pytest.raises(DamagedFileError, match="changed after"):
+        read_group_release(path)
+    path.write_text("{}")
+    with pytest.raises(DamagedFileError):
+        read_group_release(path)
+
+
+def test_groups_advance_together_as_they_would_alone():
+    rng = np.random.default_rng(1)
+    start = rng.dirichlet(np.ones(40))
+    start[:5] = 0
+    start /= start.sum()
+    cells = [rng.integers(0, k, 40) for k in (3, 5, 4)]
+    cells[0][:5], cells[0][5:] = 0, rng.integers(1, 3, 35)  # cell 0 has rows but no mass: case two
+    tables = [GroupTables(c, rng.normal(1 / 4, 0.2, (k, 6))) for c, k in zip(cells, (3, 5, 4), strict=True)]
+    order = [0, 1, 2, 0, 2, 1]
+    together, loss = advance(start, tables, order=order)
+    for group in range(6):
+        alone = start
+        for place in order:
+            workload = PartialWorkload(cells[place], tables[place].answers[:, group])
+            alone = update(alone, workload.cell, workload.target())
+        np.testing.assert_allclose(together[:, group], alone, atol=1e-12)
+        gaps = [np.abs(np.bincount(t.cell, alone, len(t.answers)) - t.answers[:, group]).sum() for t in tables]
+        assert loss[group] == pytest.approx(sum(gaps))
+
+
+@pytest.mark.parametrize("method", ["algorithm-1", "noise-aware"])
+def test_synthetic_groups_have_the_released_sizes_and_follow_the_tables(public, method):
+    frame = records(30_000, 7)
+    result = synthesize_groups(public, released(epsilon=1e6, frame=frame), method=method, random_state=3)
+    synthetic = result.frame()
+    true_sizes = frame.group_by("place").len().sort("place")["len"].to_list()
+    assert result.sizes.tolist() == true_sizes
+    assert synthetic.columns == ["place", "x", "y", "z"]
+    for group in PLACES.groups:
+        share = (synthetic.filter(pl.col("place") == group)["z"] == "y").mean()
+        true = (frame.filter(pl.col("place") == group)["z"] == "y").mean()
+        # 6,000 draws: six standard errors are .039, a false alarm once in 10^8.
+        assert share == pytest.approx(true, abs=0.039)
+        assert result.groups[group].l1_loss < 0.05
+
+
+def test_same_records_whatever_the_number_of_processes(public):
+    data = released(epsilon=2.0)
+    alone, shared = (synthesize_groups(public, data, n_jobs=n, random_state=5).frame() for n in (1, 2))
+    assert alone.equals(shared)
+
+
+def test_a_group_whose_size_drowns_in_noise_has_no_records_and_no_loss(public):
+    empty = records().filter(pl.col("place") != "a2")
+    for seed in range(20):
+        data = released(epsilon=4.0, frame=empty, rng=seed)
+        if data.groups["a2"].n.value <= 0:
+            break
+    for method in ("algorithm-1", "noise-aware"):
+        result = synthesize_groups(public, data, method=method).groups["a2"]
+        assert result.size == 0
+        assert result.records.sum() == 0
+        assert np.isnan(result.l1_loss)
+
+
+def test_a_unit_or_an_attribute_unknown_to_the_prior_is_named(public):
+    with pytest.raises(InputError, match=r"no prior for units \['B'\]"):
+        synthesize_groups({"A": public}, released())
+    narrow = Prior.full(DOMAIN.project(["x", "y"]))
+    with pytest.raises(InputError, match="'z', which the prior lacks"):
+        synthesize_groups(narrow, released())
+    both = synthesize_groups({"A": public, "B": public}, released(), random_state=1).frame()
+    assert both.equals(synthesize_groups(public, released(), random_state=1).frame())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"stability": 0}, "stability"),
+        ({"noise": "gaussian"}, "noise must be one of"),
+        ({"unit_sets": []}, "unit_sets"),
+        ({"group_sets": [("nope",)]}, "'nope' is not in the domain"),
+    ],
+)
+def test_bad_settings_stop_before_anything_is_drawn(settings, message):
+    with pytest.raises(InputError, match=message):
+        released(**settings)
+
+
+def test_records_of_unknown_groups_and_too_many_per_individual_are_refused_without_showing_them():
+    stray = records().with_columns(place=pl.lit("secret-place"))
+    with pytest.raises(InputError, match="outside the domain") as caught:
+        released(frame=stray)
+    assert "secret-place" not in str(caught.value)
+    crowded = records().with_columns(id=pl.lit(4711))
+    with pytest.raises(InputError, match="more than stability = 2") as caught:
+        released(frame=crowded, individual="id", stability=2)
+    assert "4711" not in str(caught.value)
+
+
+def test_a_hierarchy_of_one_group_works(public):
+    one = Hierarchy("place", {"a1": "A"})
+    rows = records().filter(pl.col("place") == "a1")
+    data = release_groups(
+        rows, one, DOMAIN, unit_sets=UNIT_SETS, group_sets=GROUP_SETS, epsilon=1e7, rng=np.random.default_rng(1)
+    )
+    assert data.groups["a1"].n.value == len(rows)
+    assert synthesize_groups(public, data).sizes.tolist() == [len(rows)]

@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from dpbayes.data import Domain, Marginal, datasets
+from dpbayes.errors import InputError
+from dpbayes.ide import Prior, estimate, measure
+from dpbayes.ide import noise_aware as solver
+from dpbayes.ide.losses import NoiseLoss, noise_loss
+from dpbayes.privacy import (
+    DiscreteGaussian,
+    Gaussian,
+    Laplace,
+    NoisyTable,
+    Release,
+    TwoSidedGeometric,
+    release_tables,
+)
+
+LAWS = [TwoSidedGeometric(7.0), Laplace(7.0), Gaussian(9.0), DiscreteGaussian(9.0)]
+
+
+def measurements_of(law, counts=((40, 10), (5, 45)), n=100, prior=None):
+    domain = Domain.from_levels({"x": (0, 1), "y": (0, 1)})
+    table = NoisyTable(domain, np.array(counts), law, 2.0, None)
+    margin = NoisyTable(domain.project(["x"]), np.array([61, 33]), law, 2.0, None)
+    return measure(prior or Prior.full(domain), Release(domain, (table, margin), "replace-one", n, "simulation"))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_loss_is_the_averaged_negative_log_likelihood_of_the_law(law):
+    loss = noise_loss(measurements_of(law), 30.0)
+    first = NoiseLoss(loss.absolute[:1], loss.scale[:1], loss.smoothing[:1])
+
+    def averaged(r):
+        # The law's negative log-density less that at zero, extended linearly between integers, against N(0, 30).
+        energy = (lambda u: abs(r + u) / 7.0) if loss.absolute[0] else (lambda u: (r + u) ** 2 / 162.0)
+        kink = [-r] if abs(r) < 60 else None
+        return quad(lambda u: energy(u) * norm.pdf(u, scale=30**0.5), -60, 60, points=kink)[0]
+
+    shift = averaged(0.0) - first.value(np.zeros(1))[0]
+    for r in (-40.0, -3.0, 0.5, 11.0):
+        assert first.value(np.array([r]))[0] + shift == pytest.approx(averaged(r), abs=1e-7)
+
+
+@pytest.mark.parametrize("law", LAWS[:2], ids=lambda law: law.name)
+def test_without_smoothing_the_loss_is_the_law_itself_at_integers(law):
+    r = np.arange(-30, 31).astype(float)
+    ones = np.ones(len(r))
+    loss = NoiseLoss(ones > 0, 7.0 * ones, 1e-12 * ones)
+    np.testing.assert_allclose(loss.value(r), law.log_prob(0) - law.log_prob(r), atol=1e-6)
+
+
+@given(st.floats(-50, 50), st.floats(0.1, 100), st.floats(0.5, 50), st.booleans())
+def test_fenchel_young_holds_with_equality_at_the_slope(r, smoothing, scale, absolute):
+    one = np.ones(1)
+    loss = NoiseLoss(one > 0 if absolute else one < 0, scale * one, smoothing * one)
+    r = r * one
+    slope = loss.slope(r)
+    at = loss.residual(slope)
+    if np.abs(slope[0] * scale) < 0.999:  # beyond, the inverse of the error function has lost its digits
+        np.testing.assert_allclose(at, r, rtol=1e-5, atol=1e-9)
+        assert (loss.value(r) + loss.conjugate(slope) - slope * r)[0] == pytest.approx(0, abs=1e-7)
+    other = 0.5 * slope
+    assert (loss.value(r) + loss.conjugate(other) - other * r)[0] >= -1e-9
+    step = 1e-5 * max(1.0, np.sqrt(smoothing))
+    numeric = (loss.value(r + step) - loss.value(r - step)) / (2 * step)
+    np.testing.assert_allclose(numeric, slope, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("strength", [3.0, 100.0])
+def test_solution_is_the_minimizer_that_a_primal_solver_finds(law, strength):
+    m = measurements_of(law)
+    loss = noise_loss(m, 4.0)
+    solution = solver.solve(m, loss, strength=strength, tolerance=1e-9)
+
+    def objective(z):
+        q = np.exp(z - z.max())
+        q /= q.sum()
+        kl = np.sum(q * np.log(q / m.prior.weights))
+        return strength * kl + loss.value(m.values - m.n * m.cells.predict(q)).sum()
+
+    found = min((minimize(objective, z, method="BFGS", tol=1e-10) for z in np.eye(4)), key=lambda r: r.fun)
+    assert solution.objective == pytest.approx(found.fun, abs=1e-6)
+    assert solution.objective <= found.fun + 1e-8
+    q = np.exp(found.x - found.x.max())
+    np.testing.assert_allclose(solution.weights, q / q.sum(), atol=2e-4)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_the_gap_bounds_what_is_left_to_gain_and_the_distance(law):
+    m = measurements_of(law)
+    loss = noise_loss(m, 4.0)
+    best = solver.solve(m, loss, strength=20.0, tolerance=1e-10)
+    rough = solver.solve(m, loss, strength=20.0, tolerance=1e3, max_iterations=0)
+    assert rough.iterations == 0
+    assert 0 <= rough.objective - best.objective <= rough.gap
+    assert np.abs(rough.weights - best.weights).sum() <= rough.l1_bound
+    assert best.gap <= 1e-10
+
+
+def test_more_cells_than_fit_a_dense_system_are_solved_by_conjugate_gradients(monkeypatch):
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    m = measure(Prior.full(release.domain), release)
+    loss = noise_loss(m, 50.0)
+    dense = solver.solve(m, loss, strength=50.0, tolerance=1e-4)
+    monkeypatch.setattr(solver, "_DENSE_CELLS", 10)
+    matrix_free = solver.solve(m, loss, strength=50.0, tolerance=1e-4)
+    assert max(dense.gap, matrix_free.gap) <= 1e-4
+    assert np.abs(dense.weights - matrix_free.weights).sum() <= dense.l1_bound + matrix_free.l1_bound
+
+
+def test_large_noise_leaves_the_prior_alone_and_small_noise_overrides_it():
+    domain = datasets.acs_tables()[0].domain
+    prior = Prior.full(domain, [[1, 2], [3, 4]])
+    table = datasets.acs_tables()[0]
+
+    def fit(epsilon):
+        release = release_tables([table], epsilon=epsilon, rng=np.random.default_rng(1))
+        return estimate(prior, release, strength=100.0)
+
+    assert np.abs(fit(1e-5).weights - prior.weights).sum() < 1e-2
+    assert np.abs(fit(100.0).marginal(domain.names) - table.counts / table.total).sum() < 1e-3
+
+
+@pytest.mark.parametrize("factor", [2.0, 10.0])
+def test_scaling_law_records_strength_and_noise_together(factor):
+    # n, y, the noise scale and the strength times c, the smoothing times c^2: the same minimizer.
+    one = measurements_of(Laplace(7.0))
+    times = measurements_of(Laplace(7.0 * factor), counts=np.array([[40, 10], [5, 45]]) * factor, n=int(100 * factor))
+    times.values[4:] = one.values[4:] * factor
+    a = solver.solve(one, noise_loss(one, 9.0), strength=10.0, tolerance=1e-10)
+    b = solver.solve(times, noise_loss(times, 9.0 * factor**2), strength=10.0, tolerance=1e-10)
+    np.testing.assert_allclose(a.weights, b.weights, atol=1e-5)
+
+
+def test_impossible_cells_stay_impossible_and_do_not_stop_the_solver():
+    domain = Domain.from_levels({"x": (0, 1), "y": (0, 1)})
+    m = measurements_of(TwoSidedGeometric(1.0), prior=Prior.full(domain, [[1, 0], [1, 2]]))
+    solution = solver.solve(m, noise_loss(m, 4.0), strength=10.0)
+    assert solution.weights[1] == 0
+    assert solution.gap <= 1e-2
+
+
+def test_weaker_priors_move_further():
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    prior = Prior.full(release.domain)
+    kl = [estimate(prior, release, strength=s).kl for s in (1e5, 1e4, 1e3, 1e2)]
+    assert kl == sorted(kl)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, True, "prior"])
+def test_strength_must_be_positive_or_release(bad):
+    release = release_tables(datasets.acs_tables()[:1], epsilon=1.0, rng=np.random.default_rng(1))
+    with pytest.raises(InputError, match="strength"):
+        estimate(Prior.full(release.domain), release, strength=bad)
+
+
+def test_tolerance_must_be_positive():
+    release = release_tables([Marginal(Domain.from_levels({"x": (0, 1)}), [4, 5])], epsilon=1.0)
+    with pytest.raises(InputError, match="tolerance"):
+        estimate(Prior.full(release.domain), release, tolerance=0.0)
