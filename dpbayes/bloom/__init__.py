@@ -9,6 +9,7 @@ from typing import Any
 # public name -> module that defines it
 _EXPORTS = {
     "BitDistribution": "hashing",
+    "BloomRelease": "release",
     "EpsilonClaim": "claims",
     "Estimate": "reach",
     "Filters": "filters",
@@ -31,6 +32,8 @@ _EXPORTS = {
     "hash_items": "hashing",
     "logo_counts": "filters",
     "shuffle_flip": "filters",
+    "read_bloom_release": "release",
+    "release_counts": "release",
     "signal_to_noise": "signal",
     "one_filter_epsilon": "worst_count",
     "one_filter_loss": "worst_count",

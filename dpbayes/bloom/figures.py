@@ -22,6 +22,7 @@ __all__ = [
     "signal_heatmaps_figure",
 ]
 
+_LEAST = 1e-4
 SKEWNESSES = (0.0, 1.0, 2.0, 3.0)
 
 
@@ -147,7 +148,9 @@ def epsilon_figure(
                 bloom_epsilon(flip_prob=p, delta=delta, n_filters=k, n_bits=m, definition=definition).upper
                 for p in grid
             ]
-            axis.plot(grid, epsilons, color=f"C{colour}", linestyle=style, label=f"k = {k}, m = {m:,}")
+            # Below the total variation delta is enough on its own: epsilon 0 has no place on a log axis.
+            shown = np.where(np.array(epsilons) > _LEAST, epsilons, np.nan)
+            axis.plot(grid, shown, color=f"C{colour}", linestyle=style, label=f"k = {k}, m = {m:,}")
     axis.set_yscale("log")
     axis.set_xlabel("flip probability")
     axis.set_ylabel(f"epsilon at delta {delta:g} ({definition})")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.bloom.filters import FlippedFilters, logo_counts
+from dpbayes.bloom.filters import FlippedFilters
 from dpbayes.bloom.hashing import BitDistribution
+from dpbayes.bloom.release import BloomRelease, release_counts
 from dpbayes.bloom.transition import solve_transition
 from dpbayes.errors import InputError
 
@@ -180,16 +181,18 @@ class ReachEstimate:
         return sum({1 << place for place in chosen})
 
 
-def estimate_reach(released: FlippedFilters, *, distribution: BitDistribution | None = None) -> ReachEstimate:
+def estimate_reach(
+    released: FlippedFilters | BloomRelease, *, distribution: BitDistribution | None = None
+) -> ReachEstimate:
     """Estimate how many people each set of publishers has reached.
 
     Parameters
     ----------
     released
-        Shuffled and flipped filters.
+        Shuffled and flipped filters, or their released counts.
     distribution
-        Law of the positions that the filters were built with; uniform by default. For a decaying one the standard
-        error's hashing part is an upper bound.
+        Law of the positions that the filters were built with; by default the release's, which is uniform for filters.
+        For a decaying one the standard error's hashing part is an upper bound.
 
     Returns
     -------
@@ -211,13 +214,14 @@ def estimate_reach(released: FlippedFilters, *, distribution: BitDistribution | 
     >>> abs(estimate.value - 3000) < 3 * estimate.stderr, 50 < estimate.stderr < 150
     (True, True)
     """
-    law = BitDistribution(released.n_bits) if distribution is None else distribution
-    if law.n_bits != released.n_bits:
-        raise InputError(f"the distribution has {law.n_bits} positions and the filters {released.n_bits}")
-    logos = debias(logo_counts(released), flip_prob=released.flip_prob)
+    release = release_counts(released) if isinstance(released, FlippedFilters) else released
+    law = BitDistribution(release.n_bits, release.decay) if distribution is None else distribution
+    if law.n_bits != release.n_bits:
+        raise InputError(f"the distribution has {law.n_bits} positions and the filters {release.n_bits}")
+    logos = debias(release.counts, flip_prob=release.flip_prob)
     # Positions without a bit in S hold a logo inside the complement of S.
     empty = _subsets(logos.counts)[::-1]
-    return ReachEstimate(logos, law, law.people(empty / released.n_bits))
+    return ReachEstimate(logos, law, law.people(empty / release.n_bits))
 
 
 def _subsets(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:

@@ -115,9 +115,9 @@ class Signal:
 
     @property
     def largest(self) -> tuple[float, tuple[int, int]]:
-        """The largest ratio and its change, the smaller logo first."""
+        """The largest ratio and its change, the smaller logo first; of equal ones the first."""
         ratios = np.triu(self.matrix)
-        place = int(ratios.argmax())
+        place = int(np.argmax(ratios.ravel() >= ratios.max() * (1 - 1e-9)))
         source, target = divmod(place, ratios.shape[1])
         return float(ratios[source, target]), (source, target)
 

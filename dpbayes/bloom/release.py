@@ -1,0 +1,132 @@
+"""What leaves the publishers: the logo counts of shuffled and flipped filters, with how they were made.
+
+After the common permutation the counts are all that the filters hold, so nothing is lost by releasing them alone.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
+from dpbayes.bloom.filters import FlippedFilters, logo_counts
+from dpbayes.errors import DamagedFileError, InputError
+
+__all__ = ["BloomRelease", "read_bloom_release", "release_counts"]
+
+
+@dataclass(frozen=True, eq=False)
+class BloomRelease:
+    """Logo counts of shuffled and flipped filters; make it with `release_counts`.
+
+    Parameters
+    ----------
+    counts
+        Released count of every logo, int64 of shape (2^k,).
+    flip_prob
+        Flip probability p.
+    sampler
+        "secure" or "simulation": what drew the permutation and the flips.
+    decay
+        Decay of the bit distribution (public), 0 for uniform.
+
+    Notes
+    -----
+    Neighbouring inputs differ in one position (replace-one). What the release costs is a function of its three public
+    numbers: `bloom_epsilon`.
+    """
+
+    counts: np.ndarray
+    flip_prob: float
+    sampler: Literal["secure", "simulation"]
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        counts = np.asarray(self.counts)
+        size = counts.size
+        if counts.ndim != 1 or size < 2 or size & (size - 1) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; logo_counts makes them")
+        check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
+        check_flip_prob(self.flip_prob)
+        if self.sampler not in ("secure", "simulation"):
+            raise InputError(f"sampler must be 'secure' or 'simulation', got {self.sampler!r}")
+
+    @property
+    def n_filters(self) -> int:
+        """Number k of filters."""
+        return int(self.counts.size).bit_length() - 1
+
+    @property
+    def n_bits(self) -> int:
+        """Number m of positions."""
+        return int(self.counts.sum())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the release's JSON."""
+        return hashlib.sha256(self._json().encode()).hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(self._json(), encoding="utf-8")
+        temporary.replace(path)
+
+    def _json(self) -> str:
+        return json.dumps(
+            {
+                "kind": "bloom",
+                "adjacency": "replace-one",
+                "flip_prob": self.flip_prob,
+                "sampler": self.sampler,
+                "decay": self.decay,
+                "counts": self.counts.tolist(),
+            }
+        )
+
+
+def release_counts(released: FlippedFilters, *, decay: float = 0.0) -> BloomRelease:
+    """Count the logos of flipped filters.
+
+    Parameters
+    ----------
+    released
+        What `shuffle_flip` returned.
+    decay
+        Decay of the bit distribution that the filters were built with.
+
+    Returns
+    -------
+    BloomRelease
+
+    Examples
+    --------
+    >>> from dpbayes.bloom.filters import shuffle_flip
+    >>> release = release_counts(shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1))
+    >>> release.n_filters, release.n_bits, release.sampler
+    (2, 3, 'secure')
+    """
+    return BloomRelease(logo_counts(released), released.flip_prob, released.sampler, decay)
+
+
+def read_bloom_release(path: str | Path) -> BloomRelease:
+    """Read a release that `BloomRelease.write` wrote.
+
+    Raises
+    ------
+    DamagedFileError
+        If the file is no such release.
+    FileNotFoundError
+        If there is no such file.
+    """
+    try:
+        raw: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        if raw["kind"] != "bloom":
+            raise InputError(f"its kind is {raw['kind']!r}")
+        counts = np.array(raw["counts"], dtype=np.int64)
+        return BloomRelease(counts, raw["flip_prob"], raw["sampler"], raw["decay"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(f"{path} is no release of Bloom filters ({error}); write it again") from None

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from scipy.stats import multinomial
+
+from dpbayes.bloom.filters import shuffle_flip
+from dpbayes.bloom.hashing import BitDistribution, build_filters
+from dpbayes.bloom.model import build_model, draw_reach, draw_true_counts
+from dpbayes.bloom.reach import estimate_reach
+from dpbayes.bloom.release import BloomRelease, read_bloom_release, release_counts
+from dpbayes.bloom.transition import transition_matrix
+from dpbayes.errors import DamagedFileError, InputError
+
+ONE = BloomRelease(np.array([1, 1]), 0.1, "secure")
+
+
+def _compositions(total, cells):
+    if cells == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _compositions(total - first, cells - 1):
+            yield (first, *rest)
+
+
+def test_likelihood_sums_the_true_counts_out():
+    """P(x | theta) by summing over every assignment of true counts to released ones."""
+    release = BloomRelease(np.array([2, 1, 0, 2]), 0.2, "simulation")
+    theta = np.array([0.5, 0.2, 0.1, 0.2])
+    kernel = transition_matrix(2, 0.2)
+    total = 0.0
+    for true in _compositions(5, 4):
+        prior = multinomial.pmf(true, 5, theta)
+        law = {(0, 0, 0, 0): 1.0}
+        for logo, count in enumerate(true):
+            for _ in range(count):
+                grown = {}
+                for seen, mass in law.items():
+                    for out in range(4):
+                        key = tuple(s + (out == place) for place, s in enumerate(seen))
+                        grown[key] = grown.get(key, 0.0) + mass * kernel[logo, out]
+                law = grown
+        total += prior * law.get(tuple(release.counts), 0.0)
+    assert multinomial.pmf(release.counts, 5, kernel @ theta) == pytest.approx(total, rel=1e-10)
+    model = build_model(release)
+    logp = model.compile_fn(model.observedlogp, point_fn=True)
+    name, transform = next(iter(model.initial_point())), model.rvs_to_transforms[model["logo_probability"]]
+    values = [float(logp({name: transform.forward(at).eval()})) for at in (theta, theta[::-1].copy())]
+    other = multinomial.logpmf(release.counts, 5, kernel @ theta[::-1])
+    # The multinomial coefficient, which PyMC has to 1e-7 only, cancels.
+    assert values[0] - values[1] == pytest.approx(np.log(total) - other, rel=1e-10)
+
+
+def test_true_counts_have_the_exact_conditional_law():
+    """One filter: the true ones behind x are two independent binomials; mean within 4.5 standard errors (1e-5)."""
+    release, theta, p = BloomRelease(np.array([700, 300]), 0.2, "simulation"), 0.15, 0.2
+    draws = draw_true_counts(np.tile([1 - theta, theta], (4000, 1)), release, random_seed=4)
+    assert (draws.sum(axis=1) == 1000).all()
+    behind_zero = theta * p / (theta * p + (1 - theta) * (1 - p))
+    behind_one = theta * (1 - p) / (theta * (1 - p) + (1 - theta) * p)
+    mean = 700 * behind_zero + 300 * behind_one
+    variance = 700 * behind_zero * (1 - behind_zero) + 300 * behind_one * (1 - behind_one)
+    assert abs(draws[:, 1].mean() - mean) < 4.5 * np.sqrt(variance / 4000)
+    assert draws[:, 1].var() == pytest.approx(variance, rel=0.12)
+
+
+def _exact_posterior(release, rng, n):
+    """Draws of theta for one filter under the Jeffreys prior, from a fine grid."""
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    shown = release.flip_prob + (1 - 2 * release.flip_prob) * grid
+    zeros, ones = release.counts
+    log_mass = ones * np.log(shown) + zeros * np.log1p(-shown) - 0.5 * np.log(grid * (1 - grid))
+    mass = np.exp(log_mass - log_mass.max())
+    return rng.choice(grid, size=n, p=mass / mass.sum())
+
+
+def test_posterior_of_reach_covers():
+    """200 audiences of one publisher, 80 % intervals: count within 4.4 binomial standard errors (false alarm 1e-5)."""
+    rng, repeats, people, law = np.random.default_rng(6), 200, 1500, BitDistribution(3000)
+    hits = 0
+    for repeat in range(repeats):
+        filters = build_filters([np.arange(people)], distribution=law, seed=int(rng.integers(2**60)))
+        release = release_counts(shuffle_flip(filters, flip_prob=0.15, rng=rng))
+        theta = _exact_posterior(release, rng, 400)
+        true = draw_true_counts(np.column_stack([1 - theta, theta]), release, random_seed=repeat)
+        reach = draw_reach(true, law, random_seed=repeat + 1)
+        low, high = np.quantile(reach, [0.1, 0.9])
+        hits += low <= people <= high
+    assert abs(hits - 0.8 * repeats) < 4.4 * np.sqrt(repeats * 0.16)
+
+
+@pytest.mark.slow
+def test_sampled_posterior_agrees_with_debiasing():
+    from dpbayes.inference import sample
+
+    rng, law = np.random.default_rng(9), BitDistribution(20_000)
+    sets = [rng.choice(10**6, size=3000, replace=False) for _ in range(3)]
+    people = np.unique(np.concatenate(sets)).size
+    release = release_counts(shuffle_flip(build_filters(sets, distribution=law, seed=5), flip_prob=0.1, rng=rng))
+    trace = sample(build_model(release), draws=500, tune=500, chains=2, random_seed=3, progressbar=False)
+    theta = trace["posterior"]["logo_probability"].values.reshape(-1, 8)
+    reach = draw_reach(draw_true_counts(theta, release, random_seed=1), law, random_seed=2)
+    estimate = estimate_reach(release).union()
+    assert abs(reach.mean() - people) < 4.5 * estimate.stderr
+    assert reach.std() == pytest.approx(estimate.stderr, rel=0.25)
+
+
+def test_release_round_trip(tmp_path):
+    release = release_counts(shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1), decay=2.0)
+    path = tmp_path / "release.json"
+    release.write(path)
+    again = read_bloom_release(path)
+    np.testing.assert_array_equal(again.counts, release.counts)
+    assert again.digest == release.digest and again.decay == 2.0 and again.sampler == "secure"
+    path.write_text('{"kind": "bloom"}')
+    with pytest.raises(DamagedFileError, match="write it again"):
+        read_bloom_release(path)
+    with pytest.raises(FileNotFoundError):
+        read_bloom_release(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: build_model(BloomRelease(np.ones(512, dtype=int), 0.1, "secure")), "at most 8 filters, got 9"),
+        (lambda: build_model(BloomRelease(np.array([1, 1]), 0.1, "secure"), concentration=0.0), "got 0.0"),
+        (lambda: BloomRelease(np.array([1, 1, 1]), 0.1, "secure"), "2\\^k"),
+        (lambda: BloomRelease(np.array([1, 1]), 0.1, "lucky"), "got 'lucky'"),
+        (
+            lambda: draw_true_counts([[0.5, 0.5, 0.0]], BloomRelease(np.array([1, 1]), 0.1, "secure"), random_seed=1),
+            "shape",
+        ),
+        (lambda: draw_reach(np.array([[1, 1]]), BitDistribution(2), publishers=(1,), random_seed=1), "from 0 to 0"),
+    ],
+)
+def test_bad_input(call, text):
+    with pytest.raises(InputError, match=text):
+        call()
