@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, calibrate
+from dpbayes.mvg.clipping import ClippedRecords, clip_records
 from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.mechanism import ClippedRecords, clip_records, release_records
+from dpbayes.mvg.mechanism import release_records
 from dpbayes.mvg.moment_release import release_moments
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges

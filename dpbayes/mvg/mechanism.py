@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, exact_mu
 from dpbayes.mvg.booking import reserve_gaussian
+from dpbayes.mvg.clipping import ClippedRecords, clip_records
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.privacy.noise import Gaussian
@@ -21,7 +22,7 @@ from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
-__all__ = ["ClippedRecords", "MatrixRelease", "clip_records", "draw", "release_records"]
+__all__ = ["MatrixRelease", "draw", "release_records"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -58,67 +59,6 @@ def draw(row_cov: CovarianceLike, col_cov: CovarianceLike, *, rng: np.random.Gen
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
     noise = row.colour(rng.standard_normal((row.size, col.size)))
     return noise if col.is_identity else col.colour(noise.T).T
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ClippedRecords:
-    """Records inside their stated ranges, and how much had to be moved. **Confidential**: it has no repr.
-
-    Parameters
-    ----------
-    values
-        Records of shape (m, n), every feature inside its range.
-    n_clipped
-        Values outside their range, per feature, shape (m,). It stays with the custodian: no release carries it.
-    n_missing
-        Values that were not finite and were set to the middle of the range, per feature, shape (m,). Stays likewise.
-    """
-
-    values: FloatArray
-    n_clipped: npt.NDArray[np.int64]
-    n_missing: npt.NDArray[np.int64]
-
-
-def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecords:
-    """Move every value into its feature's stated range, and a missing one to the middle.
-
-    Each record is treated on its own and only the specification's bounds are used, so neighbours stay neighbours. The
-    counts tell the custodian whether the stated ranges fit; they are as confidential as the records.
-
-    Parameters
-    ----------
-    records
-        Matrix of shape (m, n): rows are features, columns are records.
-    ranges
-        The specification.
-
-    Returns
-    -------
-    ClippedRecords
-        Clipped values and the two counts.
-
-    Raises
-    ------
-    InputError
-        If the shape does not fit.
-
-    Examples
-    --------
-    >>> clipped = clip_records([[0.5, 7.0, float("nan")]], FeatureRanges([0.0], [1.0], "replace-one"))
-    >>> clipped.values.tolist(), clipped.n_clipped.tolist(), clipped.n_missing.tolist()
-    ([[0.5, 1.0, 0.5]], [1], [1])
-    """
-    values = np.asarray(records, dtype=float)
-    if values.ndim != 2 or values.shape[0] != ranges.size or values.shape[1] < 1:
-        raise InputError(
-            f"records must have shape ({ranges.size}, n), one row a feature, got {values.shape}; transpose a table "
-            "with one row a record"
-        )
-    low, high = ranges.lower[:, None], ranges.upper[:, None]
-    missing = ~np.isfinite(values)
-    filled = np.where(missing, (low + high) / 2.0, values)
-    outside = (filled < low) | (filled > high)
-    return ClippedRecords(np.clip(filled, low, high), outside.sum(axis=1), missing.sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)

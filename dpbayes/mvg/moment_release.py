@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from dpbayes.errors import DamagedFileError, DPBayesError
 from dpbayes.mvg.booking import reserve_gaussian
+from dpbayes.mvg.clipping import ClippedRecords
 from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.mechanism import ClippedRecords
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.symmetric import SymmetricGaussian

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
+from dpbayes.mvg.clipping import ClippedRecords, clip_records
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.mvg.mechanism import ClippedRecords, clip_records
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.vertices import Maximum, box_maximum, sign_vectors
 from dpbayes.privacy._checks import positive_finite

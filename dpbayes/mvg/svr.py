@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
+from dpbayes.mvg.clipping import ClippedRecords
 from dpbayes.mvg.experiments import unit_records
-from dpbayes.mvg.mechanism import ClippedRecords
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.shapes import binary_allocation
 from dpbayes.mvg.svr_mechanisms import MECHANISMS, StudySetting, release_by

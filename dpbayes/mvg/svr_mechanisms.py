@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from dpbayes.mvg.accounting import MatrixGaussian, calibrate, exact_mu, mu_for
 from dpbayes.mvg.allocation import optimal_covariance
+from dpbayes.mvg.clipping import ClippedRecords
 from dpbayes.mvg.comparison import supremum_norm
 from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.derived import DerivedDirections, derive_directions, split_mu
 from dpbayes.mvg.directions import unimodal_noise
-from dpbayes.mvg.mechanism import ClippedRecords, release_records
+from dpbayes.mvg.mechanism import release_records
 from dpbayes.mvg.moment_release import release_moments
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges

@@ -14,10 +14,6 @@ from dpbayes.runs.folder import write_text
 from dpbayes.runs.spec import RunSpec, Section
 
 if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
-
-    from dpbayes.mvg import FeatureRanges
     from dpbayes.report import Document
 
 __all__ = ["Spec", "document", "run"]
@@ -204,55 +200,16 @@ def document(spec: Spec, folder: Path) -> Document:
     return regression_document(spec, folder)
 
 
-def load_records(spec: Spec, beside: Path) -> tuple[pl.DataFrame, dict[str, tuple[float, float]]]:
-    """Return the records, one column a range, and the public ranges. The records may be confidential."""
-    import polars as pl
-
-    from dpbayes.data.patients import PATIENT_RANGES, patients, read_synthea
-    from dpbayes.errors import MissingColumnError
-
-    data = spec.data
-    if data.embedded is not None:
-        assert data.n is not None
-        return patients(data.n, data.seed), PATIENT_RANGES
-    assert data.file is not None
-    path = beside / data.file
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; data.file is resolved beside the spec")
-    given = data.ranges or {}
-    ranges = {name: (low, high) for name, (low, high) in given.items()} or PATIENT_RANGES
-    if data.layout == "synthea":
-        frame = read_synthea(path)
-    else:
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
-    missing = set(ranges) - set(frame.columns)
-    if missing:
-        raise MissingColumnError(f"{path.name} lacks the columns {', '.join(sorted(missing))} of data.ranges")
-    return frame.select(list(ranges)), ranges
-
-
-def feature_ranges(ranges: dict[str, tuple[float, float]], names: list[str]) -> FeatureRanges:
-    """Return the public ranges of some columns, under replace-one."""
-    from dpbayes.errors import SpecError
-    from dpbayes.mvg import FeatureRanges
-
-    unknown = [name for name in names if name not in ranges]
-    if unknown:
-        raise SpecError(
-            f"no range is known for {', '.join(unknown)}; add it to data.ranges or choose of {list(ranges)}"
-        )
-    return FeatureRanges([ranges[name][0] for name in names], [ranges[name][1] for name in names], "replace-one")
-
-
 def _covariance(spec: Spec, context: Context) -> dict[str, Any]:
     import numpy as np
 
     from dpbayes.mvg import covariance_study
+    from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix
 
     assert spec.covariance is not None
     frame, ranges = load_records(spec, context.beside)
     results = covariance_study(
-        _matrix(frame),
+        record_matrix(frame),
         feature_ranges(ranges, frame.columns),
         sizes=spec.covariance.sizes,
         epsilon=spec.privacy.epsilon,
@@ -270,6 +227,7 @@ def _svr(spec: Spec, context: Context) -> dict[str, Any]:
     from dpbayes.errors import SpecError
     from dpbayes.mvg import SvrConfig, svr_study
     from dpbayes.mvg.svr import public_weights
+    from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix
 
     assert spec.svr is not None
     frame, ranges = load_records(spec, context.beside)
@@ -279,7 +237,7 @@ def _svr(spec: Spec, context: Context) -> dict[str, Any]:
     public = patients(2_000, spec.svr.public_seed)
     features = feature_ranges(ranges, frame.columns)
     same = frame.columns == public.columns
-    weights = public_weights(_matrix(public), features) if same else np.ones(len(frame.columns))
+    weights = public_weights(record_matrix(public), features) if same else np.ones(len(frame.columns))
     config = SvrConfig(
         epsilons=tuple(spec.svr.epsilons),
         delta=spec.privacy.delta,
@@ -292,11 +250,5 @@ def _svr(spec: Spec, context: Context) -> dict[str, Any]:
         gammas=tuple(spec.svr.gammas),
     )
     rng = np.random.default_rng(spec.privacy.simulation_seed)
-    study = svr_study(_matrix(frame), features, weights=weights, config=config, rng=rng, progress=context.echo)
+    study = svr_study(record_matrix(frame), features, weights=weights, config=config, rng=rng, progress=context.echo)
     return {"features": frame.columns, "weights": weights.tolist(), "study": asdict(study)}
-
-
-def _matrix(frame: pl.DataFrame) -> np.ndarray:
-    import numpy as np
-
-    return np.ascontiguousarray(frame.to_numpy().T, dtype=float)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execute import Context, Outcome
 from dpbayes.runs.folder import write_text
-from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec, feature_ranges, load_records
+from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec
+from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,7 +86,7 @@ def _release(spec: Spec, context: Context) -> MomentRelease:
     frame, known = load_records(spec, context.beside)
     names = regression_columns(spec)
     ranges = feature_ranges(known, names)
-    records = np.ascontiguousarray(frame.select(names).to_numpy().T, dtype=float)
+    records = record_matrix(frame.select(names))
     # One half-width of every column is one unit of the noise; the constant then matches the half-diagonal.
     half = ranges.widths / 2.0
     constant = spec.regression.intercept or math.sqrt(len(names))
@@ -110,7 +111,7 @@ def _least_squares(frame: pl.DataFrame, names: list[str], ranges: FeatureRanges)
 
     from dpbayes.mvg import clip_records
 
-    values = clip_records(np.asarray(frame.select(names).to_numpy().T, dtype=float), ranges).values
+    values = clip_records(record_matrix(frame.select(names)), ranges).values
     design = np.vstack([np.ones(values.shape[1]), values[:-1]]).T
     fit = np.linalg.lstsq(design, values[-1], rcond=None)[0]
     residual = float(np.sum((values[-1] - design @ fit) ** 2)) / (values.shape[1] - design.shape[1])
@@ -122,16 +123,20 @@ def _sample(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree
     from dpbayes.inference import check_convergence, sample
     from dpbayes.inference.schema import annotate, write_trace
     from dpbayes.mvg import build_moment_model, whiten_moments
+    from dpbayes.mvg.model import sampler_defaults
 
     settings = spec.regression
     assert settings is not None
     context.echo("model: compiling (half a minute the first time)")
     trace = sample(
         build_moment_model(whiten_moments(release, features=tuple(regression_columns(spec)))),
-        draws=settings.draws,
-        tune=settings.tune,
-        chains=settings.chains,
-        target_accept=settings.target_accept,
+        **sampler_defaults()
+        | {
+            "draws": settings.draws,
+            "tune": settings.tune,
+            "chains": settings.chains,
+            "target_accept": settings.target_accept,
+        },
         random_seed=settings.seed,
         progressbar=context.progressbar,
     )

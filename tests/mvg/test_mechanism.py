@@ -125,6 +125,9 @@ def test_errors_show_no_values():
     with pytest.raises(InputError, match=r"shape \(2, n\)") as caught:
         clip_records(np.full((3, 2), 0.123456), RANGES)
     assert "0.123456" not in str(caught.value)
+    with pytest.raises(InputError, match="must be numbers") as caught:
+        clip_records([["secret", 1.0], [2.0, 3.0]], RANGES)
+    assert "secret" not in str(caught.value) and caught.value.__suppress_context__
 
 
 def test_sensitivity_must_cover_the_ranges():

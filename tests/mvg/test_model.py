@@ -203,7 +203,7 @@ def calibration_study(kind, *, n_simulations, folder=None):
         random_seed=20261120,
         var_names=RANKED,
         simulate=lambda seed: simulate_study(kind, seed),
-        settings=NutsSettings(draws=300, tune=400, chains=2),
+        settings=NutsSettings(draws=300, tune=400, chains=2, adaptation="low_rank"),
         folder=folder,
         progressbar=False,
     )

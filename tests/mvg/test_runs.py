@@ -5,11 +5,12 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from pydantic import ValidationError
 
 from dpbayes.data.patients import patients
-from dpbayes.errors import MissingColumnError, SpecError
+from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.report import write_report
 from dpbayes.runs import mvg
 from dpbayes.runs.execute import Context
@@ -134,5 +135,10 @@ def test_bad_columns(tmp_path):
     text = COVARIANCE.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"\npublic = true')
     with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
         mvg.run(_spec(text), _context(tmp_path))
+    secret = patients(50, 1).with_columns(bmi=pl.lit("secret"))
+    secret.write_csv(tmp_path / "records.csv")
+    with pytest.raises(InputError, match="columns that are not numbers: bmi") as caught:
+        mvg.run(_spec(text), _context(tmp_path))
+    assert "secret" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*absent\.csv"):
         mvg.run(_spec(text.replace("records.csv", "absent.csv")), _context(tmp_path))
