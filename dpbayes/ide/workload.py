@@ -222,10 +222,10 @@ def _check(max_error: float, max_size: int) -> None:
 def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]], max_size: int) -> list[tuple[str, ...]]:
     """Return the cliques of at most `max_size` that no other such clique contains, in the order of the attributes."""
     place = {name: position for position, name in enumerate(names)}
-    levels = [[(name,) for name in names]]
+    levels: list[list[tuple[str, ...]]] = [[(name,) for name in names]]
     while levels[-1] and len(levels) < max_size:
         # Every clique of one attribute more, each grown once: by attributes that come later.
-        grown = []
+        grown: list[tuple[str, ...]] = []
         for table in levels[-1]:
             for name in names[place[table[-1]] + 1 :]:
                 if all(frozenset((name, member)) in edges for member in table):
