@@ -89,7 +89,7 @@ def test_a_wrong_model_fails(study):
     assert max(uniformity(result)[f"mean[group={g}]"] for g in "abc") < 0.001
     assert max(coverage(result).values()) < 0.9
     # Nor does a bias pass.
-    biased = study(simulate=lambda seed: _shifted(continuous(1.0)(seed)))
+    biased = study(25, simulate=lambda seed: _shifted(continuous(1.0)(seed)))
     assert max(uniformity(biased).values()) < 0.001
 
 
