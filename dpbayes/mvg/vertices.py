@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 __all__ = ["VERTEX_LIMIT", "Maximum", "Method", "box_maximum", "sign_vectors"]
 
@@ -114,6 +113,8 @@ def _upper_bound(form: FloatArray) -> float:
     maximum (Nesterov 1998); any u gives a valid bound, so the optimizer need not converge. The sum of absolute
     entries is a second one.
     """
+    from scipy.optimize import minimize  # half a second of import, for large m alone
+
     size = form.shape[0]
 
     def bound(u: FloatArray) -> tuple[float, FloatArray]:
