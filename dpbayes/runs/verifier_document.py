@@ -8,7 +8,7 @@ import numpy as np
 
 from dpbayes import __version__
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
-from dpbayes.runs.verifier import Spec
+from dpbayes.runs.verifier_spec import Spec, Surface
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -95,11 +95,37 @@ def surface_document(spec: Spec, study: dict[str, Any]) -> Document:
     """
     import xarray as xr
 
-    from dpbayes.verifier import count_surface
-    from dpbayes.verifier.plots import count_surface_plot, design_surface_plot
-
     assert spec.surface is not None
     surface = xr.Dataset.from_dict(study["surface"])
+    designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
+    best = min((d for d in designs if d[2] is not None), key=lambda d: d[2], default=None)
+    wanted = f"a chance of {spec.surface.wanted:g} to decide rightly"
+    answer = (
+        f"No design of the grid reaches {wanted}."
+        if best is None
+        else f"The least epsilon that gives {wanted} is {best[2]:.3g}, with M = {best[0]} partitions and "
+        f"r = {best[1]:g}."
+    )
+    least = Table(
+        "designs",
+        f"The smallest epsilon that gives {wanted}; a dash where none does",
+        [Column("M", "d", "n_partitions"), Column("r", ".3g"), Column("epsilon", ".4g")],
+        designs,
+    )
+    return Document(
+        title=spec.title,
+        question=spec.question,
+        answer=answer,
+        verdict=Callout("good", "Exact", ["Sums over every possible release. Nothing was simulated or sampled."]),
+        headline=[Fact("designs", "designs summed", surface["right"].size, f"{surface['right'].size}")],
+        sections=[_designs(surface), _count_surfaces(spec.surface), Section("Least epsilon", [least])],
+        provenance={"dpbayes": __version__},
+    )
+
+
+def _designs(surface: xr.Dataset) -> Section:
+    from dpbayes.verifier.plots import design_surface_plot
+
     names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
     rows = [
         (int(m), float(e), float(r), *(float(surface[name].sel(n_partitions=m, epsilon=e, r=r)) for name in names))
@@ -109,12 +135,23 @@ def surface_document(spec: Spec, study: dict[str, Any]) -> Document:
     ]
     columns = [Column("M", "d", "n_partitions"), Column("epsilon", ".3g"), Column("r", ".3g")]
     columns += [Column(name.replace("_", " "), ".3f", name) for name in names]
-    designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
-    reachable = [d for d in designs if d[2] is not None]
-    m = spec.surface.n_partitions[len(spec.surface.n_partitions) // 2]
-    cost = spec.surface.epsilon[len(spec.surface.epsilon) // 2]
-    counts = count_surface(m, epsilon=cost, alpha=spec.surface.alpha, confidence=spec.surface.confidence)
-    figures: list[Block] = [
+    captions = {"right": "Chance of the right decision.", "width": "Mean width of the 95 % interval."}
+    blocks: list[Block] = [
+        Figure(design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line for each M.")
+        for name, caption in captions.items()
+    ]
+    table = Table("surface", "Operating characteristics, exact over counts and noise", columns, rows)
+    return Section("Decisions and intervals", [*blocks, table])
+
+
+def _count_surfaces(surface: Surface) -> Section:
+    from dpbayes.verifier import count_surface
+    from dpbayes.verifier.plots import count_surface_plot
+
+    m = surface.n_partitions[len(surface.n_partitions) // 2]
+    cost = surface.epsilon[len(surface.epsilon) // 2]
+    counts = count_surface(m, epsilon=cost, alpha=surface.alpha, confidence=surface.confidence)
+    figures = [
         Figure(
             count_surface_plot(counts, name, solid=solid),
             f"Every possible triple of true counts at M = {m}, epsilon = {cost:g}.",
@@ -122,52 +159,7 @@ def surface_document(spec: Spec, study: dict[str, Any]) -> Document:
         )
         for name, solid in (("mode_mean", True), ("width", False), ("undecided", False))
     ]
-    best = min(reachable, key=lambda d: d[2], default=None)
-    wanted = f"a chance of {spec.surface.wanted:g} to decide rightly"
-    answer = (
-        f"No design of the grid reaches {wanted}."
-        if best is None
-        else f"The least epsilon that gives {wanted} is {best[2]:.3g}, with M = {best[0]} partitions and "
-        f"r = {best[1]:g}."
-    )
-    return Document(
-        title=spec.title,
-        question=spec.question,
-        answer=answer,
-        verdict=Callout("good", "Exact", ["Sums over every possible release. Nothing was simulated or sampled."]),
-        headline=[Fact("designs", "designs summed", len(rows), f"{len(rows)}")],
-        sections=[
-            Section(
-                "Decisions and intervals",
-                [
-                    Figure(
-                        design_surface_plot(surface, "right"),
-                        "Chance of the right decision.",
-                        "Chance of the right decision against epsilon, a line for each number of partitions.",
-                    ),
-                    Figure(
-                        design_surface_plot(surface, "width"),
-                        "Mean width of the 95 % interval.",
-                        "Mean interval width against epsilon, a line for each number of partitions.",
-                    ),
-                    Table("surface", "Operating characteristics, exact over counts and noise", columns, rows),
-                ],
-            ),
-            Section("Surfaces over the true counts", figures),
-            Section(
-                "Least epsilon",
-                [
-                    Table(
-                        "designs",
-                        f"The smallest epsilon that gives {wanted}; a dash where none does",
-                        [Column("M", "d", "n_partitions"), Column("r", ".3g"), Column("epsilon", ".4g")],
-                        designs,
-                    )
-                ],
-            ),
-        ],
-        provenance={"dpbayes": __version__},
-    )
+    return Section("Surfaces over the true counts", figures)
 
 
 def _released(release: Release) -> Section:

@@ -97,14 +97,16 @@ def count_surface_plot(surface: xr.Dataset, variable: str = "width", *, solid: b
         axis: Any = figure.add_subplot(projection="3d")
         mesh_x, mesh_y = np.meshgrid(x, y)
         axis.plot_surface(mesh_x, mesh_y, np.ma.masked_invalid(values.values), cmap="viridis", linewidth=0)
-        axis.set_zlabel(label, fontsize=9)
+        axis.view_init(elev=28, azim=-125)
+        # The layout engine does not see the label of the third axis.
+        axis.set_title(label, fontsize=9, y=0.96)
     else:
         figure, axis = plt.subplots(figsize=(7.5, 6.0), layout="constrained")
         drawn = axis.pcolormesh(x, y, np.ma.masked_invalid(values.values), shading="nearest", cmap="viridis")
         figure.colorbar(drawn, ax=axis, label=label)
     axis.set_xlabel("true partitions beyond, S1", fontsize=9)
     axis.set_ylabel("true partitions not beyond, S0", fontsize=9)
-    axis.set_title(title, fontsize=10)
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -137,6 +139,8 @@ def design_surface_plot(surface: xr.Dataset, variable: str = "right") -> Figure:
                 surface["epsilon"].values, values.values, marker="o", markersize=3, color=colour, label=f"M = {m}"
             )
         axis.set_xscale("log")
+        axis.set_xticks(surface["epsilon"].values, [f"{e:g}" for e in surface["epsilon"].values])
+        axis.minorticks_off()
         axis.set_title(f"r = {r:g}", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")

@@ -43,12 +43,15 @@ def gibbs(noisy, m, scale, *, alpha=(1.0, 1.0, 1.0), draws=5000, burn=1000, rng)
 
 
 def naive_sweeps(noisy, m, scale, *, sweeps, rng):
-    """The same sampler with the multinomial density recomputed for every triple in every sweep, as first printed."""
+    """The same sampler with the multinomial density of every triple recomputed in every sweep, as first printed.
+
+    One vectorized call a sweep, where the printed R calls `dmultinom` triple by triple.
+    """
     counts = triples(m)
     noise = noise_log_weights(noisy, counts, scale)
     p = rng.dirichlet(np.ones(3))
     for _ in range(sweeps):
-        logs = np.array([multinomial.logpmf(s, m, p) for s in counts]) + noise
+        logs = multinomial.logpmf(counts, m, p) + noise
         weights = np.cumsum(np.exp(logs - logs.max()))
         s = counts[np.searchsorted(weights, rng.random() * weights[-1])]
         p = np.maximum(rng.dirichlet(1.0 + s), 1e-12)

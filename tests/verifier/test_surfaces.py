@@ -9,7 +9,7 @@ from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import count_surface, design_surface, expected, smallest_epsilon, smallest_partitions
 from dpbayes.verifier.batch import posterior_of_many
 from dpbayes.verifier.exact import posterior_of_counts
-from dpbayes.verifier.surfaces import releases_of
+from dpbayes.verifier.releases import releases_of
 
 
 def test_every_release_has_its_exact_posterior():

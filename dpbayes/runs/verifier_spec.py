@@ -1,0 +1,152 @@
+"""What a run spec of the verifier may say."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dpbayes.runs.spec import RunSpec, Section
+
+__all__ = ["Data", "Model", "Privacy", "Question", "Spec", "Surface"]
+
+
+class Data(Section):
+    """Where the records come from: exactly one of the three."""
+
+    embedded: Literal["wages"] | None = None
+    """Generated records that come with dpbayes."""
+    n_persons: int = Field(default=2000, ge=1)
+    """For embedded records: how many persons."""
+    seed: int = Field(default=1, ge=0)
+    """For embedded records: seed of the generator."""
+    microdata: str | None = None
+    """A CSV or Parquet file of confidential records, beside the spec."""
+    release: str | None = None
+    """A release that was written before, beside the spec: nothing is released then."""
+    levels: dict[str, list[str | int]] = Field(default_factory=dict)
+    """Levels of categorical columns whose type does not declare them."""
+    unit: str | None = None
+    """Column of the unit whose privacy is protected; all of its rows stay together."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Data:
+        given = [name for name in ("embedded", "microdata", "release") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"give exactly one of embedded, microdata and release; got {' and '.join(given) or 'none'}"
+            )
+        return self
+
+
+class Question(Section):
+    """A claim about a coefficient."""
+
+    name: str = Field(min_length=1)
+    """What to call it; public text."""
+    formula: str
+    """``response ~ terms``."""
+    coefficient: str
+    """The coefficient's name."""
+    threshold: float | None = None
+    """What the claim compares the coefficient with."""
+    direction: Literal["<=", ">", "<", ">="] = ">"
+    """The side of the threshold that the claim names."""
+    significant_at: float | None = Field(default=None, gt=0, lt=1)
+    """Instead of a threshold: the level of a two-sided test against 0."""
+    family: Literal["gaussian", "logistic", "poisson"] = "gaussian"
+    """The model."""
+    absorb: list[str] = Field(default_factory=list)
+    """Columns whose fixed effects are absorbed."""
+    share: float = Field(default=1.0, gt=0)
+    """Relative share of epsilon."""
+
+    @model_validator(mode="after")
+    def _one_claim(self) -> Question:
+        if (self.threshold is None) == (self.significant_at is None):
+            raise ValueError("give either threshold or significant_at")
+        return self
+
+
+class Privacy(Section):
+    """What the release costs."""
+
+    epsilon: float = Field(gt=0)
+    """Total privacy-loss parameter over all questions."""
+    n_partitions: int = Field(default=50, ge=1)
+    """M, public: chosen without looking at the data."""
+    adjacency: Literal["replace-one", "add-remove"] = "replace-one"
+    """The relation between neighbouring sets of units."""
+    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
+    """The noise law."""
+    ledger: str | None = None
+    """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
+    simulation_seed: int | None = Field(default=None, ge=0)
+    """Draw partitions and noise reproducibly: a simulation, with no privacy guarantee."""
+
+
+class Model(Section):
+    """The posterior."""
+
+    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=3, max_length=3)
+    """Dirichlet prior of the shares beyond, not beyond and not computed."""
+    pooling: Literal["none", "partial"] = "none"
+    """``"none"`` is exact; ``"partial"`` lets several questions inform one another, by NUTS."""
+    draws: int = Field(default=1000, ge=10)
+    """Draws kept a chain."""
+    chains: int = Field(default=4, ge=1)
+    """Chains."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of the draws (not of the partitions or the noise)."""
+
+    @model_validator(mode="after")
+    def _positive(self) -> Model:
+        if min(self.alpha) <= 0:
+            raise ValueError("alpha must be positive")
+        return self
+
+
+class Surface(Section):
+    """Operating characteristics over a grid of designs."""
+
+    n_partitions: list[int] = Field(min_length=1)
+    """Numbers of partitions, at most 120 each."""
+    epsilon: list[float] = Field(min_length=1)
+    """Epsilons."""
+    r: list[float] = Field(min_length=1)
+    """Supposed shares of partitions in which the claim holds."""
+    failed: float = Field(default=0.0, ge=0, lt=1)
+    """Supposed share of partitions that cannot be computed."""
+    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=3, max_length=3)
+    """The analyst's prior."""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    """Posterior probability from which the analyst decides."""
+    wanted: float = Field(default=0.9, gt=0, lt=1)
+    """Chance of the right decision for which the least epsilon is sought."""
+
+
+class Spec(RunSpec):
+    """A run of the verifier: a verification, or a study of designs."""
+
+    system: Literal["verifier"]
+    """The system's name."""
+    data: Data | None = None
+    privacy: Privacy | None = None
+    questions: list[Question] = Field(default_factory=list)
+    model: Model = Model()
+    surface: Surface | None = None
+
+    @model_validator(mode="after")
+    def _one_study(self) -> Spec:
+        if (self.data is None) == (self.surface is None):
+            raise ValueError("add the section [data] for a verification, or [surface] for a study of designs, not both")
+        if self.surface is not None and (self.privacy or self.questions):
+            raise ValueError("a study of designs takes no [privacy] and no [[questions]]")
+        if self.data is not None and self.data.release is None and not (self.privacy and self.questions):
+            raise ValueError("a verification needs [privacy] and at least one [[questions]]")
+        if self.data is not None and self.data.release is not None and (self.privacy or self.questions):
+            raise ValueError("a finished release carries its own cost and questions; leave them out")
+        names = [question.name for question in self.questions]
+        if len(set(names)) < len(names):
+            raise ValueError(f"questions must have different names, got {names!r}")
+        return self
