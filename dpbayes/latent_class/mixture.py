@@ -77,7 +77,7 @@ class ArcsineNormal(Transform):
 
     A class that holds few records has profiles that are left to their prior. In log-odds that prior has tails like
     exp(-|x|/2), which a sampler crosses slowly; here they are a normal law's: a fifth fewer gradients a draw on the ACS
-    tables.
+    tables. Other beta priors are not normal in these coordinates, but their tails still are.
 
     Examples
     --------
