@@ -1,0 +1,270 @@
+"""The reports of prior-aware estimation: one release, or a hierarchy of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.ide_plots import dependence_plot, error_by_group_plot, strength_plot, trace_plot
+from dpbayes.report.released import privacy_fact, released_section, size_of
+
+if TYPE_CHECKING:
+    from dpbayes.ide import GroupRelease
+    from dpbayes.privacy import Release
+
+__all__ = ["groups_document", "tables_document"]
+
+
+def tables_document(title: str, question: str, release: Release, result: Mapping[str, Any]) -> Document:
+    """Build the report of an estimate from one release.
+
+    Parameters
+    ----------
+    title, question
+        What the study is called and asks.
+    release
+        What was released.
+    result
+        What `dpbayes.runs.ide_results.table_results` found, read back from ``estimate.json``.
+    """
+    sections = [released_section(release), _prior_section(result), _moved_section(result), _trace_section(result)]
+    headline = [
+        privacy_fact(release),
+        Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
+        Fact("n", "records", size_of(release), f"{size_of(release):,.0f}"),
+        Fact("kl", "KL from the prior (nats)", result["kl"].get(result["method"], 0.0), _kl(result)),
+    ]
+    if "scores" in result:
+        sections.append(_error_section(result["scores"], result["method"]))
+        headline.append(_score_fact(result["scores"], result["method"]))
+    return Document(
+        title=title,
+        question=question,
+        answer=_answer(result),
+        verdict=_verdict(result),
+        headline=headline,
+        sections=sections,
+        provenance=_provenance(release, result),
+        facts={"kl": result["kl"], "scores": result.get("scores")},
+    )
+
+
+def groups_document(title: str, question: str, released: GroupRelease, result: Mapping[str, Any]) -> Document:
+    """Build the report of Algorithm 2 over a hierarchy.
+
+    Parameters
+    ----------
+    title, question
+        What the study is called and asks.
+    released
+        What was released.
+    result
+        What `dpbayes.runs.ide_results.group_results` found, read back from ``estimate.json``.
+    """
+    records = sum(entry["size"] for entry in result["groups"])
+    sections = [_group_release_section(released), _workload_section(result), _group_section(result)]
+    sections.append(_trace_section(result))
+    headline = [
+        Fact("epsilon", f"epsilon for one individual, {released.adjacency}", released.epsilon, f"{released.epsilon:g}"),
+        Fact("n_groups", "groups", len(released.groups), f"{len(released.groups)}"),
+        Fact("n", "synthetic records", records, f"{records:,}"),
+    ]
+    if "scores" in result:
+        sections.append(_error_section(result["scores"], "synthetic"))
+        headline.append(_score_fact(result["scores"], "synthetic"))
+    return Document(
+        title=title,
+        question=question,
+        answer=_answer(result),
+        verdict=_verdict(result),
+        headline=headline,
+        sections=sections,
+        provenance=_provenance(released, result),
+        facts={"scores": result.get("scores")},
+    )
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    scores = result.get("scores")
+    if scores is None:
+        return result["summary"] + "."
+    name = "synthetic" if "synthetic" in scores["score"] else result["method"]
+    return (
+        f"Two-way marginals within {scores['by']} score {scores['score'][name]:.1f} of 1000 against the true records; "
+        f"the public prior untouched scores {scores['score']['prior']:.1f}."
+    )
+
+
+def _verdict(result: Mapping[str, Any]) -> Callout:
+    tone: Any = "good" if result["passed"] else "bad"
+    return Callout(tone, "Certificate" if result["method"] == "noise-aware" else "Algorithm 1", [result["summary"]])
+
+
+def _score_fact(scores: Mapping[str, Any], name: str) -> Fact:
+    value = scores["score"].get(name, scores["score"]["prior"])
+    return Fact("score", "score (prior untouched " + f"{scores['score']['prior']:.1f})", value, f"{value:.1f}")
+
+
+def _kl(result: Mapping[str, Any]) -> str:
+    return f"{result['kl'].get(result['method'], 0.0):.3g}"
+
+
+def _prior_section(result: Mapping[str, Any]) -> Section:
+    prior, certificate = result["prior"], result["certificate"]
+    records = "no sample" if prior["records"] is None else f"worth {prior['records']:,.0f} records"
+    blocks: list[Block] = [Paragraph(f"The prior lies on {prior['rows']:,} weighted rows, {records}.")]
+    if result["borrowed"] is not None:
+        rows = [(group, weight) for group, weight in result["borrowed"].items()]
+        caption = "Weight that each group's prior gives to the other groups' public records (credibility)"
+        blocks.append(Table("borrowed", caption, [Column("group"), Column("borrowed", ".3f")], rows))
+    if certificate is not None:
+        blocks.append(
+            Paragraph(
+                f"The prior counts as {certificate['strength']:,.0f} records against the release (most likely "
+                f"{certificate['most_likely']:,.0f}; sampling error allows {certificate['bound']:,.0f} at most). The "
+                f"convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
+                f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the "
+                "optimum."
+            )
+        )
+        if certificate["grid"]:
+            figure = strength_plot(certificate["grid"], certificate["log_likelihood"], certificate["strength"])
+            caption = "Strength read off the release: the largest whose likelihood is within 1.92 of the best."
+            alt = f"Likelihood curve over strengths with its maximum at {certificate['most_likely']:,.0f} records."
+            blocks.append(Figure(figure, caption, alt))
+    return Section("The prior and what it is worth", blocks)
+
+
+def _moved_section(result: Mapping[str, Any]) -> Section:
+    columns = [
+        Column("table"),
+        Column("moved from the prior", ".4f", "moved"),
+        Column("released from the prior", ".4f", "released_from_prior"),
+        Column("left to the released", ".4f", "left"),
+    ]
+    entries = sorted(result["moved"], key=lambda entry: -entry["moved"])
+    rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"]) for e in entries]
+    caption = "L1 distances of each table's probabilities, the most moved first"
+    text = (
+        "A released table differs from the prior by what truly changed and by its noise. The estimate moves by what "
+        "the noise law lets it believe."
+    )
+    return Section("Which marginals moved", [Paragraph(text), Table("moved", caption, columns, rows)])
+
+
+def _trace_section(result: Mapping[str, Any]) -> Section:
+    trace = result["trace"]
+    where = f" for unit {trace['unit']}" if "unit" in trace else ""
+    if not trace["step"]:
+        return Section("Algorithm 1 by iteration", [Paragraph("Algorithm 1 did not run: there was nothing to go by.")])
+    minimum = result.get("l1_minimum")
+    least = "" if minimum is None else f"; no distribution on the support has less than {minimum:.4g}"
+    text = (
+        f"Algorithm 1{where} trusts the released answers fully. It ended at an L1 loss of {trace['l1_loss'][-1]:.4g} "
+        f"and {trace['kl'][-1]:.3g} nats from the prior{least}."
+    )
+    figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
+    alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, "L1 loss and KL by iteration", alt)])
+
+
+def _error_section(scores: Mapping[str, Any], name: str) -> Section:
+    columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
+    rows = [
+        (group, *[values[place] for values in scores["errors"].values()])
+        for place, group in enumerate(scores["groups"])
+    ]
+    table = Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
+    totals = Table(
+        "scores",
+        "Score: 500 times 2 less the mean distance; 1000 is a perfect copy",
+        [Column("distribution"), Column("score", ".1f")],
+        list(scores["score"].items()),
+    )
+    figure = error_by_group_plot(scores["groups"], scores["errors"])
+    untouched = scores["score"]["prior"]
+    alt = f"{name}: score {scores['score'].get(name, untouched):.1f}, prior {untouched:.1f}."
+    caption = "Error of each group; the further left, the better."
+    return Section("Error by group", [totals, Figure(figure, caption, alt), table])
+
+
+def _group_release_section(released: GroupRelease) -> Section:
+    rows = []
+    for level, releases in (("units", released.units), ("groups", released.groups)):
+        first = next(iter(releases.values()))
+        size: Any = first.n
+        rows.append((level, "number of records", 1, str(size.noise), size.epsilon))
+        for table in first.tables:
+            rows.append((level, table.label, table.counts.size, str(table.noise), table.epsilon))
+    columns = [Column("level"), Column("table"), Column("counts", "d"), Column("noise"), Column("epsilon", ".4g")]
+    blocks: list[Block] = [
+        Paragraph(
+            f"{len(released.units)} units and {len(released.groups)} groups. Neighbours differ in one individual, who "
+            f"has at most {released.stability} record(s). Units are disjoint, and so are groups: each level costs what "
+            f"one of its releases costs, and both levels together epsilon {released.epsilon:g}, a quarter a part."
+        )
+    ]
+    if released.sampler == "simulation":
+        lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
+        blocks.append(Callout("warning", "A simulation, not a release", lines))
+    blocks.append(Table("released", "What left the custodian, for each unit and each group", columns, rows))
+    return Section("What was released", blocks)
+
+
+def _workload_section(result: Mapping[str, Any]) -> Section:
+    chosen = result["workloads"]
+    roots = [name for names in chosen["group_sets"] for name in names]
+    figure = dependence_plot(chosen["names"], chosen["information"], roots, chosen["unit_sets"])
+    cliques = "; ".join(" x ".join(names) for names in chosen["unit_sets"])
+    text = (
+        f"Chosen on the public data. Units: {cliques}. Groups, whose records are few: {', '.join(roots)}, which are "
+        "nearly independent of each other."
+    )
+    caption = (
+        "Mutual information on the public data. Framed pairs are in a unit's table; starred attributes in a group's."
+    )
+    alt = f"Heat map of {len(chosen['names'])} attributes; {len(chosen['unit_sets'])} tables for the units."
+    return Section("Which marginals were asked for", [Paragraph(text), Figure(figure, caption, alt)])
+
+
+def _group_section(result: Mapping[str, Any]) -> Section:
+    units = [
+        (entry["unit"], entry["n"], entry["kl"], entry["certificate"] and entry["certificate"]["strength"])
+        for entry in result["units"]
+    ]
+    unit_columns = [
+        Column("unit"),
+        Column("records", ",.0f"),
+        Column("KL from the prior", ".4g", "kl"),
+        Column("prior worth (records)", ",.0f", "strength"),
+    ]
+    columns = [
+        Column("group"),
+        Column("unit"),
+        Column("records", ",d", "size"),
+        Column("L1 to the released", ".4f", "l1_loss"),
+        Column("KL from the unit", ".4g", "kl"),
+    ]
+    rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
+    return Section(
+        "Units and groups",
+        [
+            Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
+            Table("groups", "Groups, each from its unit's distribution", columns, rows),
+        ],
+    )
+
+
+def _provenance(released: Release | GroupRelease, result: Mapping[str, Any]) -> dict[str, Any]:
+    import dpbayes
+
+    made = result["provenance"]
+    return {
+        "dpbayes": dpbayes.__version__,
+        "method": result["method"],
+        "time": f"{made['seconds']:.1f} s",
+        "noise drawn by": "OpenDP" if released.sampler == "opendp" else "a seeded generator (simulation)",
+        "spec digest": made["spec_digest"],
+        "release digest": released.digest,
+    }

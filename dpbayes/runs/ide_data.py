@@ -1,0 +1,83 @@
+"""Reading and coding the records that a prior-aware run works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.runs.ide_spec import Data, Groups, Recode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from dpbayes.data import Domain
+    from dpbayes.ide import Hierarchy
+
+__all__ = ["band", "group_data", "table_data"]
+
+
+def table_data(data: Data, beside: Path) -> tuple[Domain, pl.DataFrame, pl.DataFrame]:
+    """Return the domain, the public and the private records of a run without groups.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is absent.
+    MissingColumnError
+        If a file lacks an attribute.
+    """
+    from dpbayes.data import Domain
+
+    domain = Domain.from_levels(data.levels)
+    assert data.public is not None and data.private is not None
+    public, private = (_read(beside / name, domain.names, data.recode) for name in (data.public, data.private))
+    return domain, public, private
+
+
+def group_data(data: Data, groups: Groups, beside: Path) -> tuple[Domain, Hierarchy, pl.DataFrame, pl.DataFrame]:
+    """Return the domain, the hierarchy, the public and the private records of a run with groups."""
+    from dpbayes.data import Domain
+    from dpbayes.data.populations import two_level_population
+    from dpbayes.ide import Hierarchy
+
+    if data.embedded is not None:
+        population = two_level_population(group_size=data.size, seed=data.seed)
+        return population.domain, Hierarchy("group", population.parent), population.public, population.private
+    hierarchy = Hierarchy(groups.attribute, dict(groups.parent))
+    domain = Domain.from_levels({name: levels for name, levels in data.levels.items() if name != groups.attribute})
+    assert data.public is not None and data.private is not None
+    public = _read(beside / data.public, domain.names, data.recode)
+    private = _read(beside / data.private, (groups.attribute, *domain.names), data.recode)
+    return domain, hierarchy, public, private
+
+
+def band(column: Any, recode: Recode) -> Any:
+    """Return a Polars expression that cuts a text column of numbers into bands.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"age": ["7", "83", "N"]})
+    >>> frame.select(band(pl.col("age"), Recode(width=10, top=8, keep=["N"])))["age"].to_list()
+    ['0', '8', 'N']
+    """
+    import polars as pl
+
+    number = (column.cast(pl.Int64, strict=False) // recode.width).clip(upper_bound=recode.top).cast(pl.String)
+    return pl.when(column.is_in(recode.keep)).then(column).otherwise(number)
+
+
+def _read(path: Path, names: tuple[str, ...], recode: dict[str, Recode]) -> pl.DataFrame:
+    import polars as pl
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; data.public and data.private are resolved beside the spec")
+    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=0)
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise MissingColumnError(f"{path.name} lacks the columns {missing}; [data.levels] names what is read")
+    frame = frame.select(pl.col(name).cast(pl.String) for name in names)
+    if not len(frame):
+        raise InputError(f"{path.name} has no rows")
+    return frame.with_columns(band(pl.col(name), how).alias(name) for name, how in recode.items() if name in names)

@@ -1,0 +1,245 @@
+"""What a prior-aware run found, as plain data for ``estimate.json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpbayes.ide import (
+    Estimate,
+    GroupRelease,
+    GroupSynthesis,
+    Hierarchy,
+    Prior,
+    choose_cliques,
+    choose_roots,
+    credibility,
+    dependence_graph,
+    estimate,
+    k_marginal_score,
+    measure,
+    pool,
+    synthesize_groups,
+)
+from dpbayes.ide.reference import least_l1_loss
+from dpbayes.runs.ide_spec import Spec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from dpbayes.privacy import Release
+
+__all__ = ["chosen_workloads", "group_results", "table_results"]
+
+# The linear program of the reference is for supports of this size and below.
+_REFERENCE_ROWS = 100_000
+
+
+def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
+    """Estimate from one release; Algorithm 1 runs beside the noise-aware form for comparison."""
+    settings, by = spec.estimation, spec.data.by
+    borrowed = credibility(public, by=by) if settings.pool and by else None
+    prior = public if borrowed is None else pool(public, borrowed)
+    aware = estimate(prior, release, strength=settings.strength or "release")
+    plain = estimate(prior, release, noise_aware=False, iterations=settings.iterations, random_state=settings.seed)
+    chosen = aware if settings.method == "noise-aware" else plain
+    measurements = measure(prior, release)
+    result: dict[str, Any] = {
+        "method": chosen.method,
+        "prior": {"rows": prior.size, "records": prior.n_records, "public_rows": public.size},
+        "borrowed": None
+        if borrowed is None or by is None
+        else dict(zip(_levels(public, by), _list(borrowed.borrowed), strict=True)),
+        "certificate": _certificate(aware),
+        "trace": _trace(plain),
+        "moved": _moved(measurements, chosen),
+        "l1_minimum": least_l1_loss(measurements) if prior.size <= _REFERENCE_ROWS and measurements.n > 0 else None,
+        "kl": {"noise-aware": aware.kl, "algorithm-1": plain.kl},
+    }
+    if truth is not None and by is not None:
+        found = {"prior": public, "pooled prior": prior, "noise-aware": aware.distribution}
+        found["algorithm-1"] = plain.distribution
+        result["scores"] = _scores(found if borrowed is not None else {**found, "pooled prior": None}, truth, by)
+    result["passed"], result["summary"] = _verdict(chosen, result["certificate"])
+    return result, chosen
+
+
+def chosen_workloads(spec: Spec, prior: Prior, hierarchy: Hierarchy) -> dict[str, Any]:
+    """Choose both workloads on the public data; the public sizes stand for the private ones."""
+    assert spec.groups is not None
+    graph = dependence_graph(prior)
+    records = prior.n_records or 1.0
+    common = {
+        "epsilon": spec.privacy.epsilon / 4,
+        "stability": spec.groups.stability,
+        "max_error": spec.groups.max_error,
+    }
+    units = choose_cliques(graph, n_records=records / len(hierarchy.units), **common)
+    groups = choose_roots(
+        graph,
+        n_records=records / len(hierarchy.groups),
+        max_information=spec.groups.max_information,
+        **common,
+    )
+    return {
+        "names": list(graph.names),
+        "information": graph.information.tolist(),
+        "unit_sets": [list(names) for names in units],
+        "group_sets": [list(names) for names in groups],
+    }
+
+
+def group_results(
+    spec: Spec, prior: Prior, released: GroupRelease, workloads: dict[str, Any], truth: pl.DataFrame | None
+) -> tuple[dict[str, Any], GroupSynthesis]:
+    """Run Algorithm 2 and, where the truth is public, score what came out."""
+    assert spec.groups is not None
+    settings = spec.estimation
+    synthetic = synthesize_groups(
+        prior,
+        released,
+        method=settings.method,
+        iterations=settings.iterations,
+        random_state=settings.seed,
+        n_jobs=spec.groups.n_jobs,
+    )
+    first = next(iter(released.units))
+    plain = estimate(
+        prior, released.units[first], noise_aware=False, iterations=settings.iterations, random_state=settings.seed
+    )
+    units = synthetic.units
+    result: dict[str, Any] = {
+        "method": settings.method,
+        "prior": {"rows": prior.size, "records": prior.n_records, "public_rows": prior.size},
+        "workloads": workloads,
+        "trace": _trace(plain) | {"unit": str(first)},
+        "units": [
+            {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
+            for unit, found in units.items()
+        ],
+        "groups": [
+            {
+                "group": str(group),
+                "unit": str(synthetic.parent[group]),
+                "size": found.size,
+                "l1_loss": None if np.isnan(found.l1_loss) else found.l1_loss,
+                "kl": found.kl,
+            }
+            for group, found in synthetic.groups.items()
+        ],
+    }
+    if truth is not None:
+        result["scores"] = _group_scores(prior, synthetic, released, truth)
+    certificates = [entry["certificate"] for entry in result["units"] if entry["certificate"] is not None]
+    worst = max((c["gap"] for c in certificates), default=None)
+    passed = worst is None or worst <= max(c["tolerance"] for c in certificates)
+    total = int(synthetic.sizes.sum())
+    result["passed"] = passed
+    result["summary"] = f"{total:,} synthetic records in {len(synthetic.groups)} groups" + (
+        "" if worst is None else f"; largest duality gap of a unit {worst:.2g} nats"
+    )
+    return result, synthetic
+
+
+def _group_scores(
+    prior: Prior, synthetic: GroupSynthesis, released: GroupRelease, truth: pl.DataFrame
+) -> dict[str, Any]:
+    """Score the synthetic records, and the public prior put in every group, against the true records."""
+    from dpbayes.data import Domain
+
+    hierarchy = released.hierarchy
+    domain = Domain((hierarchy.as_attribute, *prior.domain.attributes))
+    name = hierarchy.attribute
+    true = Prior.from_frame(truth, domain)
+    sizes = np.rint(true.marginal([name]) * (true.n_records or 0))
+    copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
+    codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
+    everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
+    frame = synthetic.frame()
+    ours = k_marginal_score(
+        Prior.from_frame(frame, domain), true, by=name, group_sizes=synthetic.sizes, true_sizes=sizes
+    )
+    theirs = k_marginal_score(everywhere, true, by=name)
+    return {
+        "by": name,
+        "groups": [str(group) for group in ours.groups],
+        "errors": {"prior": _list(theirs.errors), "synthetic": _list(ours.errors)},
+        "score": {"prior": theirs.value, "synthetic": ours.value},
+        "penalized": int(ours.penalized.sum()),
+    }
+
+
+def _scores(found: dict[str, Prior | None], truth: Prior, by: str) -> dict[str, Any]:
+    scores = {name: k_marginal_score(q, truth, by=by) for name, q in found.items() if q is not None}
+    return {
+        "by": by,
+        "groups": [str(group) for group in scores["prior"].groups],
+        "errors": {name: _list(score.errors) for name, score in scores.items()},
+        "score": {name: score.value for name, score in scores.items()},
+    }
+
+
+def _certificate(found: Estimate) -> dict[str, Any] | None:
+    if found.solution is None or found.strength is None:
+        return None
+    solution, strength = found.solution, found.strength
+    return {
+        "gap": solution.gap,
+        "tolerance": 1e-2,
+        "l1_bound": solution.l1_bound,
+        "iterations": solution.iterations,
+        "gaps": list(solution.gaps),
+        "strength": strength.value,
+        "most_likely": strength.most_likely,
+        "bound": strength.bound,
+        "grid": _list(strength.grid),
+        "log_likelihood": _list(strength.log_likelihood),
+    }
+
+
+def _trace(found: Estimate) -> dict[str, Any]:
+    if found.iterations is None:
+        return {"step": [], "l1_loss": [], "kl": []}
+    trace = found.iterations
+    finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
+    return {"step": trace.step.tolist(), "l1_loss": _list(trace.l1_loss), "kl": _list(finite)}
+
+
+def _moved(measurements: Any, found: Estimate) -> list[dict[str, Any]]:
+    """How far each table moved from the prior, and how far it stayed from the released answers."""
+    before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
+    released = measurements.values / max(measurements.n, 1.0)
+    rows = []
+    for place, table in enumerate(measurements.tables):
+        part = slice(measurements.cells.starts[place], measurements.cells.starts[place + 1])
+        rows.append(
+            {
+                "table": table.label,
+                "moved": float(np.abs(after[part] - before[part]).sum()),
+                "released_from_prior": float(np.abs(released[part] - before[part]).sum()),
+                "left": float(np.abs(released[part] - after[part]).sum()),
+            }
+        )
+    return rows
+
+
+def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:
+    if found.method == "prior":
+        return True, "The released number of records is not positive: the prior stands as it is."
+    if found.method == "algorithm-1" or certificate is None:
+        return True, f"Algorithm 1 ended {found.kl:.3g} nats from the prior; it carries no certificate."
+    passed = certificate["gap"] <= certificate["tolerance"]
+    return passed, (
+        f"{'Solved' if passed else 'NOT solved'}: duality gap {certificate['gap']:.2g} nats (tolerance "
+        f"{certificate['tolerance']:g}), any marginal within {certificate['l1_bound']:.2g} in L1 of the optimum; prior "
+        f"worth {certificate['strength']:,.0f} records"
+    )
+
+
+def _levels(prior: Prior, by: str) -> list[str]:
+    return [str(level) for level in prior.domain[by].levels]
+
+
+def _list(values: Any) -> list[float]:
+    return [float(value) for value in values]
