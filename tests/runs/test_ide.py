@@ -1,0 +1,157 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dpbayes.errors import MissingColumnError, SpecError
+from dpbayes.ide import read_group_release
+from dpbayes.privacy import read_release
+from dpbayes.privacy.ledger import create_ledger, open_ledger
+from dpbayes.runs import execute, load_spec, rebuild_report
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+SMALL = """
+system = "ide"
+title = "small"
+[data]
+public = "public.csv"
+private = "private.csv"
+by = "place"
+tables = "by-feature"
+[data.recode.age]
+width = 10
+top = 3
+[data.levels]
+place = ["a", "b"]
+age = ["0", "1", "2", "3"]
+own = ["n", "y"]
+[privacy]
+epsilon = 2.0
+simulation_seed = 3
+[estimation]
+pool = true
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    rng = np.random.default_rng(1)
+    for name, shift in (("public", 0), ("private", 4)):
+        place, own = rng.choice(["a", "b"], 400), rng.choice(["n", "y"], 400, p=[0.4, 0.6])
+        pl.DataFrame({"place": place, "age": rng.integers(shift, 60, 400), "own": own}).write_csv(
+            tmp_path / f"{name}.csv"
+        )
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def run(path, out, *overrides):
+    return execute(load_spec(path, overrides), out=out, progressbar=False, echo=lambda line: None)
+
+
+def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
+    result = run(MODELS / "ide_groups.toml", tmp_path / "run", "privacy.simulation_seed=5", "data.size=600")
+    assert result.outcome.passed, result.outcome.summary
+    folder = result.folder
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"spec.toml", "release.json", "estimate.json", "synthetic", "facts.json", "report.html"}
+    released = read_group_release(folder / "release.json")
+    assert released.epsilon == pytest.approx(4.0)
+    facts = json.loads((folder / "facts.json").read_text())
+    synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
+    assert len(synthetic) == facts["headline"]["n"] == sum(row["size"] for row in facts["tables"]["groups"])
+    score = facts["scores"]["score"]
+    assert score["synthetic"] > score["prior"] + 20
+    page = (folder / "report.html").read_text()
+    for title in ("What was released", "Which marginals were asked for", "Error by group", "Algorithm 1 by iteration"):
+        assert title in page, title
+    assert "http://" not in page
+
+
+def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_path):
+    folder = run(small, tmp_path / "run").folder
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["scores"] is None
+    assert "Error by group" not in (folder / "report.html").read_text()
+    assert len(pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")) == 400
+    assert [row["group"] for row in facts["tables"]["borrowed"]] == ["a", "b"]
+    release = read_release(folder / "release.json")
+    assert [table.attributes for table in release.tables] == [("place", "age"), ("place", "own")]
+    shown = run(small, tmp_path / "shown", "data.truth_public=true").folder
+    assert json.loads((shown / "facts.json").read_text())["scores"]["score"]["prior"] > 800
+
+
+def test_same_spec_and_seed_give_the_same_estimate_and_the_report_can_be_built_again(small, tmp_path):
+    one, two = (run(small, tmp_path / name).folder for name in ("one", "two"))
+    first, second = (json.loads((f / "estimate.json").read_text()) for f in (one, two))
+    for result in (first, second):
+        result["provenance"].pop("seconds")
+    assert first == second
+    before = (one / "facts.json").read_text()
+    rebuild_report(one)
+    assert (one / "facts.json").read_text() == before
+
+
+def test_algorithm_1_can_be_the_estimate(small, tmp_path):
+    folder = run(small, tmp_path / "run", "estimation.method=algorithm-1", "estimation.iterations=50").folder
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["verdict"]["title"] == "Algorithm 1"
+    assert facts["provenance"]["method"] == "algorithm-1"
+
+
+def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
+    create_ledger(tmp_path / "book.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
+    text = SMALL.replace("simulation_seed = 3", 'ledger = "book.db"')
+    small.write_text(text)
+    run(small, tmp_path / "run")
+    assert open_ledger(tmp_path / "book.db").remaining().epsilon == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("epsilon = 2.0", "epsilon = 0.0"), "greater than 0"),
+        (('by = "place"\n', ""), "data.by"),
+        (('tables = "by-feature"\n', ""), "name the tables"),
+        (('public = "public.csv"\n', ""), "public and private files"),
+        (("[estimation]", "[groups]\n[estimation]"), "groups.parent"),
+        (("pool = true", "pooled = true"), "did you mean 'pool'"),
+    ],
+)
+def test_mistakes_in_a_spec_say_what_to_change(small, change, message):
+    small.write_text(SMALL.replace(*change))
+    with pytest.raises(SpecError, match=message):
+        load_spec(small)
+
+
+def test_absent_files_and_columns_are_named(small, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.csv"):
+        run(small, tmp_path / "one", "data.private=no.csv")
+    (tmp_path / "private.csv").write_text("place,own\na,n\n")
+    with pytest.raises(MissingColumnError, match="age"):
+        run(small, tmp_path / "two")
+
+
+def test_groups_of_files_take_their_parents_from_the_spec(small, tmp_path):
+    text = SMALL.replace('tables = "by-feature"\n', "").replace("pool = true", "")
+    text = text.replace("epsilon = 2.0", "epsilon = 40.0")
+    small.write_text(text + '[groups]\nattribute = "place"\n[groups.parent]\na = "north"\nb = "north"\n')
+    folder = run(small, tmp_path / "run").folder
+    assert set(read_group_release(folder / "release.json").groups) == {"a", "b"}
+    assert json.loads((folder / "facts.json").read_text())["scores"] is None
+
+
+def test_massachusetts_spec_reaches_its_score(shared_data, tmp_path):
+    path = MODELS / "ide_massachusetts.toml"
+    files = [
+        f"data.{kind}={shared_data / name}" for kind, name in (("public", "ma2018.csv"), ("private", "ma2019.csv"))
+    ]
+    result = run(path, tmp_path / "run", *files, "privacy.simulation_seed=1")
+    score = json.loads((result.folder / "facts.json").read_text())["scores"]["score"]
+    assert result.outcome.passed
+    assert score["prior"] == pytest.approx(936.66, abs=0.01)
+    assert score["noise-aware"] > 942 > 936.7 > score["algorithm-1"]
