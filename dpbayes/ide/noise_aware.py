@@ -123,19 +123,25 @@ class _Problem:
         full[self.free] = theta
         return full
 
-    def direction(self, point: _Point, softness: Floats, target: Floats) -> Floats:
-        r"""Solve :math:`(D + \frac{n^2}{\lambda} \mathrm{Cov})\, d = D\, t`, D the diagonal `softness`."""
+    def covariance(self, point: _Point) -> Floats | None:
+        r"""Return :math:`\frac{n^2}{\lambda} \mathrm{Cov}`, the log-normalizer's curvature, or None if too large."""
+        if len(point.theta) > _DENSE_CELLS:
+            return None
         factor = self.measurements.n**2 / self.strength
+        return factor * self.measurements.cells.covariance(point.weights)[np.ix_(self.free, self.free)]
+
+    def direction(self, point: _Point, covariance: Floats | None, softness: Floats, target: Floats) -> Floats:
+        r"""Solve :math:`(D + \frac{n^2}{\lambda} \mathrm{Cov})\, d = D\, t`, D the diagonal `softness`."""
         root = 1.0 / np.sqrt(softness)
-        if len(root) > _DENSE_CELLS:
-            return root * self._conjugate_gradients(point, root, target / root, factor)
-        matrix = factor * self.measurements.cells.covariance(point.weights)[np.ix_(self.free, self.free)]
-        matrix *= root[:, None] * root
+        if covariance is None:
+            return root * self._conjugate_gradients(point, root, target / root)
+        matrix = covariance * root[:, None] * root
         matrix.flat[:: len(root) + 1] += 1.0
         solution: Floats = cho_solve(cho_factor(matrix, lower=True), target / root)
         return root * solution
 
-    def _conjugate_gradients(self, point: _Point, root: Floats, target: Floats, factor: float) -> Floats:
+    def _conjugate_gradients(self, point: _Point, root: Floats, target: Floats) -> Floats:
+        factor = self.measurements.n**2 / self.strength
         mean = self.measurements.cells.predict(point.weights)[self.free]
 
         def apply(v: Floats) -> Floats:
@@ -208,11 +214,12 @@ def _step(problem: _Problem, point: _Point) -> _Point | None:
     implied = loss.residual(point.theta)
     # A saturated cell has no curvature left: its multiplier moves to its limit and stays.
     ceiling = 1e12 * max(1.0, problem.measurements.n**2 / problem.strength)
+    covariance = problem.covariance(point)
     found = []
     for at in (point.residual, implied):
         softness = np.minimum(1.0 / np.maximum(loss.curvature(at), 1e-300), ceiling)
         wanted = loss.slope(at) - point.theta + (point.residual - at) / softness
-        direction = problem.direction(point, softness, wanted)
+        direction = problem.direction(point, covariance, softness, wanted)
         found.append(_line_search(problem, point, direction))
     climbed = [candidate for candidate in found if candidate is not None]
     return max(climbed, key=lambda candidate: candidate.dual) if climbed else None
