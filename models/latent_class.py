@@ -18,11 +18,11 @@ import pytensor.tensor as pt
 
 def mixture(domain, n_classes):
     """Theta: class weights by stick breaking, and a distribution of each attribute in each class."""
-    alpha = pm.Gamma("alpha", 2, 2)
+    alpha = pm.Gamma("alpha", 40, 10)
     V = pm.Beta("V", 1, alpha, shape=n_classes - 1)
     left = pt.concatenate([[1.0], pt.cumprod(1 - V)])
     pi = pm.Deterministic("pi", left * pt.concatenate([V, [1.0]]))
-    psi = [pm.Dirichlet(f"psi_{a.name}", np.full(a.size, 0.5), shape=(n_classes, a.size)) for a in domain]
+    psi = [pm.Dirichlet(f"psi_{a.name}", np.full(a.size, 0.25), shape=(n_classes, a.size)) for a in domain]
 
     # P(x) = sum_h pi_h prod_j psi[j][h, x_j], one axis an attribute.
     P = pi
