@@ -42,7 +42,7 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
     axis.set_xlim(left=0)
     axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)
     axis.grid(axis="x", color="0.9")
-    axis.legend(loc="lower right", frameon=False, fontsize=9)
+    figure.legend(loc="outside upper right", ncols=len(errors), frameon=False, fontsize=9)
     return figure
 
 
@@ -84,11 +84,13 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
         The strength taken.
     """
     figure, axis = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
-    axis.plot(grid, np.maximum(log_likelihood, -12.0), color=ESTIMATE, linewidth=1.5)
+    axis.plot(grid, log_likelihood, color=ESTIMATE, linewidth=1.5)
     axis.axhline(-1.92, color="0.7", linewidth=1.0, linestyle="--")
     axis.axvline(value, color=RELEASED, linewidth=1.2, label="taken")
     axis.set_xscale("log")
-    axis.set_ylim(-12.5, 0.7)
+    shown = [strength for strength, value in zip(grid, log_likelihood, strict=True) if value > -12.0]
+    axis.set_xlim(min(shown), max(grid) * 1.1)
+    axis.set_ylim(-12.0, 0.7)
     axis.set_xlabel("prior strength (records)", fontsize=9)
     axis.set_ylabel("log-likelihood less its maximum", fontsize=9)
     axis.legend(frameon=False, fontsize=9)
