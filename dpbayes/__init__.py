@@ -14,13 +14,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "bloom",
     "data",
     "errors",
+    "ide",
     "inference",
     "latent_class",
+    "mvg",
     "privacy",
     "report",
     "runs",
+    "verifier",
 ]
 
 

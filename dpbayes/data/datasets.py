@@ -1,13 +1,25 @@
-"""Embedded data: tables printed in the papers."""
+"""Embedded data: tables printed in the papers, and generated populations."""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from dpbayes.data.domain import Domain
 from dpbayes.data.marginals import Marginal
 
-__all__ = ["acs_tables"]
+# name -> module that generates or reads it, loaded on first use: they need Polars, and exact tables do not
+_POPULATIONS = {
+    "framingham_risk": "dpbayes.data.patients",
+    "patients": "dpbayes.data.patients",
+    "read_synthea": "dpbayes.data.patients",
+    "two_level_population": "dpbayes.data.populations",
+    "wages": "dpbayes.data.wages",
+}
+
+__all__ = ["acs_tables", *_POPULATIONS]
 
 _ACS_LEVELS = {name: (0, 1) for name in ("citizenship", "age", "race", "sex", "income")}
 
@@ -55,3 +67,9 @@ def acs_tables() -> tuple[Marginal, ...]:
     domain = Domain.from_levels(_ACS_LEVELS)
     tables = {names: np.array(counts) for names, counts in _ACS_COUNTS.items()}
     return tuple(Marginal(domain.project(names), counts) for names, counts in tables.items())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _POPULATIONS:
+        return getattr(import_module(_POPULATIONS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
