@@ -1,0 +1,126 @@
+"""Bloom filters against their targets, and beside bounds for general shuffled randomizers.
+
+Run with ``pytest tests/benchmarks/test_bloom.py -s``; the table goes to standard output. Seconds are processor
+seconds of one process, the best of several: wall time would measure the machine's other work.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+from math import log
+
+import numpy as np
+import pytest
+
+from dpbayes.bloom import (
+    Filters,
+    debias,
+    filters_loss,
+    flip_prob_for,
+    general_shuffle_epsilon,
+    logo_counts,
+    one_filter_epsilon,
+    one_filter_loss,
+    shuffle_flip,
+    signal_to_noise,
+)
+from dpbayes.bloom.signal import skewed_counts
+
+
+def best(call, repeats=3):
+    times, result = [], None
+    for _ in range(repeats):
+        start = time.process_time()
+        result = call()
+        times.append(time.process_time() - start)
+    return min(times), result
+
+
+def report(what, seconds, value, target):
+    print(f"\n{what:58s} {seconds:9.4f} s   target {target:6.2f} s   {value}")
+    assert seconds <= target
+
+
+def test_one_count():
+    def call():
+        return one_filter_loss(n_bits=100_000, flip_prob=0.05, count_ones=12_500).epsilon(1e-3)
+
+    report("one filter, m = 1e5, one count", *best(call, 20), 0.010)
+
+
+@pytest.mark.parametrize("definition", ["tight", "quantile"])
+def test_every_count(definition):
+    def call():
+        return one_filter_epsilon(n_bits=100_000, flip_prob=0.05, delta=1e-3, definition=definition).upper
+
+    report(f"one filter, m = 1e5, every count, {definition}", *best(call), 1.0)
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.1365, 0.2, 0.3, 0.4])
+@pytest.mark.parametrize("kind", ["epsilon_bounds", "quantile_bounds"])
+def test_six_filters(p, kind):
+    def call():
+        return getattr(filters_loss(n_filters=6, n_bits=100_000, flip_prob=p), kind)(1e-3)
+
+    seconds, bounds = best(call, 2)
+    report(f"k = 6, m = 1e5, p = {p}, {kind}", seconds, f"{bounds.upper:.6f} ± {bounds.width / bounds.upper:.1e}", 2.0)
+    assert bounds.width <= 1e-3 * bounds.upper
+
+
+@pytest.mark.parametrize("definition", ["tight", "quantile"])
+def test_calibration(definition):
+    def call():
+        return flip_prob_for(epsilon=log(3), delta=1e-3, n_filters=6, n_bits=100_000, definition=definition)
+
+    report(f"flip probability for ln 3, k = 6, {definition}", *best(call, 1), 30.0)
+
+
+def test_twenty_filters():
+    def call():
+        return filters_loss(n_filters=20, n_bits=1_000_000, flip_prob=0.3).epsilon(1e-3)
+
+    report("k = 20, m = 1e6, p = 0.3", *best(call, 1), 10.0)
+
+
+def test_mechanism_at_full_size():
+    rng = np.random.default_rng(1)
+    filters = Filters(rng.integers(0, 2**20, size=10_000_000).astype(np.uint32), 20)
+
+    def call():
+        return debias(logo_counts(shuffle_flip(filters, flip_prob=0.3)), flip_prob=0.3).counts.size
+
+    report("secure release and debiasing, k = 20, m = 1e7", *best(call, 1), 60.0)
+
+
+def test_signal_of_ten_filters():
+    def call():
+        return signal_to_noise(skewed_counts(10, skewness=3.0), flip_prob=0.1).largest
+
+    report("signal of all changes, k = 10", *best(call), 3.0)
+
+
+def test_first_answer():
+    code = (
+        "from dpbayes.cli.bloom import bloom;"
+        "bloom([6], [100000], flip_prob=[0.1], delta=1e-3, epsilon=None, definition='tight', pairs='paper',"
+        " plot=None, as_json=True)"
+    )
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    report("first answer from a cold start", min(times), "", 3.0)
+
+
+def test_beside_general_bounds():
+    exact = one_filter_epsilon(n_bits=100_000, flip_prob=0.05, delta=1e-3).upper
+    print(f"\none filter, m = 1e5, p = .05, delta 1e-3: exact {exact:.5f}", end="")
+    for method in ("variation-ratio", "clones"):
+        seconds, bound = best(
+            lambda method=method: general_shuffle_epsilon(n_bits=100_000, flip_prob=0.05, delta=1e-3, method=method), 1
+        )
+        print(f", {method} {bound:.5f} ({seconds:.2f} s)", end="")
+        assert exact < bound

@@ -1,0 +1,87 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbayes.errors import SpecError
+from dpbayes.runs import execute, load_spec, registry
+from dpbayes.runs.bloom import _certificate, _release
+from dpbayes.runs.execute import Context
+
+SMALL = """
+system = "bloom"
+title = "small"
+[audience]
+n_people = 2000
+shares = [0.4, 0.2]
+[filters]
+n_bits = 4000
+[privacy]
+epsilon = 1.5
+delta = 1e-3
+simulation_seed = 4
+[sampling]
+draws = 1500
+tune = 500
+chains = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setitem(registry.SYSTEMS, "bloom", "dpbayes.runs.bloom")
+
+
+def _load(tmp_path, text=SMALL, **changes):
+    path = tmp_path / "small.toml"
+    path.write_text(text)
+    return load_spec(path, [f"{key}={value}" for key, value in changes.items()])
+
+
+def test_certificate_and_release_are_drawn_once(tmp_path):
+    loaded, lines = _load(tmp_path), []
+    context = Context(tmp_path, tmp_path, "digest", False, lines.append)
+    certificate = _certificate(loaded.spec, context)
+    scopes = [claim["scope"] for claim in certificate["claims"]]
+    assert scopes == ["paper's pair, certified", "paper's pair, certified", "all pairs, upper bound"]
+    assert certificate["claims"][0]["epsilon"]["upper"] <= 1.5
+    release = _release(loaded.spec, certificate["flip_prob"], context)
+    assert release.n_bits == 4000 and release.n_filters == 2 and release.sampler == "simulation"
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert sum(truth["frequency"]) == truth["union"] <= 2000
+    # A release that was drawn has been paid for: it is read, not drawn again.
+    again = replace(context, echo=lines.append)
+    assert _release(loaded.spec, 0.4, again).digest == release.digest
+    assert any("used again" in line for line in lines)
+
+
+def test_the_study_that_comes_along_is_valid():
+    spec = load_spec(Path(__file__).parents[2] / "models" / "bloom_audience.toml").spec
+    assert len(spec.audience.shares) == 6 and spec.filters.n_bits == 100_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("audience.shares", "[0.7]", "0.7"),
+        ("privacy.delta", "1.0", "delta"),
+        ("filters.n_bits", "1", "n_bits"),
+        ("privacy.pairs", "'some'", "pairs"),
+    ],
+)
+def test_bad_spec(tmp_path, key, value, text):
+    with pytest.raises(SpecError, match=text):
+        _load(tmp_path, **{key: value})
+
+
+@pytest.mark.slow
+def test_whole_run(tmp_path):
+    result = execute(_load(tmp_path), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert result.outcome.passed, result.outcome.summary
+    facts = json.loads((result.folder / "facts.json").read_text())
+    (posterior,), truth = facts["tables"]["posterior"], json.loads((result.folder / "truth.json").read_text())
+    assert posterior["low"] < posterior["mean"] < posterior["high"]
+    # Five standard errors of the debiased estimate: false alarm below 1e-6.
+    row = facts["tables"]["reach"][0]
+    assert abs(row["estimate"] - truth["union"]) < 5 * row["stderr"]
