@@ -1,3 +1,6 @@
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -83,3 +86,25 @@ def test_intervals_cover_the_exact_margins_of_a_drifted_population():
     exact = np.concatenate([table.counts for table in tables]) / tables[0].total
     # 16 margins at 95 %: fewer than 13 covered has a probability below 1 % even if all were independent.
     assert np.sum((low <= exact) & (exact <= high)) >= 13
+
+
+def test_package_model_is_the_plain_statement():
+    """models/prior_aware.py, read from its file, with rows that all tables tell apart."""
+    path = Path(__file__).parents[2] / "models" / "prior_aware.py"
+    spec = importlib.util.spec_from_file_location("prior_aware", path)
+    statement = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(statement)
+
+    prior = Prior.full(TWO, [[1, 2, 3], [4, 5, 6]])
+    release = release_of(TWO, (["x", "y"], [[10, 5, 20], [30, 25, 14]]), (["y"], [45.0, 31.0, 40.0]))
+    ours = ide_model.build_model(prior, release, strength=30.0)
+    plain = statement.prior_aware(prior, release, 30.0)
+    for seed in range(3):
+        share = np.random.default_rng(seed).dirichlet(np.ones(6))
+        values = []
+        for model, name in ((ours, "share"), (plain, "q")):
+            variable = model[name]
+            point = {model.rvs_to_values[variable].name: model.rvs_to_transforms[variable].forward(share).eval()}
+            values.append(float(model.compile_logp()(point)))
+        # pm.Laplace takes the logarithm of a constant scale in single precision, nine times here.
+        assert values[0] == pytest.approx(values[1], abs=9 * 6e-8 * 2.5)
