@@ -11,7 +11,7 @@ from dpbayes.errors import InputError
 
 
 @given(epsilon=st.floats(0.1, 3.0), k=st.integers(1, 3), log_bits=st.floats(0.0, 5.0), tight=st.booleans())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_calibration_inverts_the_accountant(epsilon, k, log_bits, tight):
     setting = {
         "delta": 1e-3,
