@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact
-from dpbayes.report.margins import cells_section, confidential_counts, fit_section, margins_section, summarize
+from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def latent_class_document(
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     """Say what was learned in a sentence or two."""
     n = size_of(release)
-    _, low, high = summarize(confidential_counts(trace, release)).T
+    _, low, high = summarize(trace["posterior"].to_dataset()["exact_counts"]).T
     shares = summarize(trace["posterior"].to_dataset()["margin"]) * n
     noise = np.median([2 * 1.96 * np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-__all__ = ["cells_section", "confidential_counts", "fit_section", "margins_section", "mean_l1", "summarize"]
+__all__ = ["cells_section", "fit_section", "margins_section", "mean_l1", "summarize"]
 
 INTERVAL = 0.95
 """Probability of every interval on the page; intervals are equal-tailed."""
@@ -35,18 +35,6 @@ def summarize(draws: xr.DataArray) -> Array:
     mean = draws.mean(("chain", "draw"))
     ends = draws.quantile([(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], ("chain", "draw"))
     return np.column_stack([mean.to_numpy().ravel(), *(end.to_numpy().ravel() for end in ends)])
-
-
-def confidential_counts(trace: xr.DataTree, release: Release) -> xr.DataArray:
-    """Return posterior draws of the exact counts behind the released ones, dims ``chain``, ``draw``, ``count``."""
-    import xarray as xr
-
-    from dpbayes.inference.margin_operator import margin_operator
-
-    operator = margin_operator(release.domain, [table.attributes for table in release.tables])
-    posterior = trace["posterior"].to_dataset()
-    counts = operator.counts(posterior["effects"].transpose("chain", "draw", "effect").to_numpy(), size_of(release))
-    return xr.DataArray(counts, dims=("chain", "draw", "count"), coords={"count": posterior["count"]})
 
 
 def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
@@ -74,7 +62,7 @@ def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
     ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
-    records = np.split(summarize(confidential_counts(trace, release)), ends)
+    records = np.split(summarize(trace["posterior"].to_dataset()["exact_counts"]), ends)
     population = np.split(summarize(trace["posterior"].to_dataset()["margin"]) * size_of(release), ends)
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]

@@ -88,7 +88,7 @@ class Privacy(Section):
 class Model(Section):
     """The latent class model."""
 
-    n_classes: int = Field(default=6, ge=1, le=200)
+    n_classes: int = Field(default=8, ge=1, le=200)
     """Number of classes at which the stick-breaking mixture is truncated."""
 
 
@@ -97,7 +97,7 @@ class Sampling(Section):
 
     draws: int = Field(default=1000, ge=10)
     """Draws kept a chain."""
-    tune: int = Field(default=1000, ge=10)
+    tune: int = Field(default=600, ge=10)
     """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""

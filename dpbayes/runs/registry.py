@@ -14,6 +14,7 @@ from dpbayes.errors import SpecError
 __all__ = ["SYSTEMS", "system_module"]
 
 SYSTEMS = {
+    "bloom": "dpbayes.runs.bloom",
     "ide": "dpbayes.runs.ide",
     "latent-class": "dpbayes.runs.latent_class",
     "mvg": "dpbayes.runs.mvg",
