@@ -1,0 +1,75 @@
+"""The notebooks run as scripts, and their rendered forms hold the same cells and no errors."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+SOURCES = sorted(NOTEBOOKS.glob("*.py"))
+SAMPLES = re.compile(r"^\s*(?:trace|fit)\b.*= .*\bsample\(", re.MULTILINE)  # compiles a PyMC model: a slow test
+# Rendered cells show results, never where they were made.
+PATHS = re.compile(r"(/home/|/root/|/tmp/|/work/|/Users/|[A-Z]:\\\\Users)")
+
+
+def _marked(path: Path):
+    marks = [pytest.mark.slow] if SAMPLES.search(path.read_text(encoding="utf-8")) else []
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+def _rendered(source: Path) -> dict:
+    return json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+
+
+def _texts(notebook: dict) -> list[tuple[str, str]]:
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
+
+
+def test_every_notebook_has_both_forms():
+    assert SOURCES
+    assert {path.stem for path in SOURCES} == {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
+
+
+@pytest.mark.parametrize("source", [_marked(path) for path in SOURCES])
+def test_source_runs(source, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.setenv("DPBAYES_SMOKE", "1")
+    with plt.rc_context():
+        plt.switch_backend("Agg")
+        try:
+            namespace = runpy.run_path(str(source), run_name="__main__")
+            assert namespace["SMOKE"] is True
+            assert plt.get_fignums(), "a notebook without a figure"
+        finally:
+            plt.close("all")
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_rendered_form_has_the_same_cells(source):
+    jupytext = pytest.importorskip("jupytext")
+    assert _texts(_rendered(source)) == [(cell.cell_type, cell.source) for cell in jupytext.read(source).cells]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_rendered_form_is_executed_clean_and_small(source):
+    path = source.with_suffix(".ipynb")
+    assert path.stat().st_size < 300_000
+    code = [cell for cell in _rendered(source)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    for output in outputs:
+        assert output["output_type"] != "error"
+        assert output.get("name") != "stderr"
+        text = json.dumps({key: value for key, value in output.get("data", {}).items() if key != "image/png"})
+        assert not PATHS.search(text + "".join(output.get("text", [])))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_source_uses_public_names_only(source):
+    text = source.read_text(encoding="utf-8")
+    assert not re.search(r"dpbayes(?:\.\w+)*\._|import _\w|\bdpbayes\b.*\b_[a-z]\w*\(", text)
+    assert not PATHS.search(text)
+    assert 12 <= len(re.findall(r"^# %%", text, re.MULTILINE)) <= 24
