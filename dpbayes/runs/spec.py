@@ -154,7 +154,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 def _explain(error: ValidationError, name: str, text: str, spec: type[BaseModel]) -> str:
     """Return pydantic's findings as one sentence a mistake, each with its line."""
-    findings = sorted(error.errors(), key=lambda finding: line_of(text, finding["loc"]) or math.inf)  # type: ignore[arg-type]
+    findings = sorted(error.errors(), key=lambda finding: line_of(text, finding["loc"]) or math.inf)
     lines = [_sentence(finding, text, spec) for finding in findings]
     if len(lines) == 1:
         return f"{name}, {lines[0]}"
