@@ -58,6 +58,7 @@ def smallest_epsilon(
 
     Examples
     --------
+    >>> from dpbayes.verifier import expected
     >>> epsilon = smallest_epsilon(20, r=0.9, wanted=0.8)
     >>> expected(20, epsilon=epsilon, r=0.9).right >= 0.8
     True

@@ -2,6 +2,7 @@
 
 import _thread
 import json
+import signal
 import threading
 
 import numpy as np
@@ -85,11 +86,16 @@ def test_a_seed_is_drawn_and_recorded_when_none_is_given(compiled):
 
 def test_an_interrupt_raises_and_counts_what_came_back(compiled):
     endless = NutsSettings(draws=3_000_000, tune=50, chains=2)
+    # A worker process of the test runner ignores SIGINT; this test wants what Python does by itself.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.8, _thread.interrupt_main)
     timer.start()
-    with pytest.raises(IncompleteSamplingError, match=r"\d+, \d+ of 3000000 draws came back from the 2 chains"):
-        compiled.fit(endless, random_seed=1, progressbar=False)
-    timer.join()
+    try:
+        with pytest.raises(IncompleteSamplingError, match=r"\d+, \d+ of 3000000 draws came back from the 2 chains"):
+            compiled.fit(endless, random_seed=1, progressbar=False)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, former)
 
 
 def test_a_missing_chain_is_incomplete(compiled):
