@@ -1,5 +1,7 @@
 """The notebooks run as scripts, and their rendered forms hold the same cells and no errors."""
 
+import ast
+import importlib
 import json
 import re
 import runpy
@@ -9,14 +11,25 @@ import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(NOTEBOOKS.glob("*.py"))
-SAMPLES = re.compile(r"^\s*(?:trace|fit)\b.*= .*\bsample\(", re.MULTILINE)  # compiles a PyMC model: a slow test
 # Rendered cells show results, never where they were made.
 PATHS = re.compile(r"(/home/|/root/|/tmp/|/work/|/Users/|[A-Z]:\\\\Users)")
 
 
+def _imports(path: Path) -> list[tuple[str, str, str]]:
+    """Return module, name and local name of every import from dpbayes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [
+        (node.module, alias.name, alias.asname or alias.name)
+        for node in nodes
+        if node.module and node.module.split(".")[0] == "dpbayes"
+        for alias in node.names
+    ]
+
+
 def _marked(path: Path):
-    marks = [pytest.mark.slow] if SAMPLES.search(path.read_text(encoding="utf-8")) else []
-    return pytest.param(path, id=path.stem, marks=marks)
+    samples = ("dpbayes.inference", "sample", "sample") in _imports(path)  # compiles a PyMC model
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if samples else [])
 
 
 def _rendered(source: Path) -> dict:
@@ -69,7 +82,26 @@ def test_rendered_form_is_executed_clean_and_small(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_source_uses_public_names_only(source):
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    imports = _imports(source)
+    assert imports
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import) and "dpbayes" in ast.dump(node)]
+    rooms = {}
+    for module, name, local in imports:
+        assert "._" not in module
+        if module == "dpbayes":
+            rooms[local] = importlib.import_module(f"dpbayes.{name}")
+        else:
+            assert name in importlib.import_module(module).__all__, f"{module}.{name} is not public"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            assert not node.attr.startswith("_"), f"{node.attr} is not public"
+            if isinstance(node.value, ast.Name) and node.value.id in rooms:
+                assert node.attr in rooms[node.value.id].__all__, f"{node.value.id}.{node.attr} is not public"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_source_is_short_and_names_no_place(source):
     text = source.read_text(encoding="utf-8")
-    assert not re.search(r"dpbayes(?:\.\w+)*\._|import _\w|\bdpbayes\b.*\b_[a-z]\w*\(", text)
     assert not PATHS.search(text)
-    assert 12 <= len(re.findall(r"^# %%", text, re.MULTILINE)) <= 24
+    assert 12 <= len(re.findall(r"^# %%", text, re.MULTILINE)) <= 20
