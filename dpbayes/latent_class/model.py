@@ -136,7 +136,7 @@ def sampler_defaults() -> dict[str, Any]:
     >>> sampler_defaults()
     {'draws': 1000, 'tune': 600, 'chains': 4, 'target_accept': 0.9}
     """
-    return {"draws": 1000, "tune": 600, "chains": 4, "target_accept": 0.9}
+    return {"draws": 1000, "tune": 600, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
 
 
 def _check(

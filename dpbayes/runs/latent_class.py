@@ -103,6 +103,8 @@ class Sampling(Section):
     """Chains; convergence is judged across them."""
     target_accept: float = Field(default=0.9, gt=0, lt=1)
     """Acceptance rate that the step size aims at."""
+    adaptation: Literal["diag", "low_rank"] = "low_rank"
+    """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 
@@ -273,6 +275,7 @@ def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
         tune=settings.tune,
         chains=settings.chains,
         target_accept=settings.target_accept,
+        adaptation=settings.adaptation,
         random_seed=settings.seed,
         progressbar=context.progressbar,
     )
