@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["predict_release", "predictive_records", "synthesize", "write_synthetic"]
 
 
-def synthesize(
-    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int, random_seed: int
-) -> list[pl.DataFrame]:
+def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int) -> list[pl.DataFrame]:
     """Draw posterior predictive microdata.
 
     Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
@@ -33,8 +31,6 @@ def synthesize(
     ----------
     trace
         What `dpbayes.inference.sample` returned for a latent class model.
-    domain
-        The domain of the release that was fitted.
     n_datasets
         Number of data sets. They come from draws spread evenly over the trace.
     n_rows
@@ -50,7 +46,7 @@ def synthesize(
     Raises
     ------
     InputError
-        If a number is below 1, there are fewer draws than data sets, or the trace is not of this domain.
+        If a number is below 1, there are fewer draws than data sets, or the trace is not of a latent class model.
 
     References
     ----------
@@ -59,19 +55,33 @@ def synthesize(
 
     Examples
     --------
-    >>> frames = synthesize(trace, release.domain, n_datasets=5, n_rows=10_000, random_seed=1)  # doctest: +SKIP
+    >>> frames = synthesize(trace, n_datasets=5, n_rows=10_000, random_seed=1)  # doctest: +SKIP
     """
     import polars as pl
 
+    domain = fitted_domain(trace)
     frames = []
     for records in predictive_records(trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed):
         columns = {}
         for column, attribute in zip(records.T, domain, strict=True):
-            mixed = len({type(level) for level in attribute.levels}) > 1
-            levels = np.array([str(level) for level in attribute.levels] if mixed else attribute.levels)
-            columns[attribute.name] = levels[column]
+            columns[attribute.name] = np.array(attribute.levels)[column]
         frames.append(pl.DataFrame(columns))
     return frames
+
+
+def fitted_domain(trace: xr.DataTree) -> Domain:
+    """Return the domain of the release behind a fit, from the coordinates of its class profiles.
+
+    Raises
+    ------
+    InputError
+        If the trace is not of a latent class model.
+    """
+    posterior = trace["posterior"].to_dataset()
+    names = [str(name).removeprefix("profile_") for name in posterior if str(name).startswith("profile_")]
+    if not names or "weights" not in posterior:
+        raise InputError("the trace has no class weights and profiles; it is not of a latent class model")
+    return Domain.from_levels({name: posterior[name].to_numpy().tolist() for name in names})
 
 
 def predictive_records(
@@ -79,7 +89,7 @@ def predictive_records(
 ) -> Iterator[npt.NDArray[np.intp]]:
     """Yield posterior predictive records as level indices, shape ``(n_rows, attributes)``, a data set at a time.
 
-    Parameters and errors are those of `synthesize`.
+    The attributes come in the order of `domain`. The other parameters and the errors are those of `synthesize`.
     """
     for name, value in (("n_datasets", n_datasets), ("n_rows", n_rows)):
         if value < 1:

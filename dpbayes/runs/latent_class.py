@@ -95,7 +95,7 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=1000, ge=10)
+    draws: int = Field(default=800, ge=10)
     """Draws kept a chain."""
     tune: int = Field(default=600, ge=10)
     """Draws spent on adaptation, a chain."""
@@ -298,9 +298,7 @@ def _synthetic(spec: Spec, release: Release, trace: xr.DataTree, context: Contex
     if settings.n_datasets == 0:
         return
     rows = settings.n_rows or round(max(release.n if isinstance(release.n, int) else release.n.value, 1))
-    frames = synthesize(
-        trace, release.domain, n_datasets=settings.n_datasets, n_rows=rows, random_seed=spec.sampling.seed
-    )
+    frames = synthesize(trace, n_datasets=settings.n_datasets, n_rows=rows, random_seed=spec.sampling.seed)
     paths = write_synthetic(frames, context.folder / "synthetic", format=settings.format)
     context.echo(f"synthetic data: {len(paths)} sets of {rows:,} records")
 

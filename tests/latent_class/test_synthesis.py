@@ -1,0 +1,90 @@
+import numpy as np
+import polars as pl
+import pytest
+import xarray as xr
+
+from dpbayes.data import Domain, marginals
+from dpbayes.errors import InputError
+from dpbayes.latent_class import predict_release, synthesize, write_synthetic
+from dpbayes.privacy import release_tables
+
+DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": (0, 1, 2)})
+WEIGHTS = np.array([0.3, 0.7])
+AGE = np.array([[0.9, 0.1], [0.2, 0.8]])
+SEX = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
+
+
+@pytest.fixture
+def trace() -> xr.DataTree:
+    """Twelve equal draws of one known mixture."""
+
+    def repeat(values: np.ndarray, *dims: str) -> tuple:
+        return ("chain", "draw", *dims), np.broadcast_to(values, (3, 4, *values.shape))
+
+    posterior = xr.Dataset(
+        {
+            "weights": repeat(WEIGHTS, "class"),
+            "profile_age": repeat(AGE, "class", "age"),
+            "profile_sex": repeat(SEX, "class", "sex"),
+        },
+        coords={"age": ["<18", "18+"], "sex": [0, 1, 2]},
+    )
+    return xr.DataTree.from_dict({"posterior": posterior})
+
+
+def test_records_follow_the_mixture(trace):
+    frames = synthesize(trace, n_datasets=4, n_rows=50_000, random_seed=3)
+    assert [frame.columns for frame in frames] == [["age", "sex"]] * 4
+    expected = np.einsum("h,ha,hs->as", WEIGHTS, AGE, SEX)
+    (table,) = marginals(pl.concat(frames), [["age", "sex"]], domain=DOMAIN)
+    # 200,000 records: a standard error of at most .0011; 5 of them: false alarm below 1e-5 over 6 cells.
+    np.testing.assert_allclose(table.counts / table.total, expected, atol=5 * 0.0011)
+
+
+def test_a_seed_gives_the_same_records_and_another_seed_others(trace):
+    first, again, other = (synthesize(trace, n_datasets=1, n_rows=500, random_seed=seed)[0] for seed in (1, 1, 2))
+    assert first.equals(again)
+    assert not first.equals(other)
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_files_hold_the_records(trace, tmp_path, format):
+    frames = synthesize(trace, n_datasets=2, n_rows=100, random_seed=1)
+    paths = write_synthetic(frames, tmp_path / "synthetic", format=format)
+    assert [path.name for path in paths] == [f"synthetic_01.{format}", f"synthetic_02.{format}"]
+    read = pl.read_parquet if format == "parquet" else pl.read_csv
+    for path, frame in zip(paths, frames, strict=True):
+        assert read(path).equals(frame)
+    assert len(list((tmp_path / "synthetic").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"n_datasets": 0}, "n_datasets must be at least 1, got 0"),
+        ({"n_rows": 0}, "n_rows must be at least 1, got 0"),
+        ({"n_datasets": 13}, "13 data sets need as many draws, and the trace has 12"),
+    ],
+)
+def test_impossible_numbers_are_refused(trace, numbers, message):
+    with pytest.raises(InputError, match=message):
+        synthesize(trace, **({"n_datasets": 1, "n_rows": 10, "random_seed": 1} | numbers))
+
+
+def test_another_models_trace_is_refused():
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"p": (("chain", "draw"), np.zeros((2, 3)))})})
+    with pytest.raises(InputError, match="not of a latent class model"):
+        synthesize(tree, n_datasets=1, n_rows=10, random_seed=1)
+
+
+def test_predicted_releases_add_the_noise_to_the_tables_of_predicted_records(trace):
+    frame = synthesize(trace, n_datasets=1, n_rows=2_000, random_seed=5)[0]
+    tables = marginals(frame, [["sex", "age"], ["sex"]], domain=DOMAIN)
+    release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(1))
+    posterior = trace["posterior"].to_dataset().assign_coords(count=np.arange(9))
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    predicted = predict_release(tree, release, n_datasets=12, random_seed=1)["released"].to_numpy()[0]
+    expected = np.einsum("h,ha,hs->sa", WEIGHTS, AGE, SEX).ravel() * 2_000
+    sd = np.sqrt(expected + release.tables[0].noise.variance)
+    # Mean of 12 releases, 5 standard errors: false alarm below 1e-5 over 6 cells.
+    assert np.all(np.abs(predicted[:, :6].mean(0) - expected) < 5 * sd / np.sqrt(12))
