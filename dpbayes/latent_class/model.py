@@ -133,10 +133,10 @@ def sampler_defaults() -> dict[str, Any]:
 
     Examples
     --------
-    >>> sampler_defaults()
-    {'draws': 1000, 'tune': 600, 'chains': 4, 'target_accept': 0.9}
+    >>> sampler_defaults()["adaptation"]
+    'low_rank'
     """
-    return {"draws": 1000, "tune": 600, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
+    return {"draws": 800, "tune": 600, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
 
 
 def _check(
