@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact
-from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
+from dpbayes.report.margins import INTERVAL, cells_section, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["latent_class_document"]
 
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
-    "them, the probabilities of margins and cells and the sorted class weights."
+    "them, the probabilities of margins and cells."
 )
 
 
@@ -79,7 +79,7 @@ def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     n = size_of(release)
     _, low, high = summarize(trace["posterior"].to_dataset()["exact_counts"]).T
     shares = summarize(trace["posterior"].to_dataset()["margin"]) * n
-    noise = np.median([2 * 1.96 * np.sqrt(table.noise.variance) for table in release.tables])
+    noise = np.median([2 * table.noise.tail_radius(1 - INTERVAL) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
     return (
         f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
