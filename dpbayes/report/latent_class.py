@@ -10,7 +10,7 @@ import numpy as np
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact
-from dpbayes.report.margins import INTERVAL, cells_section, fit_section, margins_section, summarize
+from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     n = size_of(release)
     _, low, high = summarize(trace["posterior"].to_dataset()["exact_counts"]).T
     shares = summarize(trace["posterior"].to_dataset()["margin"]) * n
-    noise = np.median([2 * table.noise.tail_radius(1 - INTERVAL) for table in release.tables])
+    noise = np.median([np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
     return (
-        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
-        f"the median, where a released count taken by itself leaves about {noise:,.0f}; as a share of the population "
-        f"behind them, per {n:,.0f} persons, to {np.median(shares[:, 2] - shares[:, 1]):,.0f}.{caution}"
+        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in the "
+        f"median, from released counts whose noise has a standard deviation of {noise:,.0f}; as a share of the "
+        f"population behind them, per {n:,.0f} persons, to {np.median(shares[:, 2] - shares[:, 1]):,.0f}.{caution}"
     )
 
 
