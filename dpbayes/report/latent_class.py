@@ -82,8 +82,8 @@ def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     noise = np.median([np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
     return (
-        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in the "
-        f"median, from released counts whose noise has a standard deviation of {noise:,.0f}; as a share of the "
+        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
+        f"the median, from released counts whose noise has a standard deviation of {noise:,.0f}; as a share of the "
         f"population behind them, per {n:,.0f} persons, to {np.median(shares[:, 2] - shares[:, 1]):,.0f}.{caution}"
     )
 
