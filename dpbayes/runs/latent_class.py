@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Spec", "document", "run"]
 
 _RELEASE, _TRACE, _TRUTH = "release.json", "trace.nc", "truth.json"
+_PREDICTED = 400  # releases drawn for the posterior predictive check
 
 
 class Data(Section):
@@ -279,7 +280,8 @@ def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
         random_seed=settings.seed,
         progressbar=context.progressbar,
     )
-    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=400, random_seed=settings.seed)
+    predicted = min(_PREDICTED, settings.draws * settings.chains)
+    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=settings.seed)
     trace = annotate(
         trace,
         verdict=check_convergence(trace),
