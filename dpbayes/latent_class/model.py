@@ -136,7 +136,14 @@ def sampler_defaults() -> dict[str, Any]:
     >>> sampler_defaults()["adaptation"]
     'low_rank'
     """
-    return {"draws": 800, "tune": 600, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
+    return {
+        "draws": 800,
+        "tune": 600,
+        "chains": 4,
+        "target_accept": 0.9,
+        "max_treedepth": 12,
+        "adaptation": "low_rank",
+    }
 
 
 def _check(

@@ -104,6 +104,8 @@ class Sampling(Section):
     """Chains; convergence is judged across them."""
     target_accept: float = Field(default=0.9, gt=0, lt=1)
     """Acceptance rate that the step size aims at."""
+    max_treedepth: int = Field(default=12, ge=1, le=20)
+    """Doublings at which a trajectory is cut; a few of this model's need more than the usual 10."""
     adaptation: Literal["diag", "low_rank"] = "low_rank"
     """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
@@ -276,6 +278,7 @@ def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
         tune=settings.tune,
         chains=settings.chains,
         target_accept=settings.target_accept,
+        max_treedepth=settings.max_treedepth,
         adaptation=settings.adaptation,
         random_seed=settings.seed,
         progressbar=context.progressbar,
