@@ -12,7 +12,7 @@ import pytest
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(NOTEBOOKS.glob("*.py"))
 # Rendered cells show results, never where they were made.
-PATHS = re.compile(r"(/home/|/root/|/tmp/|/work/|/Users/|[A-Z]:\\\\Users)")
+PATHS = re.compile(r"(/(?:home|root|tmp|work|Users)/|[A-Z]:\\\\Users)")
 
 
 def _imports(path: Path) -> list[tuple[str, str, str]]:
