@@ -1,5 +1,7 @@
 """Reports: a document made of sections, one self-contained page, and a file with every number on it."""
 
+from typing import Any
+
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.render import write_report
 
@@ -12,5 +14,14 @@ __all__ = [
     "Paragraph",
     "Section",
     "Table",
+    "compare_runs",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "compare_runs":  # plots: Matplotlib is imported on first use
+        from dpbayes.report.comparison import compare_runs
+
+        return compare_runs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

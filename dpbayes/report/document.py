@@ -109,6 +109,13 @@ class Table:
         keys = [column.key or column.name for column in self.columns]
         return [dict(zip(keys, row, strict=True)) for row in self.rows]
 
+    def about(self) -> dict[str, Any]:
+        """Return what the records of `facts` do not say: the caption with its units, and the columns' formats."""
+        return {
+            "caption": self.caption,
+            "formats": {column.key or column.name: column.format for column in self.columns},
+        }
+
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers (they are set right)."""
@@ -216,12 +223,13 @@ class Document:
             If two tables share a name.
         """
         tables: dict[str, Any] = {}
+        about: dict[str, Any] = {}
         for section in self.sections:
             for block in section.blocks:
                 if isinstance(block, Table):
                     if block.name in tables:
                         raise InputError(f"two tables of the report are named {block.name!r}; name each its own way")
-                    tables[block.name] = block.facts()
+                    tables[block.name], about[block.name] = block.facts(), block.about()
         return {
             "title": self.title,
             "question": self.question,
@@ -229,6 +237,7 @@ class Document:
             "verdict": {"tone": self.verdict.tone, "title": self.verdict.title, "lines": list(self.verdict.lines)},
             "headline": {fact.name: fact.value for fact in self.headline},
             "tables": tables,
+            "about": about,
             "provenance": dict(self.provenance),
             **self.facts,
         }

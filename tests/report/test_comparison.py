@@ -1,0 +1,132 @@
+"""Runs side by side: what is shared, what differs, and what cannot be compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.report import Callout, Column, Document, Fact, Figure, Section, Table, compare_runs, write_report
+from dpbayes.report.run_facts import read_runs
+from dpbayes.report.shared import Interval, shared_tables
+
+CELLS = ("a", "b", "c")
+
+
+def make_run(folder, *, epsilon=1.0, tables=None, tone="good", digest="d1", settings="", name="epsilon"):
+    """Write a run folder whose intervals are 4 / epsilon wide."""
+    folder.mkdir()
+    (folder / "spec.toml").write_text(f'system = "latent-class"\ntitle = "{folder.name}"\n{settings}\n'
+                                      f"[privacy]\nepsilon = {epsilon}\n")  # fmt: skip
+    columns = [Column("cell"), Column("estimate", ",.1f"), Column("2.5 %", key="lower"), Column("97.5 %", key="upper")]
+    rows = [(cell, 10.0 * i, 10.0 * i - 2 / epsilon, 10.0 * i + 2 / epsilon) for i, cell in enumerate(CELLS, 1)]
+    document = Document(
+        title="t",
+        question="q?",
+        answer="a.",
+        verdict=Callout(tone, "The verdict"),
+        headline=[Fact(name, name, epsilon, f"{epsilon:g}")],
+        sections=[Section("s", [Table("cells", "Cells, in records.", columns, rows)] if tables is None else tables)],
+        provenance={"release digest": digest},
+    )
+    write_report(document, folder)
+    return folder
+
+
+def titles(document):
+    return [section.title for section in document.sections]
+
+
+def tables(document):
+    return {b.name: b for section in document.sections for b in section.blocks if isinstance(b, Table)}
+
+
+def text(document):
+    parts = []
+    for section in document.sections:
+        for block in section.blocks:
+            parts += [getattr(block, "text", ""), getattr(block, "title", ""), *getattr(block, "lines", ())]
+    return " ".join(parts)
+
+
+def test_one_number_that_differs_becomes_the_ladder_and_the_widths_are_compared(tmp_path):
+    folders = [make_run(tmp_path / f"r{e}", epsilon=e) for e in (4.0, 1.0, 2.0)]
+    document = compare_runs(folders)
+    assert document.question == "What changes with privacy.epsilon?"
+    assert list(document.provenance)[1:] == ["epsilon 1", "epsilon 2", "epsilon 4"]
+    assert "1 wide in epsilon 4 and 4 in epsilon 1: 0.25 times as wide" in document.answer
+    wide = tables(document)["cells"]
+    records = wide.facts()
+    assert records[1]["estimate, all runs"] == 20.0
+    assert [records[0][f"width of estimate, epsilon {e}"] for e in (1, 2, 4)] == [4.0, 2.0, 1.0]
+    assert sum(isinstance(b, Figure) for section in document.sections for b in section.blocks) == 2
+    page = write_report(document, tmp_path).read_text()
+    assert page.count("data:image/png") == 2
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["runs"]["epsilon 2"]["headline"] == {"epsilon": 2.0}
+
+
+def test_only_common_rows_are_compared_and_the_rest_is_counted(tmp_path):
+    columns = [Column("cell"), Column("n")]
+    one = make_run(tmp_path / "one", tables=[Table("t", "", columns, [("a", 1), ("b", 2)])])
+    two = make_run(tmp_path / "two", epsilon=2.0, tables=[Table("t", "", columns, [("b", 5), ("c", 3)])])
+    (table,) = shared_tables(read_runs([one, two]))
+    assert (table.places, table.left_out) == ((("b",),), 2)
+    np.testing.assert_array_equal(table.of("n"), [[2], [5]])
+    assert "2 rows that only some of the runs have" in text(compare_runs([one, two]))
+
+
+def test_a_bound_that_does_not_hold_its_neighbour_is_no_interval(tmp_path):
+    columns = [Column("claim"), Column("delta"), Column("low", key="lower"), Column("high", key="upper")]
+    rows = [("tight", 1e-3, 1.0, 1.1)]
+    folders = [
+        make_run(tmp_path / n, epsilon=i + 1.0, tables=[Table("p", "", columns, rows)]) for i, n in enumerate("ab")
+    ]
+    assert shared_tables(read_runs(folders))[0].intervals == ()
+    held = [("tight", 1.05, 1.0, 1.1)]
+    folders = [
+        make_run(tmp_path / n, epsilon=i + 1.0, tables=[Table("p", "", columns, held)]) for i, n in enumerate("cd")
+    ]
+    assert shared_tables(read_runs(folders))[0].intervals == (Interval("delta", "lower", "upper"),)
+
+
+def test_different_releases_and_different_adjacency_are_said(tmp_path):
+    one = make_run(tmp_path / "one")
+    two = make_run(tmp_path / "two", digest="d2", settings='adjacency = "add-remove"')
+    said = text(compare_runs([one, two]))
+    assert "own draw of the noise" in said
+    assert "Different adjacency" in said
+    same = make_run(tmp_path / "same", epsilon=2.0)
+    assert "one and the same release" in text(compare_runs([one, same]))
+
+
+def test_a_run_that_failed_its_gate_is_named(tmp_path):
+    one = make_run(tmp_path / "one")
+    bad = make_run(tmp_path / "bad", epsilon=0.5, tone="bad")
+    verdict = compare_runs([one, bad]).verdict
+    assert verdict.tone == "bad"
+    assert verdict.lines == ["epsilon 0.5: The verdict"]
+
+
+def test_runs_that_share_nothing_are_refused_with_what_they_have(tmp_path):
+    one = make_run(tmp_path / "one", tables=[Table("t", "", [Column("a"), Column("n")], [("x", 1)])])
+    two = make_run(tmp_path / "two", name="mu", tables=[Table("u", "", [Column("a"), Column("n")], [("x", 1)])])
+    with pytest.raises(InputError, match=r"share no quantity \(one: epsilon, t; two: mu, u\)"):
+        compare_runs([one, two])
+
+
+def test_what_is_not_a_run_is_refused(tmp_path):
+    one = make_run(tmp_path / "one")
+    with pytest.raises(InputError, match="at least two runs, got 1"):
+        compare_runs([one])
+    with pytest.raises(InputError, match="one is given twice"):
+        compare_runs([one, tmp_path / "." / "one"])
+    with pytest.raises(FileNotFoundError, match=r"is not a finished run: it has no spec\.toml"):
+        compare_runs([one, tmp_path])
+    two = make_run(tmp_path / "two")
+    (two / "facts.json").write_text('{"tables": ')
+    with pytest.raises(DamagedFileError, match="write it again with `dpbayes report`"):
+        compare_runs([one, two])
+    (two / "facts.json").write_text("[1]")
+    with pytest.raises(DamagedFileError, match="holds no facts"):
+        compare_runs([one, two])
