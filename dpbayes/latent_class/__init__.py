@@ -9,9 +9,17 @@ from typing import Any
 # public name -> module that defines it
 _EXPORTS = {
     "build_model": "dpbayes.latent_class.model",
+    "combine": "dpbayes.latent_class.combining",
+    "combine_estimates": "dpbayes.latent_class.combining",
+    "functional": "dpbayes.latent_class.regression",
+    "margin_draws": "dpbayes.latent_class.cell_draws",
+    "mean_of": "dpbayes.latent_class.combining",
     "predict_release": "dpbayes.latent_class.synthesis",
     "predictive_records": "dpbayes.latent_class.synthesis",
+    "regress": "dpbayes.latent_class.regression",
     "sampler_defaults": "dpbayes.latent_class.model",
+    "share_of": "dpbayes.latent_class.combining",
+    "summarize": "dpbayes.latent_class.regression",
     "synthesize": "dpbayes.latent_class.synthesis",
     "write_synthetic": "dpbayes.latent_class.synthesis",
 }
