@@ -25,9 +25,14 @@ class CellMap:
     Parameters
     ----------
     support
-        The prior whose rows are mapped; its weights play no part.
+        The prior whose rows are mapped.
     attribute_sets
         Attributes of each table. Cells of all tables are flattened in C order and joined.
+
+    Notes
+    -----
+    Groups that start from one prior share its map, and with it what is costly and depends on the prior alone: the
+    cells' chances and their covariance are computed once.
 
     Examples
     --------
@@ -74,6 +79,16 @@ class CellMap:
     def spread(self, multipliers: Floats) -> Floats:
         """Return the sum of the multipliers of each row's cells, shape ``(rows,)``: the transpose of `predict`."""
         return np.asarray(self._by_row @ multipliers)
+
+    @cached_property
+    def support_chance(self) -> Floats:
+        """Probability of every cell under the support's own weights."""
+        return self.predict(self.support.weights)
+
+    @cached_property
+    def support_covariance(self) -> Floats:
+        """Covariance of the cells' indicators under the support's own weights."""
+        return self.covariance(self.support.weights)
 
     def covariance(self, weights: Floats) -> Floats:
         """Return the covariance of the cells' indicators under a distribution, shape ``(cells, cells)``."""

@@ -45,7 +45,15 @@ class Measurements:
     @cached_property
     def prior_chance(self) -> Floats:
         """Prior probability of every cell."""
+        if self.prior.weights is self.cells.support.weights:
+            return self.cells.support_chance
         return self.cells.predict(self.prior.weights)
+
+    def prior_covariance(self) -> Floats:
+        """Return the covariance of the cells' indicators under the prior, shape ``(cells, cells)``."""
+        if self.prior.weights is self.cells.support.weights:
+            return self.cells.support_covariance
+        return self.cells.covariance(self.prior.weights)
 
     def rescaled(self) -> Measurements:
         """Return the same measurements as probabilities: values divided by the number of records, n = 1."""

@@ -40,6 +40,8 @@ _DENSE_CELLS = 2500
 _INSIDE = 1.0 - 1e-12
 _SHRINK = 0.4
 _TRIES = 10
+# A step that leaves more than this share of the gap asks for the curvature where it stands.
+_PROGRESS = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +125,16 @@ class _Problem:
         full[self.free] = theta
         return full
 
-    def covariance(self, point: _Point) -> Floats | None:
-        r"""Return :math:`\frac{n^2}{\lambda} \mathrm{Cov}`, the log-normalizer's curvature, or None if too large."""
-        if len(point.theta) > _DENSE_CELLS:
+    def covariance(self, point: _Point | None) -> Floats | None:
+        r"""Return :math:`\frac{n^2}{\lambda} \mathrm{Cov}`, the log-normalizer's curvature, or None if too large.
+
+        Without a point it is the prior's, which all groups of one prior share.
+        """
+        if np.count_nonzero(self.free) > _DENSE_CELLS:
             return None
-        factor = self.measurements.n**2 / self.strength
-        return factor * self.measurements.cells.covariance(point.weights)[np.ix_(self.free, self.free)]
+        cells = self.measurements.cells
+        covariance = self.measurements.prior_covariance() if point is None else cells.covariance(point.weights)
+        return (self.measurements.n**2 / self.strength) * covariance[np.ix_(self.free, self.free)]
 
     def direction(self, point: _Point, covariance: Floats | None, softness: Floats, target: Floats) -> Floats:
         r"""Solve :math:`(D + \frac{n^2}{\lambda} \mathrm{Cov})\, d = D\, t`, D the diagonal `softness`."""
@@ -188,9 +194,12 @@ def solve(
 
     Notes
     -----
-    Each step tries two Newton directions of the dual, one with the losses' curvature at the residuals predicted, one
-    at the residuals that the multipliers imply, and takes the better after backtracking. The second is Newton's method
-    for the dual itself, so that every step ascends.
+    There are two Newton directions of the dual, one with the losses' curvature at the residuals predicted, one at the
+    residuals that the multipliers imply. The first is taken where it closes the gap fast, otherwise the better of the
+    two after backtracking. The second is Newton's method for the dual itself, so that every step ascends.
+
+    The costly part of the curvature is the cells' covariance. The prior's, which is shared by all groups that start
+    from it, serves as long as the gap falls fast (chord steps); then the covariance is taken anew where it stands.
     """
     if not (tolerance > 0 and max_iterations >= 0):
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
@@ -198,31 +207,36 @@ def solve(
     first = np.zeros(len(problem.free)) if start is None else start
     point = problem.at(np.clip(first[problem.free], -problem.limit, problem.limit))
     gaps = [point.gap]
+    covariance, fresh = problem.covariance(None), start is None
     while point.gap > tolerance and len(gaps) <= max_iterations:
-        better = _step(problem, point)
-        if better is None:
+        better = _step(problem, point, covariance)
+        if better is None and (fresh or covariance is None):
             break
-        point = better
-        gaps.append(point.gap)
+        if better is not None:
+            gaps.append(better.gap)
+        slow = better is None or better.gap > _PROGRESS * point.gap
+        point, fresh = better or point, False
+        if slow and covariance is not None and point.gap > tolerance:
+            covariance, fresh = problem.covariance(point), True
     multipliers = problem.expanded(point.theta)
     return Solution(point.weights, multipliers, point.primal, point.gap, strength, len(gaps) - 1, tuple(gaps))
 
 
-def _step(problem: _Problem, point: _Point) -> _Point | None:
+def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point | None:
     """Return the best point that a Newton direction leads to, or None where rounding leaves no ascent."""
     loss = problem.loss
-    implied = loss.residual(point.theta)
     # A saturated cell has no curvature left: its multiplier moves to its limit and stays.
     ceiling = 1e12 * max(1.0, problem.measurements.n**2 / problem.strength)
-    covariance = problem.covariance(point)
-    found = []
-    for at in (point.residual, implied):
+    best: _Point | None = None
+    for at in (point.residual, loss.residual(point.theta)):
         softness = np.minimum(1.0 / np.maximum(loss.curvature(at), 1e-300), ceiling)
         wanted = loss.slope(at) - point.theta + (point.residual - at) / softness
-        direction = problem.direction(point, covariance, softness, wanted)
-        found.append(_line_search(problem, point, direction))
-    climbed = [candidate for candidate in found if candidate is not None]
-    return max(climbed, key=lambda candidate: candidate.dual) if climbed else None
+        found = _line_search(problem, point, problem.direction(point, covariance, softness, wanted))
+        if found is not None and (best is None or found.dual > best.dual):
+            best = found
+        if best is not None and best.gap <= _PROGRESS * point.gap:
+            break
+    return best
 
 
 def _line_search(problem: _Problem, point: _Point, direction: Floats) -> _Point | None:
