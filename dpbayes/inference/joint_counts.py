@@ -24,8 +24,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
+from dpbayes.inference.constant_map import constant_map
 from dpbayes.inference.margin_operator import MarginOperator
 from dpbayes.inference.noisy_counts import ReleasedNoise
+from dpbayes.inference.normal_counts import NormalCounts
 
 __all__ = ["NUGGET", "NoiseCentred", "anchor_covariance", "effect_counts"]
 
@@ -79,7 +81,7 @@ class NoiseCentred(Transform):
         self._root = np.linalg.cholesky(covariance)
         self._inverse_root = np.linalg.inv(self._root)
         weighted = covariance @ (operator.matrix / noise.stddev[:, None] ** 2).T
-        self._estimate = pt.dot(weighted, pt.as_tensor(released))
+        self._estimate = constant_map(weighted, released)
         self._share_of_n = weighted @ operator.constant
 
     def centre(self, n: Any) -> Any:
@@ -87,12 +89,12 @@ class NoiseCentred(Transform):
         return self._estimate - n * self._share_of_n
 
     def backward(self, value: Any, *inputs: Any) -> Any:
-        """Return the effects. Inputs are those of `effect_counts`' variable: size, mean, covariance, n, generators."""
-        return self.centre(inputs[3]) + pt.dot(self._root, value)
+        """Return the effects. Inputs are those of `effect_counts`' variable: size, probabilities, n, generators."""
+        return self.centre(inputs[2]) + constant_map(self._root, value)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Return the coordinates."""
-        return pt.dot(self._inverse_root, value - self.centre(inputs[3]))
+        return constant_map(self._inverse_root, value - self.centre(inputs[2]))
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Return the log-determinant of `backward`, a constant."""
@@ -100,7 +102,7 @@ class NoiseCentred(Transform):
 
 
 def effect_counts(
-    name: str, mean: Any, second_moment: Any, n: Any, *, operator: MarginOperator, noise: ReleasedNoise, released: Any
+    name: str, probabilities: Any, n: Any, *, operator: MarginOperator, noise: ReleasedNoise, released: Any
 ) -> Any:
     """Add the counts of the effects, given the probabilities, to the model on the context stack.
 
@@ -108,10 +110,8 @@ def effect_counts(
     ----------
     name
         Name of the variable.
-    mean
-        Probabilities of the effects' cells, shape ``(n_effects,)``.
-    second_moment
-        Probability that a record is in both of two effects' cells, shape ``(n_effects, n_effects)``.
+    probabilities
+        Probabilities of the cells where two effects meet, in the order of ``operator.intersections``.
     n
         Number of records.
     operator
@@ -127,28 +127,26 @@ def effect_counts(
         Real-valued counts of shape ``(n_effects,)``.
     """
     nugget = NUGGET * anchor_covariance(operator, noise)
-    size_ = operator.n_effects
+    _, pairs = operator.intersections
 
-    def logp(value: Any, mu: Any, cov: Any, n: Any) -> Any:
-        chol = pt.linalg.cholesky(cov + nugget)
-        offset = pt.linalg.solve_triangular(chol, value - mu, lower=True, b_ndim=1)
-        log_det = pt.sum(pt.log(pt.diagonal(chol)))
-        return -0.5 * pt.sum(pt.sqr(offset)) - log_det - 0.5 * size_ * np.log(2.0 * np.pi)
+    def logp(value: Any, p: Any, n: Any) -> Any:
+        return NormalCounts()(p, value, n, pairs, nugget)[0]
 
-    def dist(mu: Any, cov: Any, n: Any, size: Any) -> Any:
-        return pm.MvNormal.dist(mu, cov + nugget, size=size)
+    def dist(p: Any, n: Any, size: Any) -> Any:
+        mean = p[np.diag(pairs)]
+        both = pt.concatenate([p, [0.0]])[pairs]
+        return pm.MvNormal.dist(n * mean, n * (both - mean[:, None] * mean[None, :]) + nugget, size=size)
 
     transform = NoiseCentred(operator, noise, released)
     return pm.CustomDist(
         name,
-        n * mean,
-        n * (second_moment - mean[:, None] * mean[None, :]),
+        probabilities,
         n,
         dist=dist,
         logp=logp,
-        support_point=lambda rv, size, mu, cov, n: transform.centre(n),
+        support_point=lambda rv, size, p, n: transform.centre(n),
         class_name="EffectCounts",
-        signature="(e),(e,e),()->(e)",
+        signature="(u),()->(e)",
         default_transform=transform,
         dims="effect",
     )

@@ -73,32 +73,25 @@ class MarginOperator:
 
     @cached_property
     def intersections(self) -> tuple[tuple[Cell, ...], npt.NDArray[np.intp]]:
-        """Cells where two effects with a common attribute meet, and which pair meets where.
+        """Cells where two effects meet, and which pair meets where.
 
         Returns
         -------
         cells : tuple of Cell
-            Distinct intersections.
+            Distinct intersections; an effect's own cell is its intersection with itself.
         position : array of int, shape ``(n_effects, n_effects)``
-            Index into ``cells``; -1 where the effects have no attribute in common (they are then independent given
-            the class); ``len(cells)`` where they name different levels of one attribute, so that no record is in both.
+            Index into ``cells``; ``len(cells)`` where the effects name different levels of one attribute, so that no
+            record is in both.
         """
         found: dict[Cell, int] = {}
         position = np.full((self.n_effects, self.n_effects), -1, dtype=np.intp)
-        holders: dict[int, list[int]] = {}
-        for index, effect in enumerate(self.effects):
-            for axis, _ in effect:
-                holders.setdefault(axis, []).append(index)
         maps = [dict(effect) for effect in self.effects]
         for i, first in enumerate(maps):
-            for j in {j for axis in first for j in holders[axis] if j >= i}:
-                second = maps[j]
-                if any(first[axis] != second[axis] for axis in first.keys() & second.keys()):
-                    position[i, j] = position[j, i] = -2
-                else:
+            for j, second in enumerate(maps[: i + 1]):
+                if all(first[axis] == second[axis] for axis in first.keys() & second.keys()):
                     cell = tuple(sorted((first | second).items()))
                     position[i, j] = position[j, i] = found.setdefault(cell, len(found))
-        position[position == -2] = len(found)
+        position[position == -1] = len(found)
         return tuple(found), position
 
     def counts(self, effects: npt.ArrayLike, n: float) -> npt.NDArray[np.float64]:

@@ -10,7 +10,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
-from dpbayes.inference.margin_operator import Cell, MarginOperator
+from dpbayes.inference.margin_operator import Cell
+from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_columns
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -40,36 +41,13 @@ class Mixture:
         self, domain: Domain, n_classes: int, concentration: float | tuple[float, float], profile_prior: float
     ) -> None:
         self.weights = _weights(n_classes, concentration)
-        columns, first = _profiles(domain, profile_prior)
+        self._profiles, first = _profiles(domain, profile_prior)
         self._first = [first[name] for name in domain.names]
-        self._ones = sum(domain.shape)
-        # A last column of ones pads the cells of fewer attributes.
-        self._columns = pt.concatenate([columns, pt.ones((columns.shape[0], 1))], axis=1)
-
-    def given_class(self, cells: Sequence[Cell]) -> Any:
-        """Return the probability of each cell in each class, shape ``(classes, cells)``."""
-        index = np.full((len(cells), max(map(len, cells))), self._ones)
-        for row, cell in zip(index, cells, strict=True):
-            row[: len(cell)] = [self._first[axis] + level for axis, level in cell]
-        product = self._columns[:, index[:, 0]]
-        for column in index.T[1:]:
-            product = product * self._columns[:, column]
-        return product
 
     def probabilities(self, cells: Sequence[Cell]) -> Any:
         """Return the probability of each cell, shape ``(cells,)``."""
-        return pt.dot(self.weights, self.given_class(cells))
-
-    def second_moment(self, operator: MarginOperator) -> Any:
-        """Return the probability that a record is in the cells of both of two effects, for all pairs."""
-        cells, position = operator.intersections
-        met = pt.concatenate([self.probabilities(cells), [0.0]])[np.maximum(position, 0)]
-        if np.all(position >= 0):
-            return met
-        # Effects without a common attribute are independent given the class.
-        given_class = self.given_class(operator.effects)
-        apart = pt.dot(given_class.T * self.weights, given_class)
-        return pt.where(position >= 0, met, apart)
+        columns, ends = cell_columns([[self._first[axis] + level for axis, level in cell] for cell in cells])
+        return CellProbabilities()(self.weights, self._profiles, columns, ends)
 
 
 class ArcsineNormal(Transform):

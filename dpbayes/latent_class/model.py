@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from dpbayes.errors import InputError
 from dpbayes.inference.composite_counts import noisy_tables
+from dpbayes.inference.constant_map import constant_map
 from dpbayes.inference.joint_counts import effect_counts
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
@@ -217,14 +217,15 @@ def _likelihood(release: Release, likelihood: str, operator: MarginOperator, mix
     n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
     effects = effect_counts(
         "effects",
-        mixture.probabilities(operator.effects),
-        mixture.second_moment(operator),
+        mixture.probabilities(operator.intersections[0]),
         n,
         operator=operator,
         noise=noise,
         released=data,
     )
-    exact = pm.Deterministic("exact_counts", n * operator.constant + pt.dot(operator.matrix, effects), dims="count")
+    exact = pm.Deterministic(
+        "exact_counts", n * operator.constant + constant_map(operator.matrix, effects), dims="count"
+    )
     noisy_counts("released", exact, noise, observed=data, dims="count")
 
 
