@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dpbayes.inference.convergence import bfmi
 from dpbayes.inference.diagnostics import mixing_table
 from dpbayes.inference.verdict import Quantity, Verdict
-from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.chain_plots import energy_plot, evolution_plot
+from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import rank_plot
 
 if TYPE_CHECKING:
@@ -73,8 +77,31 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
                 "sample the same distribution stay inside the grey band.",
                 "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % band.",
             ),
+            Figure(
+                evolution_plot(worst),
+                "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
+                "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the gate asks for.",
+                "Bulk and tail effective sample sizes against draws, one colour a quantity.",
+            ),
+            *_energy(trace),
         ],
     )
+
+
+def _energy(trace: xr.DataTree) -> list[Block]:
+    """Return the energy plot, or a sentence where the sampler noted no energy."""
+    stats = trace["sample_stats"].to_dataset()
+    if "energy" not in stats:
+        return [Paragraph("The sampler noted no energy: no energy plot.")]
+    energy = np.asarray(stats["energy"].transpose("chain", "draw").to_numpy(), dtype=float)
+    return [
+        Figure(
+            energy_plot(energy, bfmi(energy)),
+            "Energy of the draws (filled) and its change from draw to draw (line). Where the change is much narrower, "
+            "the momentum explores too slowly: a BFMI below 0.3.",
+            "Histograms of energies and of energy changes, a panel a chain, with the BFMI in the title.",
+        )
+    ]
 
 
 def _title(quantity: Quantity) -> str:

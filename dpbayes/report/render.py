@@ -50,6 +50,7 @@ def write_report(document: Document, folder: str | Path) -> Path:
         lstrip_blocks=True,
     )
     environment.filters["png"] = _png
+    environment.filters["raw"] = _sortable
     page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
     facts = json.dumps(_plain(document.all_facts()), indent=1, allow_nan=False)
     for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
@@ -67,6 +68,13 @@ def _png(figure: Figure) -> str:
     figure.figure.savefig(buffer, format="png", dpi=120, facecolor="white")
     plt.close(figure.figure)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _sortable(value: Any) -> str:
+    """Return a number as the page's script reads it; empty where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return ""
+    return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value)))
 
 
 def _plain(value: Any) -> Any:

@@ -37,8 +37,10 @@ def test_the_page_is_self_contained_and_escaped(tmp_path):
     assert "A &lt;study&gt;" in page
     assert "data:image/png;base64," in page
     assert 'alt="A rising line."' in page
-    assert "http" not in page
-    assert "<script" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+    assert page.count("<script>") == page.count("<script") == 1  # the table sorter, in the page itself
+    assert "default-src 'none'" in page
     assert "1,234" in page
     assert "–" in page
     assert plt.get_fignums() == others
@@ -48,6 +50,7 @@ def test_facts_hold_the_unrounded_values(tmp_path):
     write_report(document(facts={"extra": float("nan")}), tmp_path)
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["tables"]["counts"] == [{"cell": "a", "n": 1234}, {"cell": "b", "n": None}]
+    assert facts["about"]["counts"] == {"caption": "Counts", "formats": {"cell": "", "n": ",d"}}
     assert facts["headline"] == {"epsilon": 1.0}
     assert facts["extra"] is None
 

@@ -1,0 +1,93 @@
+"""Sections that compute: sensitivity to the prior, and the sources of an interval's width."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dpbayes.data import datasets
+from dpbayes.privacy import release_tables
+from dpbayes.report.latent_class import log_prior_parts
+from dpbayes.report.sensitivity import prior_section
+from dpbayes.report.sources import sources_section, split_variance
+
+DIMS = ("chain", "draw")
+
+
+def normal_fit(prior_sd, noise_sd, y=2.0, seed=1):
+    """Draw the posterior of mu ~ N(0, prior_sd), y ~ N(mu, noise_sd), with the log-prior of every draw."""
+    precision = prior_sd**-2 + noise_sd**-2
+    draws = np.random.default_rng(seed).normal(y * noise_sd**-2 / precision, precision**-0.5, size=(4, 1000))
+    trace = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (DIMS, draws)})})
+    return trace, {"normal": xr.DataArray(-0.5 * (draws / prior_sd) ** 2, dims=DIMS)}
+
+
+@pytest.mark.parametrize(("prior_sd", "noise_sd", "felt"), [(100.0, 1.0, False), (1.0, 1.0, True), (0.5, 5.0, True)])
+def test_a_prior_is_felt_where_it_competes_with_the_data(prior_sd, noise_sd, felt):
+    trace, parts = normal_fit(prior_sd, noise_sd)
+    section = prior_section(trace, parts, variables=["mu"], what="One part.")
+    (row,) = section.blocks[3].rows
+    assert (row[1] > 0.05) == felt
+    assert ("the data decide" in section.blocks[1].text) != felt
+
+
+def test_a_structural_zero_is_not_sensitive():
+    trace, parts = normal_fit(1.0, 1.0)
+    trace["posterior"] = trace["posterior"].to_dataset().assign(zero=(DIMS, np.zeros((4, 1000))))
+    rows = dict(prior_section(trace, parts, variables=["mu", "zero"], what="").blocks[3].rows)
+    assert rows["zero"] == 0.0
+    assert rows["mu"] > 0.05
+
+
+def test_log_prior_parts_are_the_models_own_up_to_constants():
+    import pymc as pm
+
+    from dpbayes.latent_class import build_model
+
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    model = build_model(release, n_classes=3)
+    parts = {"class weights": ["alpha", "stick"], "class profiles": ["profiles_of_2"]}
+    free = [name for names in parts.values() for name in names]
+    recorded = [*free, *(f"profile_{name}" for name in release.domain.names)]
+    drawn = pm.draw([model[name] for name in recorded], draws=4, random_seed=2)
+    values = dict(zip(recorded, drawn, strict=True))
+    posterior = xr.Dataset({
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 1))), value[None])
+        for name, value in values.items()
+    }).rename({"stick_0": "break"})  # fmt: skip
+    ours = log_prior_parts(xr.DataTree.from_dict({"posterior": posterior}))
+    for part, names in parts.items():
+        exact = np.zeros(4)
+        for name in names:
+            for d in range(4):
+                given = {model[other]: values[other][d] for other in free if other != name}
+                exact[d] += pm.logp(model[name], values[name][d]).sum().eval(given, on_unused_input="ignore")
+        np.testing.assert_allclose(np.diff(ours[part].values[0]), np.diff(exact), rtol=1e-6, atol=1e-6)
+
+
+def test_the_split_adds_up_and_finds_the_noise():
+    rng = np.random.default_rng(3)
+    counts = rng.normal(1000.0, 30.0, size=(4000, 2))
+    shares = counts + rng.normal(0.0, 10.0, size=counts.shape)
+    privacy, sampling = split_variance(shares, counts)
+    np.testing.assert_allclose(privacy + sampling, shares.var(axis=0, ddof=1), rtol=1e-9)
+    # Standard errors: 900 sqrt(2 / 4000) = 20 and 100 sqrt(2 / 4000) = 2.2; five of them, false alarm below 1e-5.
+    np.testing.assert_allclose(privacy, 900, atol=100)
+    np.testing.assert_allclose(sampling, 100, atol=12)
+
+
+def test_without_privacy_noise_all_width_is_sampling():
+    rng = np.random.default_rng(4)
+    tables = datasets.acs_tables()
+    release = release_tables(tables, epsilon=1e6, rng=rng)
+    exact = np.concatenate([table.counts.ravel() for table in tables]).astype(float)
+    centre = exact / 10_000
+    margin = centre + rng.normal(size=(2, 1500, len(exact))) * np.sqrt(centre * (1 - centre) / 10_000)
+    posterior = xr.Dataset({
+        "margin": (("chain", "draw", "count"), margin),
+        "exact_counts": (("chain", "draw", "count"), np.broadcast_to(exact, margin.shape)),
+    })  # fmt: skip
+    section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
+    assert "0% is left by the privacy noise and 100%" in section.blocks[0].text
+    for row in section.blocks[2].facts():
+        assert row["privacy_sd"] < 0.2 * row["sampling_sd"]
+        assert row["sampling_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
