@@ -74,8 +74,7 @@ class Posterior:
     @cached_property
     def r(self) -> BetaMixture:
         """Posterior of r = p1 / (p1 + p0), the share beyond among partitions that can be computed."""
-        failed = self.low[1] + np.arange(self.weights.shape[0])
-        total = self.alpha[0] + self.alpha[1] + self.n_partitions - failed.astype(np.float64)
+        total = self.alpha[0] + self.alpha[1] + self.n_partitions - self.low[1]
         return BetaMixture(self.weights, self.alpha[0] + self.low[0], total)
 
     def share(self, outcome: str) -> BetaMixture:
@@ -88,7 +87,7 @@ class Posterior:
         """
         index = self._index(outcome)
         counts, probabilities = self.counts(outcome)
-        total = np.array([sum(self.alpha) + self.n_partitions])
+        total = sum(self.alpha) + self.n_partitions
         return BetaMixture(probabilities[None, :], self.alpha[index] + int(counts[0]), total)
 
     def counts(self, outcome: str) -> tuple[npt.NDArray[np.int64], FloatArray]:
@@ -156,8 +155,7 @@ class Posterior:
     def _mirrored(self) -> BetaMixture:
         """Posterior of 1 - r."""
         swapped, low = mirrored(self.weights, self.low, self.n_partitions)
-        failed = low[1] + np.arange(swapped.shape[0])
-        total = self.alpha[0] + self.alpha[1] + self.n_partitions - failed.astype(np.float64)
+        total = self.alpha[0] + self.alpha[1] + self.n_partitions - low[1]
         return BetaMixture(swapped, self.alpha[1] + low[0], total)
 
     def summary(self, prob: float = 0.95) -> dict[str, float]:

@@ -1,12 +1,12 @@
 r"""Finite mixtures of Beta distributions whose components lie on a lattice.
 
-Component (i, k) is Beta(first + k, total_i - first - k): rows share the sum of the two parameters, and along a row one
-unit at a time moves from the second to the first. The neighbours' distribution functions then differ by one term,
+Component (e, k) is Beta(first + k, total - e - first - k): along a row one unit at a time moves from the second to the
+first parameter, and from row to row the second loses one. The distribution functions of neighbours differ by one term,
 
-.. math:: I_x(a + 1, b - 1) = I_x(a, b) - \frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}
+.. math:: I_x(a, b) = I_x(a + 1, b - 1) + \frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}
 
-(DLMF 8.17.19 and 8.17.20), so the mixture's distribution function needs one incomplete beta function a row and one
-exponential a component, all terms positive.
+(DLMF 8.17.19 to 8.17.21), so the mixture's is one incomplete beta function, of the component that lies farthest right,
+plus a sum of positive terms that is again a sum over a lattice of densities.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import betainc, betaincinv, expit, gammaln, logit, xlog1py, xlogy
+from scipy.special import betainc, betaincinv, expit, logit
 
 from dpbayes.errors import InputError
+from dpbayes.verifier.beta_lattice import BetaLattice
 
 __all__ = ["BetaMixture"]
 
@@ -42,77 +43,73 @@ class BetaMixture:
     first
         First parameter of column 0; column k has first + k. Positive.
     total
-        Shape (rows,): sum of the two parameters in each row.
+        Sum of the two parameters in row 0; row e has total - e. Above `first`.
 
     Examples
     --------
-    >>> mixture = BetaMixture(np.array([[0.5, 0.5]]), 1.0, np.array([3.0]))
+    >>> mixture = BetaMixture(np.array([[0.5, 0.5]]), 1.0, 3.0)
     >>> round(mixture.mean, 12), mixture.cdf(0.5).round(12).item()  # an even mixture of Beta(1, 2) and Beta(2, 1)
     (0.5, 0.5)
     """
 
     weights: FloatArray
     first: float
-    total: FloatArray
+    total: float
 
     @cached_property
-    def _a(self) -> FloatArray:
-        return self.first + np.arange(self.weights.shape[1], dtype=np.float64)
+    def _density(self) -> BetaLattice:
+        return BetaLattice(self.weights, self.first, self.total)
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        return self._density.columns[None, :] / self._density.rows[:, None]
 
     @cached_property
     def mean(self) -> float:
         """The mean."""
-        return float((self.weights * (self._a[None, :] / self.total[:, None])).sum())
+        return float((self.weights * self._means).sum())
 
     @cached_property
     def sd(self) -> float:
         """The standard deviation."""
-        means = self._a[None, :] / self.total[:, None]
         # Variance between the components plus variance within them: no difference of near-equal moments.
-        spread = (means - self.mean) ** 2 + means * (1 - means) / (self.total[:, None] + 1)
+        within = self._means * (1 - self._means) / (self._density.rows[:, None] + 1)
+        spread = (self._means - self.mean) ** 2 + within
         return math.sqrt(float((self.weights * np.where(self.weights > 0, spread, 0.0)).sum()))
 
     @cached_property
-    def _log_density_terms(self) -> FloatArray:
-        """Log of weight over Beta function, -inf where the weight is 0."""
-        second = self.total[:, None] - self._a[None, :]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.log(self.weights) + gammaln(self.total)[:, None] - gammaln(self._a)[None, :] - gammaln(second)
-        return np.where(self.weights > 0, terms, -np.inf)
-
-    @cached_property
-    def _steps(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """What the distribution function needs: log-terms of the steps, and each row's last component and weight."""
-        columns = np.arange(self.weights.shape[1])
-        held = self.weights > 0
-        last = np.where(held.any(axis=1), held.shape[1] - 1 - held[:, ::-1].argmax(axis=1), 0)
-        second = self.total[:, None] - self._a[None, :]
+    def _steps(self) -> tuple[BetaLattice, float, float, float]:
+        """The steps from the component farthest right, its parameters, and the whole weight."""
+        n_rows, n_columns = self.weights.shape
+        rows = np.arange(n_rows)
+        # The last column of each row whose second parameter is positive: first the edge of the window, then, one less
+        # from row to row, the edge of the lattice.
+        room = math.ceil(self.total - self.first) - 1
+        last = np.minimum(n_columns - 1, room - rows)
+        start = int(np.flatnonzero(last == last[0])[-1])
         passed = np.cumsum(self.weights, axis=1)
-        inner = (columns[None, :] < last[:, None]) & (passed > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = (
-                np.log(passed)
-                + gammaln(self.total)[:, None]
-                - gammaln(self._a + 1)[None, :]
-                - gammaln(np.maximum(second, 1e-300))
-            )
         row = passed[:, -1]
-        last_a = self._a[last]
-        # A row without weight gets harmless parameters.
-        last_b = np.where(row > 0, self.total - last_a, 1.0)
-        return np.where(inner, terms, -np.inf), last_a, last_b, row
+        # Along a row, down to its last column; what has no column there has no weight either.
+        totals = np.maximum(self._density.rows, 1e-300)[:, None]
+        terms = np.where(np.arange(n_columns)[None, :] < last[:, None], passed / totals, 0.0)
+        # From the last column of each row to that of row `start`: by the second parameter above it, by the first below.
+        a, total = self.first + last, self._density.rows
+        above, below = rows[:start], rows[start : max(int((last >= 0).sum()) - 1, start)]
+        pairs = np.maximum(total * (total - 1), 1e-300)
+        before, behind = np.cumsum(row), np.cumsum(row[::-1])[::-1]
+        terms[above, last[above]] += (before * a / pairs)[above]
+        terms[below, last[below] - 1] += behind[below + 1] * ((total - a) / pairs)[below]
+        ends = float(a[start]), float(total[start] - a[start])
+        return BetaLattice(terms, self.first + 1.0, self.total + 1.0), *ends, float(row.sum())
 
     def cdf(self, x: npt.ArrayLike) -> FloatArray:
         """Return P(X <= x) for an array of any shape; 0 below 0, 1 above 1, NaN at NaN."""
         points = np.asarray(x, dtype=np.float64)
-        terms, last_a, last_b, row = self._steps
+        steps, first, second, whole = self._steps
 
         def chunk(values: FloatArray) -> FloatArray:
-            log_odds = logit(values)[:, None, None]
-            whole = (self.total[:, None] - 1) * np.log1p(-values)[:, None, None]
-            steps = np.exp(terms[None] + self._a[None, None, :] * log_odds + whole).sum(axis=(1, 2))
-            anchors = (row[None, :] * betainc(last_a[None, :], last_b[None, :], values[:, None])).sum(axis=1)
-            return np.asarray(np.clip(steps + anchors, 0.0, 1.0))
+            sums = steps.density(values) + whole * betainc(first, second, values)
+            return np.asarray(np.clip(sums, 0.0, 1.0))
 
         inside = (points > 0) & (points < 1)
         result = np.where(points >= 1, 1.0, np.where(np.isnan(points), np.nan, 0.0))
@@ -122,37 +119,30 @@ class BetaMixture:
     def pdf(self, x: npt.ArrayLike) -> FloatArray:
         """Return the density for an array of any shape: 0 outside [0, 1], infinite at an end where it is unbounded."""
         points = np.asarray(x, dtype=np.float64)
-
-        def chunk(values: FloatArray) -> FloatArray:
-            log_terms = self._log_terms_at(values)
-            with np.errstate(over="ignore"):
-                return np.asarray(np.exp(log_terms).sum(axis=(1, 2)))
-
-        inside = (points >= 0) & (points <= 1)
+        inside = (points > 0) & (points < 1)
         result = np.where(np.isnan(points), np.nan, 0.0)
-        result[inside] = self._in_chunks(chunk, points[inside])
+        result[inside] = self._in_chunks(self._density.density, points[inside])
+        if np.any(points == 0):
+            result[points == 0] = self._at_end(self._density.columns[None, :], self._seconds)
+        if np.any(points == 1):
+            result[points == 1] = self._at_end(self._seconds, self._density.columns[None, :])
         return result
 
-    def _log_terms_at(self, values: FloatArray) -> FloatArray:
-        second = self.total[:, None] - self._a[None, :]
-        left = xlogy((self._a - 1)[None, :], values[:, None])[:, None, :]
-        right = xlog1py((second - 1)[None], -values[:, None, None])
-        # A term without weight is -inf and must stay so at an end where the other factor is +inf.
-        terms = self._log_density_terms[None]
-        return np.where(terms > -np.inf, terms, -np.inf) + np.where(terms > -np.inf, left + right, 0.0)
+    @cached_property
+    def _seconds(self) -> FloatArray:
+        return self._density.rows[:, None] - self._density.columns[None, :]
 
-    def _slope(self, x: float) -> float:
-        """Return the derivative of the log-density at an inner point."""
-        terms = self._log_terms_at(np.array([x]))[0]
-        parts = np.exp(terms - terms.max())
-        second = self.total[:, None] - self._a[None, :]
-        slopes = (self._a[None, :] - 1) / x - (second - 1) / (1 - x)
-        return float((parts * slopes).sum() / parts.sum())
+    def _at_end(self, vanishing: FloatArray, other: FloatArray) -> float:
+        """Return the density where a variable with that parameter vanishes: of Beta(1, b) it is b at 0."""
+        held = self.weights > 0
+        if np.any(held & (vanishing < 1)):
+            return math.inf
+        return float((self.weights * np.where(held & (vanishing == 1), other, 0.0)).sum())
 
     def quantile(self, q: npt.ArrayLike) -> FloatArray:
         """Return the quantiles for an array of probabilities in [0, 1].
 
-        Safeguarded Newton steps on the log-odds, to about 1e-13 in them.
+        Safeguarded Newton steps on the log-odds, to about 1e-12 in them.
         """
         probabilities = np.asarray(q, dtype=np.float64)
         if not np.all((probabilities >= 0) & (probabilities <= 1)):
@@ -182,9 +172,11 @@ class BetaMixture:
             ends = low[moving], high[moving]
             inside = (proposal > ends[0]) & (proposal < ends[1])
             proposal = np.where(inside, proposal, 0.5 * (ends[0] + ends[1]))
-            proposal = np.where(gap == 0, at, proposal)
+            # A gap of a few roundings says nothing more.
+            settled = np.abs(gap) <= 4e-16 * np.minimum(1.0, 8 * q[moving])
+            proposal = np.where(settled, at, proposal)
             z[moving] = proposal
-            done = np.abs(proposal - at) <= 1e-13 * np.maximum(1.0, np.abs(at))
+            done = np.abs(proposal - at) <= 1e-12 * np.maximum(1.0, np.abs(at))
             moving[np.flatnonzero(moving)[done]] = False
             if not moving.any():
                 break
@@ -205,7 +197,7 @@ class BetaMixture:
         unbounded = ~np.isfinite(density)
         padded = np.concatenate([[-np.inf], np.where(unbounded, np.inf, density), [-np.inf]])
         # Rounding must not break a tie.
-        at = padded[1:-1] * (1 + 1e-12)
+        at = padded[1:-1] * (1 + 1e-11)
         local = (at >= padded[:-2]) & (at >= padded[2:]) & ~unbounded
         if not local.any():
             return float(self.quantile(0.5) >= 0.5)
@@ -218,13 +210,13 @@ class BetaMixture:
         if best in (0, grid.size - 1):
             # A bounded end; a maximum just inside it shows in the slope.
             inside = max(1e-12, grid[1] * 1e-6) if best == 0 else 1 - 1e-12
-            if (self._slope(inside) <= 0) == (best == 0):
+            if (self._density.slope(inside) <= 0) == (best == 0):
                 return float(grid[best])
         left = max(grid[max(best - 1, 0)], 1e-300 if best > 1 else 1e-12)
         right = min(grid[min(best + 1, grid.size - 1)], 1 - 1e-12)
-        if self._slope(left) <= 0 or self._slope(right) >= 0:
+        if self._density.slope(left) <= 0 or self._density.slope(right) >= 0:
             return float(grid[best])
-        return float(brentq(self._slope, left, right, xtol=1e-14, rtol=1e-14))
+        return float(brentq(self._density.slope, left, right, xtol=1e-14, rtol=1e-14))
 
     def interval(self, prob: float = 0.95) -> tuple[float, float]:
         """Return the equal-tailed interval that holds `prob`."""
@@ -253,7 +245,7 @@ class BetaMixture:
 
     def _in_chunks(self, function: Callable[[FloatArray], FloatArray], values: FloatArray) -> FloatArray:
         """Apply a vectorized function to so many points at a time that the work arrays stay small."""
-        size = max(1, _CHUNK // self.weights.size)
+        size = max(1, _CHUNK // sum(self.weights.shape))
         parts = [function(values[i : i + size]) for i in range(0, values.size, size)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
