@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbayes import __version__
-from dpbayes.cli import bloom, compare, ledger, mvg, privacy
+from dpbayes.cli import bloom, compare, ledger, mvg, privacy, sbc
 from dpbayes.errors import DPBayesError
 
 __all__ = ["app", "main"]
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(privacy.app, name="privacy")
 app.command("compare")(compare.compare)
+app.command("sbc")(sbc.sbc)
 privacy.app.command("bloom")(bloom.bloom)
 privacy.app.command("mvg")(mvg.mvg)
 

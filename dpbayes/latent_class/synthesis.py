@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy import Release
 
-__all__ = ["predict_release", "predictive_records", "synthesize", "write_synthetic"]
+__all__ = ["count_records", "draw_records", "predict_release", "predictive_records", "synthesize", "write_synthetic"]
 
 
 def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int) -> list[pl.DataFrame]:
@@ -99,7 +99,7 @@ def predictive_records(
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
     rng = np.random.default_rng(random_seed)
     for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
-        yield _records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng)
+        yield draw_records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng)
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
@@ -131,19 +131,39 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
 
     rng = np.random.default_rng(random_seed)
     n_rows = release.n if isinstance(release.n, int) else max(round(release.n.value), 1)
-    axes = [release.domain.axes(table.attributes) for table in release.tables]
+    sizes = np.cumsum([table.counts.size for table in release.tables])[:-1]
     predicted = []
     for records in predictive_records(
         trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed
     ):
-        row = []
-        for table, columns in zip(release.tables, axes, strict=True):
-            cells = np.ravel_multi_index(tuple(records[:, list(columns)].T), table.domain.shape)
-            exact = np.bincount(cells, minlength=table.domain.size)
-            row.append(release_values(exact, table.noise, rng=rng))
-        predicted.append(np.concatenate(row))
+        exact = np.split(count_records(records, release), sizes)
+        noisy = [release_values(part, t.noise, rng=rng) for part, t in zip(exact, release.tables, strict=True)]
+        predicted.append(np.concatenate(noisy))
     counts = trace["posterior"]["count"]
     return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})
+
+
+def count_records(records: npt.NDArray[np.intp], release: Release) -> npt.NDArray[np.int64]:
+    """Count records into the tables of a release, table after table in C order.
+
+    Parameters
+    ----------
+    records
+        Level indices, shape ``(n, attributes)``, in the order of the release's domain.
+    release
+        Whose tables; its own counts are not looked at.
+
+    Returns
+    -------
+    array of int64
+        The exact counts of all tables.
+    """
+    counts = []
+    for table in release.tables:
+        columns = records[:, list(release.domain.axes(table.attributes))]
+        cells = np.ravel_multi_index(tuple(columns.T), table.domain.shape)
+        counts.append(np.bincount(cells, minlength=table.domain.size))
+    return np.concatenate(counts).astype(np.int64)
 
 
 def write_synthetic(
@@ -189,13 +209,35 @@ def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64
     return weights, profiles
 
 
-def _records(
+def draw_records(
     weights: npt.NDArray[np.float64],
-    profiles: list[npt.NDArray[np.float64]],
+    profiles: Sequence[npt.NDArray[np.float64]],
     n_rows: int,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.intp]:
-    """Draw records of one mixture: a class for each, then its attributes independently."""
+    """Draw records of one mixture: a class for each, then its attributes independently.
+
+    Parameters
+    ----------
+    weights
+        Class weights.
+    profiles
+        For each attribute, shape ``(classes, levels)``.
+    n_rows
+        Number of records.
+    rng
+        Generator.
+
+    Returns
+    -------
+    array of shape ``(n_rows, attributes)``
+        Level indices.
+
+    Examples
+    --------
+    >>> draw_records(np.ones(1), [np.array([[0.0, 1.0]])], 2, np.random.default_rng(1)).tolist()
+    [[1], [1]]
+    """
     classes = rng.choice(len(weights), size=n_rows, p=weights / weights.sum())
     records = np.empty((n_rows, len(profiles)), dtype=np.intp)
     for column, profile in enumerate(profiles):

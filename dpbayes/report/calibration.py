@@ -1,0 +1,218 @@
+"""The page of a calibration study: whether the ranks are uniform, what the intervals cover, how the fits went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpbayes.inference.sbc_ranks import coverage, plot_ranks, uniformity
+from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dpbayes.inference.nuts import NutsSettings
+
+__all__ = ["CalibrationVerdict", "calibration_document", "judge"]
+
+LEVEL = 0.01
+"""A study fails if its smallest p-value times the number of quantities is below this."""
+
+_PROBS = (0.5, 0.8, 0.95)
+_WORST = 12
+
+
+@dataclass(frozen=True)
+class CalibrationVerdict:
+    """What a study says.
+
+    Parameters
+    ----------
+    passed
+        Whether no quantity's ranks are further from uniform than `LEVEL` allows for all of them together.
+    summary
+        The verdict in a sentence or two.
+    p_values, coverages
+        Of each quantity: p-value of uniform ranks, and the share of central 95 % intervals that held the truth.
+    """
+
+    passed: bool
+    summary: str
+    p_values: dict[str, float]
+    coverages: dict[str, float]
+
+
+def judge(study: xr.DataTree) -> CalibrationVerdict:
+    """Judge a study.
+
+    Parameters
+    ----------
+    study
+        What `dpbayes.inference.sbc.simulate_and_rank` returned.
+
+    Returns
+    -------
+    CalibrationVerdict
+        By Bonferroni's rule over all quantities: a right model fails one study in a hundred at most.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> rng = np.random.default_rng(1)
+    >>> pit = (rng.integers(0, 100, size=(200, 3)) + 0.5) / 100
+    >>> study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": (("simulation", "cell"), pit)})})
+    >>> study.attrs["n_ranks"] = 99
+    >>> judge(study).passed
+    True
+    """
+    p_values, coverages = uniformity(study), coverage(study)
+    worst = min(p_values, key=lambda name: p_values[name])
+    adjusted = min(1.0, p_values[worst] * len(p_values))
+    passed = adjusted >= LEVEL
+    mean = float(np.mean(list(coverages.values())))
+    size = study["prior_sbc"].sizes["simulation"]
+    verdict = "Calibrated" if passed else "Not calibrated"
+    return CalibrationVerdict(
+        passed,
+        f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
+        f"{p_values[worst]:.2g} at {worst} ({adjusted:.2g} after Bonferroni); 95 % intervals covered {mean:.1%} on "
+        f"average, {min(coverages.values()):.1%} to {max(coverages.values()):.1%}.",
+        p_values,
+        coverages,
+    )
+
+
+def calibration_document(
+    study: xr.DataTree, verdict: CalibrationVerdict, *, title: str, design: str, settings: NutsSettings
+) -> Document:
+    """Build the page of a study.
+
+    Parameters
+    ----------
+    study
+        What `dpbayes.inference.sbc.simulate_and_rank` returned.
+    verdict
+        From `judge`.
+    title
+        The spec's title.
+    design
+        What was simulated, in a sentence.
+    settings
+        NUTS settings of every fit.
+
+    Returns
+    -------
+    Document
+        The ECDF plots with their bands, coverage, the worst quantities, and how the fits went.
+    """
+    size = study["prior_sbc"].sizes["simulation"]
+    good = int(study["fit"]["passed"].sum())
+    seconds = float(np.median(study["fit"]["seconds"]))
+    tone = "good" if verdict.passed else "bad"
+    words = "Calibrated." if verdict.passed else "Not calibrated: intervals of this model do not hold their level."
+    adjusted = min(1.0, min(verdict.p_values.values()) * len(verdict.p_values))
+    return Document(
+        title=f"{title}: calibration",
+        question=f"Are posterior intervals right on average over the prior? Design: {design}.",
+        answer=verdict.summary,
+        verdict=Callout(tone, words),  # type: ignore[arg-type]
+        headline=[
+            Fact("n_simulations", "simulations", size, f"{size}"),
+            Fact("n_quantities", "quantities", len(verdict.p_values), f"{len(verdict.p_values)}"),
+            Fact("adjusted_p", "smallest p-value, after Bonferroni", adjusted, f"{adjusted:.2g}"),
+            Fact("fits_passed", "fits that passed the gate", good, f"{good} of {size}"),
+        ],
+        sections=[_ranks_section(study), _coverage_section(study, verdict), _fits_section(study)],
+        provenance={
+            "study seed": str(study.attrs["random_seed"]),
+            "ranked among": f"{study.attrs['n_ranks']} draws",
+            "seconds a fit (median)": f"{seconds:.1f}",
+            **{f"sampler {name}": str(value) for name, value in settings.to_dict().items()},
+        },
+        facts={"design": design, "p_values": verdict.p_values, "coverage_95": verdict.coverages},
+    )
+
+
+def _ranks_section(study: xr.DataTree) -> Section:
+    return Section(
+        "Ranks of the truth among posterior draws",
+        [
+            Paragraph(
+                "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If "
+                "model and sampler are right, the rank of each true value among its posterior draws is uniform."
+            ),
+            Figure(
+                plot_ranks(study),
+                "ECDF of the ranks minus the uniform one, a line a quantity. A calibrated quantity's whole line stays "
+                "in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals too "
+                "narrow; valley then hill: too wide; on one side throughout: biased.",
+                "ECDF difference plots of the ranks with simultaneous 95 % bands.",
+            ),
+        ],
+    )
+
+
+def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
+    dataset = study["prior_sbc"].to_dataset()
+    by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
+    rows: list[list[Any]] = []
+    for name in map(str, dataset.data_vars):
+        labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
+        p = min(verdict.p_values[label] for label in labels)
+        shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
+        rows.append([name, len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
+    ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
+    return Section(
+        "Coverage",
+        [
+            Table(
+                "variables",
+                "Variables: the smallest p-value among their quantities, and mean coverage of central intervals",
+                [
+                    Column("variable"),
+                    Column("quantities", "d"),
+                    Column("smallest p-value", ".3g", "p_value"),
+                    *(Column(f"{prob:.0%} intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS),
+                    Column("95 % intervals, worst", ".1%", "coverage_worst"),
+                ],
+                rows,
+            ),
+            Table(
+                "worst",
+                "Quantities with the smallest p-values",
+                [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")],
+                [[label, verdict.p_values[label], verdict.coverages[label]] for label in ordered],
+            ),
+        ],
+    )
+
+
+def _fits_section(study: xr.DataTree) -> Section:
+    fit = study["fit"].to_dataset()
+    rows: list[list[Any]] = [
+        [words, *(float(np.nanquantile(fit[name], q)) for q in (0.5, 0.9, 1.0))]
+        for name, words in (
+            ("rhat", "largest R-hat"),
+            ("ess_bulk", "fewest effective draws"),
+            ("divergent_share", "share of divergent draws"),
+            ("seconds", "seconds"),
+        )
+        if np.isfinite(fit[name]).any()
+    ]
+    return Section(
+        "The fits",
+        [
+            Paragraph(
+                "A fit that failed the gate keeps its ranks: leaving it out would bias the rest. A fit that found no "
+                "start counts against its quantities."
+            ),
+            Table(
+                "fits",
+                "Convergence and time of the fits",
+                [Column("of a fit"), Column("median", ".3g"), Column("90 %", ".3g", "q90"), Column("largest", ".3g")],
+                rows,
+            ),
+        ],
+    )

@@ -1,0 +1,197 @@
+"""Simulation-based calibration of a run spec: what each system has to say for it, and the study's folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.runs.folder import write_text
+from dpbayes.runs.spec import LoadedSpec
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sbc_fit import Simulator
+
+__all__ = ["Calibration", "CalibrationResult", "calibrate", "calibration_of"]
+
+# system -> module with `calibration(spec, beside, n_records) -> Calibration`
+_SYSTEMS = {
+    "bloom": "dpbayes.runs.calibration_bloom",
+    "latent-class": "dpbayes.runs.calibration_latent_class",
+    "mvg": "dpbayes.runs.calibration_mvg",
+    "verifier": "dpbayes.runs.calibration_verifier",
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration study of a spec needs from its system.
+
+    Parameters
+    ----------
+    build_model
+        Returns the PyMC model, on a release of the spec's design with invented data. It must pickle.
+    simulate
+        Draws truth and data where the model is an approximation to the process that makes data; None for the model's
+        own prior.
+    var_names
+        Quantities to rank; empty for those that the model's convergence is judged on.
+    sampling
+        Keyword arguments of `dpbayes.inference.nuts.NutsSettings` that the spec asks for, beside the length of a run.
+    design
+        The simulated design in a sentence.
+    """
+
+    build_model: Callable[[], pm.Model]
+    simulate: Simulator | None
+    var_names: tuple[str, ...]
+    sampling: dict[str, Any]
+    design: str
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """A finished study: its folder, whether it passed, and the verdict in words."""
+
+    folder: Path
+    passed: bool
+    summary: str
+
+
+def calibration_of(loaded: LoadedSpec, *, n_records: int | None = None) -> Calibration:
+    """Return what a study of a spec needs. No confidential record is read, and nothing is compiled.
+
+    Parameters
+    ----------
+    loaded
+        A validated spec.
+    n_records
+        Records of a simulated data set, if not as many as the spec's own design says.
+
+    Returns
+    -------
+    Calibration
+        Model, simulator and settings.
+
+    Raises
+    ------
+    SpecError
+        If the spec has no posterior, or its design cannot be known without confidential data.
+
+    Examples
+    --------
+    >>> from dpbayes.runs import load_spec
+    >>> calibration_of(load_spec("models/acs_latent_class.toml"), n_records=500).design
+    '500 records of 5 attributes, 10 tables, replace-one, two-sided geometric noise of scale 20'
+    """
+    system = loaded.spec.system
+    if system not in _SYSTEMS:
+        raise SpecError(f"a run of {system!r} gives a point estimate, no posterior: there is nothing to calibrate")
+    if n_records is not None and n_records < 1:
+        raise SpecError(f"the number of records must be at least 1, got {n_records}")
+    found: Calibration = import_module(_SYSTEMS[system]).calibration(loaded.spec, loaded.path.parent, n_records)
+    return found
+
+
+def calibrate(
+    loaded: LoadedSpec,
+    *,
+    out: Path | None = None,
+    n_simulations: int = 200,
+    n_records: int | None = None,
+    random_seed: int = 1,
+    settings: NutsSettings | None = None,
+    n_jobs: int | None = 1,
+    progressbar: bool = True,
+    echo: Callable[[str], None] = print,
+) -> CalibrationResult:
+    """Run a calibration study of a spec, or go on with it, and write its folder.
+
+    Parameters
+    ----------
+    loaded
+        A validated spec.
+    out
+        The study's folder; by default ``runs/<name of the spec>-sbc``. A folder of the same study is resumed, and
+        extended if more simulations are asked for.
+    n_simulations
+        Simulated data sets.
+    n_records
+        Records in each, if not as many as the spec's own design says.
+    random_seed
+        Seed of the study.
+    settings
+        Sampler settings; by default two chains of 500 draws with what else the spec says.
+    n_jobs
+        Processes; see `dpbayes.inference.sbc.simulate_and_rank`.
+    progressbar
+        Whether to show a bar.
+    echo
+        Where lines for the person who waits go.
+
+    Returns
+    -------
+    CalibrationResult
+        The folder: ``spec.toml``, ``simulations/``, ``ranks.nc``, ``facts.json``, ``report.html``.
+
+    Raises
+    ------
+    SpecError
+        As `calibration_of`.
+    ExistingRunError
+        If the folder holds something else.
+
+    Examples
+    --------
+    >>> from dpbayes.runs import load_spec
+    >>> calibrate(load_spec("models/acs_latent_class.toml"), n_simulations=200)  # doctest: +SKIP
+    """
+    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sbc import SBC_SETTINGS, simulate_and_rank
+    from dpbayes.report import write_report
+    from dpbayes.report.calibration import calibration_document, judge
+
+    found = calibration_of(loaded, n_records=n_records)
+    folder = _folder(loaded, out)
+    if settings is None:
+        base = SBC_SETTINGS
+        settings = NutsSettings(draws=base.draws, tune=base.tune, chains=base.chains, **found.sampling)
+    echo(f"calibration: {n_simulations} simulations, {found.design}")
+    study = simulate_and_rank(
+        found.build_model,
+        simulate=found.simulate,
+        n_simulations=n_simulations,
+        random_seed=random_seed,
+        var_names=found.var_names or None,
+        n_ranks=min(99, settings.chains * settings.draws),
+        settings=settings,
+        folder=folder / "simulations",
+        label=hashlib.sha256(f"{loaded.resolved}\n{n_records}".encode()).hexdigest(),
+        n_jobs=n_jobs,
+        progressbar=progressbar,
+    )
+    write_text(folder / "spec.toml", loaded.resolved)
+    temporary = folder / "ranks.nc.tmp"
+    study.to_netcdf(temporary, engine="h5netcdf")
+    temporary.replace(folder / "ranks.nc")
+    verdict = judge(study)
+    title = loaded.spec.title
+    write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
+    echo(verdict.summary)
+    return CalibrationResult(folder, verdict.passed, verdict.summary)
+
+
+def _folder(loaded: LoadedSpec, out: Path | None) -> Path:
+    """Return the study's folder; one of something else is refused before anything compiles."""
+    folder = Path("runs") / f"{loaded.name}-sbc" if out is None else Path(out)
+    if folder.exists() and any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
+        raise ExistingRunError(f"{folder} holds something else; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

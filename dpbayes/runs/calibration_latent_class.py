@@ -1,0 +1,215 @@
+"""What a calibration study of a latent class spec simulates: real records, real counts, the release's own noise.
+
+The likelihood is an approximation (its counts are normal before the noise), so data are not drawn from the model: a
+mixture comes from the model's prior, n records from the mixture, their tables are counted, and noise is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpbayes.errors import SpecError
+from dpbayes.runs.calibration import Calibration
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+    from dpbayes.data import Domain
+    from dpbayes.privacy import Release
+    from dpbayes.runs.latent_class import Spec
+
+__all__ = ["LatentClassSimulator", "calibration", "design_release"]
+
+
+def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
+    """Return model and simulator of a latent class spec.
+
+    Raises
+    ------
+    SpecError
+        If the spec reads microdata and `n_records` is None: a study reads no confidential record, not even their
+        number.
+    """
+    release = design_release(spec, beside, n_records)
+    build = _Build(release, spec.model.model_dump())
+    n = release.n if isinstance(release.n, int) else round(release.n.value)
+    laws = sorted({str(table.noise) for table in release.tables})
+    noise = _words(release) if len(laws) == 1 else f"{len(laws)} noise laws"
+    return Calibration(
+        build_model=build,
+        simulate=LatentClassSimulator(release, build, n),
+        var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), "exact_counts"),
+        sampling={
+            "target_accept": spec.sampling.target_accept,
+            "max_treedepth": spec.sampling.max_treedepth,
+            "adaptation": spec.sampling.adaptation,
+        },
+        design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
+        f"{release.adjacency}, {noise}",
+    )
+
+
+def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
+    """Return a release of the spec's design, its records invented: attributes, tables, noise and n are those asked for.
+
+    Parameters
+    ----------
+    spec
+        The spec. Of microdata, only the levels and the names of the tables are used.
+    beside
+        The spec's folder.
+    n_records
+        Number of records, if not that of the spec's own release or embedded tables.
+    """
+    from dpbayes.data import Marginal, datasets
+    from dpbayes.privacy import read_release, release_tables
+
+    if spec.data.release is not None:
+        given = read_release(beside / spec.data.release)
+        return given if n_records is None else _resized(given, n_records)
+    assert spec.privacy is not None
+    if spec.data.embedded is not None:
+        public = datasets.acs_tables()
+        domain, sets, n = _joined(public), [table.attributes for table in public], n_records or public[0].total
+    else:
+        if n_records is None:
+            raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
+        from dpbayes.data import Domain
+
+        assert spec.data.levels is not None
+        domain, n = Domain.from_levels(spec.data.levels), n_records
+        given = spec.data.attribute_sets
+        sets = [tuple(names) for names in (combinations(domain.names, 2) if given == "all-pairs" else given)]
+    rng = np.random.default_rng(0)
+    records = np.column_stack([rng.integers(0, size, n) for size in domain.shape])
+    tables = []
+    for names in sets:
+        part = domain.project(names)
+        cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), part.shape)
+        tables.append(Marginal(part, np.bincount(cells, minlength=part.size).reshape(part.shape)))
+    privacy = spec.privacy
+    return release_tables(
+        tables,
+        epsilon=privacy.epsilon,
+        rho=privacy.rho,
+        noise=privacy.noise,
+        adjacency=privacy.adjacency,
+        total_share=privacy.total_share,
+        rng=rng,
+    )
+
+
+@dataclass
+class LatentClassSimulator:
+    """Draw a mixture from the model's prior, records from the mixture, and a release of their tables.
+
+    Parameters
+    ----------
+    release
+        The design: tables, noise laws, adjacency.
+    build_model
+        Returns the model whose prior is drawn from.
+    n
+        Number of records where it is public.
+
+    Notes
+    -----
+    A call takes a seed and returns true values of ``margin``, ``cell`` and ``exact_counts`` (and ``n``), and data.
+    Where only a noisy number of records is released, the true one is drawn from the model's prior too.
+    """
+
+    release: Release
+    build_model: Callable[[], pm.Model]
+    n: int
+    _draw: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the compiled function behind: it does not pickle."""
+        return self.__dict__ | {"_draw": None}
+
+    def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return true values and data."""
+        from dpbayes.latent_class.synthesis import count_records, draw_records
+        from dpbayes.privacy import release_values
+
+        if self._draw is None:
+            self._draw = _prior_drawer(self.build_model(), self.release.domain)
+        prior_seed, data_seed = np.random.SeedSequence(seed).generate_state(2)
+        truth = self._draw(int(prior_seed))
+        rng = np.random.default_rng(data_seed)
+        data: dict[str, Any] = {}
+        n = self.n
+        if not isinstance(self.release.n, int):
+            n = max(round(float(truth["n"])), 1)
+            truth["n"] = np.asarray(float(n))
+            total = release_values(np.array([n]), self.release.n.noise, rng=rng)
+            data["released_n_data"] = np.asarray(total, dtype=float)
+        profiles = [truth[f"profile_{name}"] for name in self.release.domain.names]
+        exact = count_records(draw_records(truth["weights"], profiles, n, rng), self.release)
+        ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
+        parts = zip(np.split(exact, ends), self.release.tables, strict=True)
+        noisy = [release_values(part, table.noise, rng=rng) for part, table in parts]
+        data["released_counts"] = np.concatenate(noisy).astype(float)
+        return truth | {"exact_counts": exact.astype(float)}, data
+
+
+@dataclass(frozen=True)
+class _Build:
+    """`build_model` of one release and its options, as an object that pickles."""
+
+    release: Release
+    options: dict[str, Any]
+
+    def __call__(self) -> pm.Model:
+        from dpbayes.latent_class import build_model
+
+        return build_model(self.release, **self.options)
+
+
+def _prior_drawer(model: pm.Model, domain: Domain) -> Callable[[int], dict[str, Any]]:
+    """Return a function from a seed to prior draws of the mixture and what follows from it."""
+    from pymc.pytensorf import compile as compile_graph
+    from pymc.pytensorf import find_rng_nodes, reseed_rngs
+
+    wanted = ["weights", *(f"profile_{name}" for name in domain.names), "margin", "cell", "n"]
+    names = [name for name in wanted if name in model.named_vars]
+    draw = compile_graph([], [model[name] for name in names], mode="FAST_COMPILE")
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+
+    def values(seed: int) -> dict[str, Any]:
+        reseed_rngs(generators, seed)
+        return dict(zip(names, draw(), strict=True))
+
+    return values
+
+
+def _joined(tables: Any) -> Domain:
+    from dpbayes.data import Domain
+
+    return Domain(tuple({attribute.name: attribute for table in tables for attribute in table.domain}.values()))
+
+
+def _resized(release: Release, n: int) -> Release:
+    from dataclasses import replace
+
+    from dpbayes.privacy import NoisyTotal
+
+    if isinstance(release.n, int):
+        return replace(release, n=n)
+    total = release.n
+    return replace(release, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
+
+
+def _words(release: Release) -> str:
+    from dpbayes.privacy.noise import TwoSidedGeometric
+
+    law = release.tables[0].noise
+    if isinstance(law, TwoSidedGeometric):
+        return f"two-sided geometric noise of scale {law.scale:g}"
+    return f"noise {law}"

@@ -1,0 +1,224 @@
+"""Calibration of specs: what is simulated, what is refused, and the study's folder."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+from dpbayes.cli.main import app
+from dpbayes.data import datasets
+from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.inference import sbc
+from dpbayes.inference.margin_operator import margin_operator
+from dpbayes.inference.nuts import NutsSettings
+from dpbayes.inference.sbc_fit import prior_simulator
+from dpbayes.report.calibration import judge
+from dpbayes.runs import load_spec
+from dpbayes.runs.calibration import calibrate, calibration_of
+
+ACS = "models/acs_latent_class.toml"
+
+MICRODATA = """\
+system = "latent-class"
+title = "A study of three attributes"
+[data]
+microdata = "there-is-no-such-file.csv"
+attribute_sets = [["a", "b"], ["c", "b"]]
+[data.levels]
+a = [0, 1]
+b = ["x", "y", "z"]
+c = [0, 1]
+[privacy]
+epsilon = 1.0
+[model]
+n_classes = 3
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text: str):
+        path = tmp_path / "study.toml"
+        path.write_text(text)
+        return load_spec(path)
+
+    return _write
+
+
+def test_simulated_truth_and_data_are_those_of_one_table(write):
+    """Counts of all tables agree, are those of n records, and differ from the margins by sampling noise alone."""
+    found = calibration_of(write(MICRODATA), n_records=4000)
+    assert found.var_names == ("margin", "cell", "exact_counts")
+    simulate = pickle.loads(pickle.dumps(found.simulate))
+    operator = margin_operator(simulate.release.domain, [["a", "b"], ["c", "b"]])
+    residuals, offsets = [], []
+    for seed in range(60):
+        truth, data = simulate(seed)
+        exact = truth["exact_counts"]
+        effects = np.linalg.lstsq(operator.matrix, exact - 4000 * operator.constant)[0]
+        np.testing.assert_allclose(operator.counts(effects, 4000), exact, atol=1e-6)
+        residuals.append(data["released_counts"] - exact)
+        p = truth["margin"]
+        offsets.append((exact - 4000 * p) / np.sqrt(4000 * p * (1 - p) + 1e-9))
+        np.testing.assert_allclose(truth["cell"].sum(axis=2).ravel(), p[:6], atol=1e-12)
+    # 60 x 12 values each: relative standard errors of a standard deviation below 6 %; 5 of them.
+    law = simulate.release.tables[0].noise
+    assert np.std(residuals) == pytest.approx(law.variance**0.5, rel=0.3)
+    assert np.std(offsets) == pytest.approx(1.0, rel=0.3)
+    np.testing.assert_array_equal(simulate(59)[1]["released_counts"], data["released_counts"])
+
+
+def test_the_design_is_the_specs(write):
+    loaded = write(MICRODATA.replace("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"\ntotal_share = 0.2'))
+    found = calibration_of(loaded, n_records=300)
+    release = found.simulate.release
+    assert release.adjacency == "add-remove" and not release.n_public
+    assert release.epsilon == pytest.approx(1.0)
+    truth, data = found.simulate(5)
+    assert data["released_n_data"].shape == (1,)
+    assert truth["exact_counts"][:6].sum() == truth["n"]
+    acs = calibration_of(load_spec(ACS))
+    assert acs.design.startswith("10,000 records of 5 attributes, 10 tables")
+    assert acs.sampling["target_accept"] == load_spec(ACS).spec.sampling.target_accept
+
+
+def test_a_release_gives_the_design(write, tmp_path):
+    from dpbayes.privacy import release_tables
+
+    release_tables(datasets.acs_tables(), epsilon=0.5, rng=np.random.default_rng(1)).write(tmp_path / "release.json")
+    loaded = write('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "release.json"\n')
+    assert calibration_of(loaded).simulate.release.epsilon == pytest.approx(0.5)
+    assert calibration_of(loaded, n_records=77).simulate.release.n == 77
+
+
+def test_no_confidential_record_is_read(write):
+    """The microdata file does not exist: nothing tries to open it, and n must be said."""
+    loaded = write(MICRODATA)
+    with pytest.raises(SpecError, match="--n-records"):
+        calibration_of(loaded)
+    assert calibration_of(loaded, n_records=50).design.startswith("50 records of 3 attributes")
+
+
+@pytest.mark.parametrize(
+    ("spec", "overrides", "n_records", "message"),
+    [
+        ("models/ide_massachusetts.toml", [], None, "gives a point estimate"),
+        ("models/mvg_covariance.toml", [], None, "no posterior"),
+        ("models/verifier_surface.toml", [], None, "no posterior"),
+        ("models/verifier_threshold.toml", [], 50, "partitions"),
+        ("models/bloom_audience.toml", [], 50, "positions"),
+        (ACS, [], 0, "at least 1"),
+    ],
+)
+def test_specs_without_a_posterior_are_refused(spec, overrides, n_records, message):
+    with pytest.raises(SpecError, match=message):
+        calibration_of(load_spec(spec, overrides), n_records=n_records)
+
+
+@pytest.mark.parametrize(
+    ("spec", "overrides", "expected"),
+    [
+        ("models/verifier_threshold.toml", [], {"r": (2,), "p": (2, 3)}),
+        ("models/verifier_threshold.toml", ["model.pooling=partial"], {"r": (2,), "p": (2, 3)}),
+        ("models/mvg_regression.toml", ["data.n=500"], {"intercept": (), "coefficient": (3,)}),
+        (
+            "models/bloom_audience.toml",
+            ["audience.shares=[0.3, 0.2]", "filters.n_bits=1000"],
+            {"logo_probability": (4,)},
+        ),
+    ],
+)
+def test_every_system_with_a_model_simulates_for_itself(spec, overrides, expected):
+    """Truth and data of the right shapes come from the model's own prior, and differ from seed to seed."""
+    found = calibration_of(load_spec(spec, overrides))
+    model = pickle.loads(pickle.dumps(found.build_model))()
+    simulate = found.simulate or prior_simulator(model, list(expected))
+    first, second = simulate(1), simulate(2)
+    for name, shape in expected.items():
+        assert np.shape(first[0][name]) == shape
+        assert not np.array_equal(first[0][name], second[0][name])
+    for name, value in first[1].items():
+        assert np.shape(value) == model[name].get_value().shape
+    assert set(found.var_names) <= {variable.name for variable in model.unobserved_RVs}
+
+
+def _study(pit):
+    n = len(pit)
+    values = {"passed": True, "rhat": 1.01, "ess_bulk": 300.0, "divergent_share": 0.0, "seconds": 2.0}
+    fit = {name: ("simulation", np.full(n, value)) for name, value in values.items()}
+    labels = {"simulation": range(n), "cell": list("abcd")}
+    tree = xr.DataTree.from_dict(
+        {"prior_sbc": xr.Dataset({"p": (("simulation", "cell"), pit)}, coords=labels), "fit": xr.Dataset(fit)}
+    )
+    tree.attrs = {"n_ranks": 99, "random_seed": "1"}
+    return tree
+
+
+def _pit(rng, power=1.0):
+    return (np.floor(100 * rng.random((200, 4)) ** power) + 0.5) / 100
+
+
+@pytest.mark.parametrize(("power", "passed"), [(1.0, True), (2.0, False)])
+def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, passed):
+    given = {}
+
+    def run(build_model, **options):
+        given.update(options)
+        options["folder"].mkdir(parents=True)
+        (options["folder"] / "study.json").write_text("{}")
+        return _study(_pit(np.random.default_rng(3), power))
+
+    monkeypatch.setattr(sbc, "simulate_and_rank", run)
+    arguments = ["sbc", ACS, "-n", "200", "--n-records", "500", "--out", str(tmp_path / "sbc"), "--draws", "80"]
+    result = CliRunner().invoke(app, [*arguments, "--chains", "1", "--quiet"])
+    assert result.exit_code == (0 if passed else 3), result.output
+    assert ("Calibrated" in result.output) == passed
+    assert given["settings"] == NutsSettings(
+        draws=80, tune=500, chains=1, target_accept=0.9, max_treedepth=given["settings"].max_treedepth,
+        adaptation="low_rank",
+    )  # fmt: skip
+    assert given["n_ranks"] == 80
+    facts = json.loads((tmp_path / "sbc" / "facts.json").read_text())
+    assert facts["headline"]["n_simulations"] == 200
+    assert set(facts["p_values"]) == {f"p[cell={c}]" for c in "abcd"}
+    assert facts["tables"]["variables"][0]["quantities"] == 4
+    page = (tmp_path / "sbc" / "report.html").read_text()
+    assert "500 records of 5 attributes" in page
+    with xr.open_datatree(tmp_path / "sbc" / "ranks.nc", engine="h5netcdf") as ranks:
+        assert ranks["prior_sbc"]["p"].shape == (200, 4)
+    assert (tmp_path / "sbc" / "spec.toml").is_file()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ExistingRunError, match="something else"):
+        calibrate(load_spec(ACS), out=tmp_path, n_simulations=1)
+
+
+def test_judging_keeps_its_level():
+    """A right study fails by Bonferroni at 1 % at most: 300 studies, 10 failures or more have probability 1e-3."""
+    rng = np.random.default_rng(4)
+    failures = sum(not judge(_study(_pit(rng))).passed for _ in range(300))
+    assert failures < 10
+    missing = _pit(rng)
+    missing[7, 2] = np.nan
+    assert not judge(_study(missing)).passed
+    assert judge(_study(missing)).coverages["p[cell=c]"] < 1
+
+
+@pytest.mark.slow
+def test_a_small_study_of_a_spec_from_beginning_to_end(write, tmp_path):
+    """Thirty simulations of a small release: not rejected (false alarm 1 %), and extended without fitting again."""
+    loaded = write(MICRODATA)
+    out = tmp_path / "study"
+    options = {"out": out, "n_records": 400, "progressbar": False, "echo": lambda line: None}
+    settings = NutsSettings(draws=200, tune=300, chains=2, cores=1, adaptation="low_rank")
+    first = calibrate(loaded, n_simulations=20, settings=settings, **options)
+    stamps = {path.name: path.stat().st_mtime_ns for path in (out / "simulations").iterdir()}
+    second = calibrate(loaded, n_simulations=30, settings=settings, **options)
+    assert first.passed and second.passed, second.summary
+    now = {path.name: path.stat().st_mtime_ns for path in (out / "simulations").iterdir()}
+    assert len(now) == 31 and all(now[name] == stamp for name, stamp in stamps.items())
