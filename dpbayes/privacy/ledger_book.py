@@ -12,6 +12,7 @@ from dpbayes.privacy.ledger_budget import Remaining, Spent, check_budget, remain
 from dpbayes.privacy.ledger_chain import BookState, make_row
 from dpbayes.privacy.ledger_cost import Cost, Guarantee
 from dpbayes.privacy.ledger_entries import BookTerms, Reservation, read_digest, reservation_entry
+from dpbayes.privacy.ledger_seal import check_seal
 from dpbayes.privacy.ledger_store import append_rows, check_schema, read_head, read_rows, transaction
 from dpbayes.privacy.noise import NoiseLaw
 
@@ -292,3 +293,4 @@ class Ledger:
         state.absorb(rows[1:] if known else rows)
         if len(state.digests) != count or state.head != read_head(connection):
             raise DamagedFileError(f"{self.path} does not end at its head: truncated or edited; restore a backup")
+        check_seal(connection, self.path)

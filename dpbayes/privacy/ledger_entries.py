@@ -23,7 +23,7 @@ __all__ = ["BookTerms", "Composition", "Reservation"]
 
 Composition = Literal["basic", "tight"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Stands for the time of an entry while its other fields are checked.
 EPOCH = "1970-01-01T00:00:00+00:00"
 _ARGUMENTS = {"mechanism", "law", "sensitivity", "adjacency", "purpose"}

@@ -1,4 +1,4 @@
-"""The SQLite file of a budget book: one table of entries, one row for its head.
+"""The SQLite file of a budget book: one table of entries, one row for its head, one for its seal.
 
 Settings, and why: rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the book stays
 one file that can be copied and opened from a read-only medium, which a write-ahead log could not); ``BEGIN IMMEDIATE``
@@ -20,6 +20,7 @@ from pathlib import Path
 from dpbayes.errors import DamagedFileError, LedgerError
 from dpbayes.privacy.ledger_chain import GENESIS, MOST_BYTES, Row
 from dpbayes.privacy.ledger_entries import SCHEMA_VERSION
+from dpbayes.privacy.ledger_seal import renew_seal
 
 __all__ = ["append_rows", "check_schema", "create_file", "read_rows", "transaction"]
 
@@ -48,6 +49,10 @@ _SCHEMA = {
         "CREATE TRIGGER head_update BEFORE UPDATE ON head WHEN NEW.id IS NOT 0 OR NEW.count IS NOT OLD.count + 1 "
         "OR NEW.digest IS NOT (SELECT digest FROM entry WHERE seq = OLD.count) "
         "BEGIN SELECT RAISE(ABORT, 'the head follows the entries'); END"
+    ),
+    "seal": "CREATE TABLE seal (id INTEGER PRIMARY KEY, digest TEXT NOT NULL) STRICT",
+    "seal_delete": (
+        "CREATE TRIGGER seal_delete BEFORE DELETE ON seal BEGIN SELECT RAISE(ABORT, 'the seal stays'); END"
     ),
 }
 
@@ -88,6 +93,7 @@ def create_file(path: Path, first: Row) -> None:
             for statement in _SCHEMA.values():
                 connection.execute(statement)
             connection.execute("INSERT INTO head VALUES (0, 0, ?)", (GENESIS,))
+            connection.execute("INSERT INTO seal VALUES (0, ?)", (GENESIS,))
             append_rows(connection, [first])
     except BaseException:
         # The name was free before this call created it, so nobody's book is lost.
@@ -117,8 +123,11 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
     LedgerError
         If it cannot be opened, locked, read or written.
     """
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        raise LedgerError(f"a budget book needs SQLite 3.37, Python came with {sqlite3.sqlite_version}; update Python")
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE or not hasattr(sqlite3.Connection, "serialize"):
+        raise LedgerError(
+            f"a budget book needs SQLite 3.37 with serialization, Python came with {sqlite3.sqlite_version}; update "
+            "Python"
+        )
     if not empty:
         _check_path(path)
     try:
@@ -174,10 +183,10 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
         if verdict != ("ok",):
             raise DamagedFileError(f"{path} is corrupt ({_one_line(verdict[0])}); restore a backup")
     heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
-    last = connection.execute("SELECT max(seq) FROM entry").fetchone()[0]
-    if len(heads) != 1 or heads[0][0] != 0 or heads[0][1] != (-1 if last is None else last) + 1 or last is None:
+    first, last, count = connection.execute("SELECT min(seq), max(seq), count(*) FROM entry").fetchone()
+    if heads != [(0, count)] or (first, last) != (0, count - 1):
         raise DamagedFileError(f"{path} does not hold as many entries as its head says: truncated; restore a backup")
-    return int(heads[0][1])
+    return int(count)
 
 
 def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Row]:
@@ -205,10 +214,11 @@ def read_head(connection: sqlite3.Connection) -> str:
 
 
 def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    """Append entries and move the head along, inside a write transaction."""
+    """Append entries, move the head along and renew the seal, inside a write transaction."""
     for row in rows:
         connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (row.seq, row.body, row.digest))
         connection.execute("UPDATE head SET count = count + 1, digest = ? WHERE id = 0", (row.digest,))
+    renew_seal(connection)
 
 
 def _check_path(path: Path) -> None:
@@ -242,7 +252,8 @@ def _check_header(connection: sqlite3.Connection, path: Path) -> None:
         raise DamagedFileError(f"{path} is not a budget book of dpbayes, or its header is damaged; restore a backup")
     if found["user_version"] != SCHEMA_VERSION:
         raise DamagedFileError(
-            f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; update dpbayes"
+            f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; use the "
+            "version of dpbayes that made it"
         )
 
 

@@ -143,8 +143,7 @@ class Release:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: names this release in ledgers, traces and reports."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return record_digest(self.to_dict())
 
     def write(self, path: str | Path) -> Path:
         """Write the release as JSON, atomically; the file carries its own digest.
@@ -176,6 +175,18 @@ class Release:
             f"<table><caption>Release: {total}, {self.adjacency}, {size}, sampler {self.sampler}</caption>"
             f"<tr><th>table</th><th>counts</th><th>noise</th><th>epsilon</th></tr>{rows}</table>"
         )
+
+
+def record_digest(record: dict[str, Any]) -> str:
+    """Return the SHA-256 of the canonical JSON of a record: sorted keys, no spaces, ASCII, no NaN.
+
+    Examples
+    --------
+    >>> record_digest({"b": 1, "a": 2}) == record_digest({"a": 2, "b": 1})
+    True
+    """
+    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:

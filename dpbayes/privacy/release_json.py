@@ -12,7 +12,7 @@ from dpbayes.data.domain import Domain
 from dpbayes.errors import DamagedFileError, DPBayesError
 from dpbayes.privacy.noise import noise_from_dict
 from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal
-from dpbayes.privacy.release import SCHEMA_VERSION, Release, Unit
+from dpbayes.privacy.release import SCHEMA_VERSION, Release, Unit, record_digest
 
 __all__ = ["read_release", "release_from_dict"]
 
@@ -28,7 +28,8 @@ def read_release(path: str | Path) -> Release:
     Returns
     -------
     Release
-        The release, checked against the digest in the file.
+        The release, checked against the digest in the file. White space and the order of keys are free, everything
+        else is as it was written.
 
     Raises
     ------
@@ -49,14 +50,16 @@ def read_release(path: str | Path) -> Release:
     """
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeats)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is not readable JSON ({error}); ask the custodian for it again") from error
     if not isinstance(data, dict) or "digest" not in data:
         raise DamagedFileError(f"{path} is not a dpbayes release: it has no digest; ask the custodian for it again")
     stated = data.pop("digest")
     release = release_from_dict(data)
-    if stated != release.digest:
+    # The record as it stands in the file, not only what was made of it: 1, 1.0 and true are three records.
+    if not release.digest == stated == record_digest(data):
         raise DamagedFileError(f"{path} was changed after it was written: its digest does not match its contents")
     return release
 
@@ -95,6 +98,14 @@ def release_from_dict(data: Any) -> Release:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a finite number")
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that gives a key twice: readers differ in which one they take."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("an object gives a key twice")
+    return record
 
 
 def _expect(data: Any, keys: set[str], what: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 import contextlib
 import copy
 import json
+import random
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError
 from dpbayes.privacy import Laplace, NoisyTable, Release, TwoSidedGeometric, read_release, release_tables
 from dpbayes.privacy.ledger import create_ledger
-from dpbayes.privacy.release_json import release_from_dict
+from dpbayes.privacy.release import record_digest
 
 TABLES = datasets.acs_tables()
 
@@ -177,22 +178,105 @@ def places(node, path=()):
             yield from places(node[key], (*path, key))
 
 
-BASE = json.loads(json.dumps(release_tables(TABLES[:2], epsilon=1.0, rng=np.random.default_rng(0)).to_dict()))
+SMALL = release_tables(TABLES[:2], epsilon=1.0, rng=np.random.default_rng(0))
+BASE = json.loads(json.dumps(SMALL.to_dict()))
 junk = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.floats(), st.text(max_size=4), st.just([]), st.just({})
 )
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return SMALL.write(tmp_path_factory.mktemp("release") / "release.json")
+
+
 @settings(max_examples=300, derandomize=True)
 @given(st.sampled_from([p for p in places(BASE) if p]), junk)
-def test_a_damaged_release_is_refused_with_one_kind_of_error_or_reads_as_another_release(path, value):
+def test_a_forged_release_is_refused_or_reads_as_exactly_what_it_says(written, path, value):
     data = copy.deepcopy(BASE)
     node = data
     for key in path[:-1]:
         node = node[key]
     node[path[-1]] = value
+    file = written.with_name("forged.json")
+    try:
+        text = json.dumps(data | {"digest": record_digest(data)})
+    except ValueError:  # NaN: no digest, no file
+        return
+    file.write_text(text)
     with contextlib.suppress(DamagedFileError):
-        release_from_dict(data).digest  # noqa: B018
+        assert record_digest(read_release(file).to_dict()) == record_digest(data)
+
+
+def flip(data, rng):
+    changed = bytearray(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 8, 64])):
+        changed[rng.randrange(len(changed))] ^= rng.randrange(1, 256)
+    return bytes(changed)
+
+
+def other_character(data, rng):
+    place = rng.randrange(len(data))
+    return data[:place] + rng.choice(b'0123456789-.eE,:[]{} "tfn\n').to_bytes() + data[place + 1 :]
+
+
+def cut(data, rng):
+    start = rng.randrange(len(data))
+    return data[:start] + data[start + rng.choice([1, 2, 40, len(data)]) :]
+
+
+def insert(data, rng):
+    place = rng.randrange(len(data))
+    return data[:place] + rng.choice([rng.randbytes(3), b"0", b"-", b",", b"[", b'"digest": 1,']) + data[place:]
+
+
+def repeat(data, rng):
+    start, length = rng.randrange(len(data)), rng.choice([1, 10, 200])
+    return data[: start + length] + data[start:]
+
+
+def edit_the_record(data, rng):
+    """Another value or a missing key anywhere, under the digest of the original."""
+    record = json.loads(data)
+    *way, last = rng.choice([place for place in places(record) if place])
+    node = record
+    for key in way:
+        node = node[key]
+    if rng.random() < 0.3:
+        del node[last]
+    else:
+        node[last] = rng.choice([None, True, -1, 0, 1e300, 10**30, "", "x", [], {}, [node[last]], [[1], [1, 2]]])
+    return json.dumps(record).encode()
+
+
+DAMAGES = [flip, other_character, cut, insert, repeat, edit_the_record, edit_the_record]
+
+
+def test_every_one_of_a_thousand_damaged_releases_is_refused(written, tmp_path):
+    rng, data, path = random.Random(9), written.read_bytes(), tmp_path / "release.json"
+    original, refused = json.loads(data), 0
+    while refused < 1000:
+        changed = rng.choice(DAMAGES)(data, rng)
+        with contextlib.suppress(ValueError):
+            # White space, or the spelling of the same value: not damaged, so not counted.
+            if repr(json.loads(changed)) == repr(original) and changed.count(b'"digest"') == 1:
+                path.write_bytes(changed)
+                assert read_release(path).digest == original["digest"]
+                continue
+        path.write_bytes(changed)
+        with pytest.raises(DamagedFileError) as refusal:
+            read_release(path)
+        assert len(str(refusal.value)) < 2000
+        refused += 1
+
+
+@pytest.mark.parametrize(("old", "new"), [("4.0", "4"), ("2,", "2.0,"), ('"public": true', '"public": 1')])
+def test_another_type_of_the_same_number_is_another_record(written, tmp_path, old, new):
+    text = written.read_text()
+    assert old in text
+    (tmp_path / "release.json").write_text(text.replace(old, new, 1))
+    with pytest.raises(DamagedFileError):
+        read_release(tmp_path / "release.json")
 
 
 def test_a_release_cannot_contradict_itself():
