@@ -30,7 +30,7 @@ _EXPORTS = {
     "k_marginal_score": "dpbayes.ide.score",
     "kl_divergence": "dpbayes.ide.updates",
     "measure": "dpbayes.ide.measurements",
-    "pool": "dpbayes.ide.pooling",
+    "pool": "dpbayes.ide.widening",
     "project_simplex": "dpbayes.ide.projection",
     "project_subsimplex": "dpbayes.ide.projection",
     "read_group_release": "dpbayes.ide.groups",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
+from dpbayes.ide import widening
 from dpbayes.ide.algorithm1 import Iterations, iterate, partial_workloads, workload_order
 from dpbayes.ide.cells import CellMap
 from dpbayes.ide.losses import noise_loss
@@ -17,6 +18,7 @@ from dpbayes.ide.noise_aware import Solution, solve
 from dpbayes.ide.prior import Prior
 from dpbayes.ide.strength import Strength, choose_strength, posterior_variance
 from dpbayes.ide.updates import kl_divergence
+from dpbayes.ide.widening import grouping_attribute, justified
 from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Estimate:
     Parameters
     ----------
     prior
-        The prior.
+        The prior, pooled where `estimate` was asked to.
     weights
         Distribution on the prior's support.
     n
@@ -95,6 +97,7 @@ def estimate(
     *,
     noise_aware: bool = True,
     strength: float | Literal["release"] = "release",
+    pool: bool = True,
     tolerance: float = 1e-2,
     iterations: int | None = None,
     random_state: int | None = None,
@@ -105,7 +108,7 @@ def estimate(
     Parameters
     ----------
     prior
-        The public prior; the estimate lives on its support.
+        The public prior.
     release
         The noisy tables, over attributes of the prior.
     noise_aware
@@ -114,6 +117,11 @@ def estimate(
     strength
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
+    pool
+        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.pooling`), over the attribute
+        that stands in every table if there is one. It costs no privacy and adds support; the result's `prior` is the
+        pooled one. A prior that is no sample stays as it is. False: the estimate lives on the support of `prior` as
+        given.
     tolerance
         Noise-aware: duality gap to reach, in nats.
     iterations
@@ -121,7 +129,8 @@ def estimate(
     random_state
         Algorithm 1: seed of the order of the updates; it touches nothing confidential.
     cells
-        The map of an earlier release of the same tables, see `dpbayes.ide.measure`.
+        The map of an earlier release of the same tables over the prior as given, see `dpbayes.ide.measure`; needs
+        ``pool=False`` or Algorithm 1.
 
     Returns
     -------
@@ -150,6 +159,13 @@ def estimate(
     if measurements.n < 0.5:
         return Estimate(prior, prior.weights, 0.0, "prior")
     if noise_aware:
+        if pool and cells is not None:
+            raise InputError(
+                "cells belong to the prior as given, and pooling changes its rows; pass pool=False with cells"
+            )
+        borrowed = justified(prior, grouping_attribute(release)) if pool else None
+        if borrowed is not None:
+            measurements = measure(widening.pool(prior, borrowed), release)
         return _noise_aware(measurements, given or choose_strength(measurements), tolerance)
     return _algorithm1(measurements, iterations, random_state)
 

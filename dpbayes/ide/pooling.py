@@ -1,15 +1,26 @@
-r"""Credibility: let a group's thin public records borrow from the other groups, as far as the public data justify.
+r"""Credibility: let thin public records borrow strength, as far as the public data themselves justify.
 
-A group g of :math:`m_g` public records has marginals :math:`\hat p_g`; the other groups together have :math:`\hat
-p_{-g}`. With weight :math:`\beta` on the others the expected squared error of the mixture, summed over cells, is
+A group g of :math:`m_g` public records may be described by any of four distributions, built from public data only:
 
-.. math:: (1-\beta)^2 S_g + \beta^2 B_g, \qquad
-          S_g = E\lVert \hat p_g - p_g\rVert^2, \quad B_g = E\lVert \hat p_{-g} - p_g\rVert^2,
+1. its own records, :math:`\hat p_g`;
+2. the other groups' records together;
+3. its own records recombined: every attribute drawn by itself, so that no pair of values is missing;
+4. the other groups' records recombined.
 
-because the two are independent. Its minimum is at :math:`\beta_g = S_g / (S_g + B_g)`. Both parts have unbiased
-estimates: :math:`S_g` from the multinomial, :math:`\sum_S (1 - \lVert\hat p_g^S\rVert^2)/(m_g - 1)` over the attribute
-sets S, and :math:`S_g + B_g` from :math:`\lVert \hat p_g - \hat p_{-g}\rVert^2` itself. So the weight needs public data
-only, and costs no privacy. It is the least-squares credibility of Bühlmann (1967, ASTIN Bulletin 4), group by group.
+The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen marginals (all pairs, unless told
+otherwise),
+
+.. math:: \lVert q - p_g\rVert^2 = \beta^T G \beta - 2 \beta^T c + \text{const}, \qquad
+          G_{kl} = \langle q_k, q_l\rangle, \quad c_k = \langle q_k, p_g\rangle.
+
+G is known. c involves the group's true distribution, but averaging :math:`q_k` over the group's own records, each left
+out of :math:`q_k` in its turn, estimates it: exactly without bias for records 1 and 2, and for a sample of one record
+less in 3 and 4. The weights minimize this over the simplex, by enumerating its faces. With components 1 and 2 alone the
+minimum is the least-squares credibility of Bühlmann (1967, ASTIN Bulletin 4): :math:`\beta_2 = S/(S + B)`, S the
+sampling error and B the distance between the groups.
+
+Nothing private is looked at, so nothing is spent. What it buys is support: a distribution that has no row for a pair of
+values can never give it mass, however clearly the release asks for it.
 """
 
 from __future__ import annotations
@@ -24,49 +35,63 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 
-__all__ = ["Credibility", "credibility", "pool"]
+__all__ = ["COMPONENTS", "Credibility", "credibility"]
+
+COMPONENTS = ("own records", "other groups' records", "own recombined", "other groups recombined")
+"""The four distributions that a group's prior mixes."""
+
+type Floats = npt.NDArray[np.float64]
+
+_FACES = [list(face) for size in range(1, 5) for face in combinations(range(4), size)]
 
 
 @dataclass(frozen=True, eq=False)
 class Credibility:
-    """How much each group borrows.
+    """How every group's prior is mixed.
 
     Parameters
     ----------
     by
-        The grouping attribute.
-    borrowed
-        Weight in [0, 1] that each level of it gives to the records of all other levels.
+        The grouping attribute, or None where all records are one group.
+    weights
+        Weight of each of the four `COMPONENTS`, shape ``(levels of by, 4)``; rows sum to 1.
     """
 
-    by: str
-    borrowed: npt.NDArray[np.float64]
+    by: str | None
+    weights: Floats
+
+    @property
+    def borrowed(self) -> Floats:
+        """Weight that each group gives to the records of all other groups."""
+        return self.weights[:, 1] + self.weights[:, 3]
 
 
-def credibility(prior: Prior, *, by: str, sets: Sequence[Sequence[str]] | None = None) -> Credibility:
-    """Estimate from public data how much each group should borrow.
+def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[str]] | None = None) -> Credibility:
+    """Estimate from public data how every group's prior should be mixed.
 
     Parameters
     ----------
     prior
-        A sample (`n_records` set) over groups.
+        A sample (`n_records` set).
     by
-        The attribute that names the group.
+        The attribute that names the group; without it all records are one group.
     sets
         The marginals that matter; all pairs of the other attributes by default.
 
     Returns
     -------
     Credibility
-        A group without records borrows everything, a group of one record too.
+        A group without records takes the others' records as they are, a group of one record too.
 
     Raises
     ------
     InputError
-        If the prior is no sample, or has records in fewer than two groups.
+        If the prior is no sample, has records in fewer than two levels of `by`, or there is nothing to compare.
 
     Examples
     --------
+    Ten records at one place, 990 at another. The few borrow; the many need nobody.
+
     >>> from dpbayes.data import Domain
     >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1)})
     >>> prior = Prior(domain, [[0, 0], [0, 1], [1, 0], [1, 1]], [6, 4, 500, 490], n_records=1000)
@@ -76,61 +101,69 @@ def credibility(prior: Prior, *, by: str, sets: Sequence[Sequence[str]] | None =
     if prior.n_records is None:
         raise InputError("credibility weighs sampling error, and this prior is no sample: n_records is None")
     others = [name for name in prior.domain.names if name != by]
-    chosen = list(combinations(others, min(2, len(others)))) if sets is None else [tuple(names) for names in sets]
-    share = prior.marginal([by])
+    chosen = list(combinations(others, 2)) if sets is None else [tuple(names) for names in sets]
+    share = np.ones(1) if by is None else prior.marginal([by])
+    if not chosen or (by is not None and np.count_nonzero(share) < 2):
+        raise InputError(
+            f"pooling over {by!r} needs records in two groups and two other attributes or more; leave the prior as it is"
+        )
     records = share * prior.n_records
-    if np.count_nonzero(share) < 2 or not chosen:
-        raise InputError(f"pooling over {by!r} needs records in two groups and one other attribute or more")
-    sampling, distance = np.zeros(len(share)), np.zeros(len(share))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for names in chosen:
-            mass = prior.marginal([by, *names]).reshape(len(share), -1)
-            own, rest = mass / share[:, None], (mass.sum(axis=0) - mass) / (1.0 - share)[:, None]
-            sampling += (1.0 - (own**2).sum(axis=1)) / (records - 1.0)
-            distance += ((own - rest) ** 2).sum(axis=1)
-        borrowed = np.where(records > 1.0, np.minimum(sampling / distance, 1.0), 1.0)
-    return Credibility(by, np.where(np.isnan(borrowed), 0.0, borrowed))
+    seen = records > 1.0
+    gram, cross = np.zeros((len(share), 4, 4)), np.zeros((len(share), 4))
+    for names in chosen:
+        mass = prior.marginal(names if by is None else [by, *names])
+        mass = mass.reshape(len(share), *(prior.domain[name].size for name in names))
+        found, left_out, own = _components(mass[seen], mass.sum(axis=0), records[seen])
+        gram[seen] += found @ found.transpose(0, 2, 1)
+        cross[seen] += np.einsum("gkx,gx->gk", left_out, own)
+    weights = np.tile([0.0, 1.0, 0.0, 0.0], (len(share), 1))
+    for group in np.flatnonzero(seen):
+        weights[group] = _minimize(gram[group], cross[group], alone=share[group] >= 1.0)
+    return Credibility(by, weights)
 
 
-def pool(prior: Prior, credible: Credibility) -> Prior:
-    r"""Return the prior in which every group borrows from the others.
+def _components(mass: Floats, total: Floats, records: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the four distributions of one table, the same without the record they are judged by, and the own one.
 
-    Parameters
-    ----------
-    prior
-        The prior to smooth.
-    credible
-        What `credibility` found.
-
-    Returns
-    -------
-    Prior
-        Every record stands in every group that borrows; the groups keep their shares. It is worth more records: a
-        group's error falls from :math:`S_g` to :math:`S_g (1 - \beta_g)`, as if it had :math:`m_g/(1-\beta_g)` records,
-        and the total is taken as :math:`m / (1 - \bar\beta)` (at most the records that there are times the groups).
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1)})
-    >>> prior = Prior(domain, [[0, 0], [0, 1], [1, 0], [1, 1]], [6, 4, 5, 5], n_records=20)
-    >>> pool(prior, Credibility("place", np.array([0.5, 0.0]))).marginal(["place", "x"]).tolist()
-    [[0.275, 0.225], [0.25, 0.25]]
+    Shapes ``(groups, 4, cells)`` twice and ``(groups, cells)``.
     """
-    axis = prior.domain.axis(credible.by)
-    share = prior.marginal([credible.by])
-    group = prior.codes[:, axis]
-    codes, weights = [], []
-    for place, (part, borrowed) in enumerate(zip(share, credible.borrowed, strict=True)):
-        own = group == place
-        inside = np.where(own, prior.weights * (1.0 - borrowed), 0.0)
-        if borrowed > 0 and part < 1:
-            inside = inside + np.where(own, 0.0, prior.weights * (borrowed * part / (1.0 - part)))
-        kept = inside > 0
-        moved = prior.codes[kept].copy()
-        moved[:, axis] = place
-        codes.append(moved)
-        weights.append(inside[kept])
-    mean = min(float(share @ credible.borrowed), 1.0 - 1.0 / len(share))
-    records = None if prior.n_records is None else prior.n_records / (1.0 - mean)
-    return Prior(prior.domain, np.concatenate(codes), np.concatenate(weights), records)
+    groups, axes = len(mass), tuple(range(1, mass.ndim))
+    wide = (-1, *(1 for _ in axes))
+    own = mass / mass.sum(axis=axes).reshape(wide)
+    outside = np.clip(total - mass, 0.0, None)
+    rest = outside / np.maximum(outside.sum(axis=axes), 1e-300).reshape(wide)
+    less = np.reshape(records, wide)
+
+    def without_one(share: Floats) -> Floats:
+        return np.where(own > 0, (less * share - 1.0) / (less - 1.0), 0.0)
+
+    recombined, elsewhere, left_out = np.ones_like(own), np.ones_like(own), np.ones_like(own)
+    for axis in axes:
+        summed = tuple(other for other in axes if other != axis)
+        margin = own.sum(axis=summed, keepdims=True)
+        recombined, left_out = recombined * margin, left_out * without_one(np.broadcast_to(margin, own.shape))
+        elsewhere = elsewhere * rest.sum(axis=summed, keepdims=True)
+    found = np.stack([own, rest, recombined, elsewhere], axis=1)
+    judged = np.stack([without_one(own), rest, left_out, elsewhere], axis=1)
+    return found.reshape(groups, 4, -1), judged.reshape(groups, 4, -1), own.reshape(groups, -1)
+
+
+def _minimize(gram: Floats, cross: Floats, *, alone: bool) -> Floats:
+    """Minimize b'Gb - 2b'c over the simplex; the best face has its minimum in its inside."""
+    best, least = np.array([1.0, 0.0, 0.0, 0.0]), gram[0, 0] - 2.0 * cross[0]
+    for face in _FACES:
+        if alone and not {0, 2}.issuperset(face):
+            continue
+        size = len(face)
+        system = np.ones((size + 1, size + 1))
+        system[:size, :size], system[size, size] = gram[np.ix_(face, face)], 0.0
+        # Two components that agree on every table make a singular face; the smaller face holds its minimum.
+        found = np.linalg.lstsq(system, np.append(cross[face], 1.0), rcond=1e-10)[0][:size]
+        if found.min() < 0.0:
+            continue
+        trial = np.zeros(4)
+        trial[face] = found / found.sum()
+        value = trial @ gram @ trial - 2.0 * trial @ cross
+        if value < least - 1e-12 * abs(least):
+            best, least = trial, value
+    return best

@@ -195,7 +195,7 @@ class Prior:
             keep &= self.codes[:, self.domain.axis(name)] == attribute.levels.index(level)
         share = float(self.weights[keep].sum())
         if share <= 0:
-            raise InputError(f"the prior holds no record with {dict(levels)!r}; pool it (dpbayes.ide.pool) or widen it")
+            raise InputError(f"the prior holds no record with {dict(levels)!r}; pool it (dpbayes.ide.pool)")
         records = None if self.n_records is None else self.n_records * share
         return Prior(self.domain, self.codes[keep], self.weights[keep], records)
 

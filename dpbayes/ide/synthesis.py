@@ -118,7 +118,8 @@ def synthesize_groups(
     Parameters
     ----------
     prior
-        One prior for all units, or one a unit.
+        One prior for all units, or one a unit. It is taken as it is: a thin one may be strengthened first
+        (`dpbayes.ide.credibility` and `pool`, without a grouping attribute).
     released
         What `release_groups` released.
     method
@@ -196,7 +197,7 @@ def _estimate_unit(
     prior: Prior, release: Release, method: Method, iterations: int | None, random_state: int
 ) -> Estimate:
     if method == "noise-aware":
-        return estimate(prior, release)
+        return estimate(prior, release, pool=False)
     return estimate(
         prior,
         release,
@@ -238,7 +239,7 @@ def _run_chunk(
 
 
 def _noise_aware(prior: Prior, release: Release, cells: CellMap) -> tuple[Floats, float]:
-    result = estimate(prior, release, cells=cells)
+    result = estimate(prior, release, pool=False, cells=cells)
     if result.n <= 0:
         return result.weights, np.nan
     values = np.concatenate([table.counts.ravel() for table in release.tables])

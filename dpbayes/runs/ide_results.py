@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes.ide import (
+    Credibility,
     Estimate,
     GroupRelease,
     GroupSynthesis,
@@ -14,7 +15,6 @@ from dpbayes.ide import (
     Prior,
     choose_cliques,
     choose_roots,
-    credibility,
     dependence_graph,
     estimate,
     k_marginal_score,
@@ -23,6 +23,7 @@ from dpbayes.ide import (
     synthesize_groups,
 )
 from dpbayes.ide.reference import least_l1_loss
+from dpbayes.ide.widening import grouping_attribute, justified
 from dpbayes.runs.ide_spec import Spec
 
 if TYPE_CHECKING:
@@ -39,18 +40,16 @@ _REFERENCE_ROWS = 100_000
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
     """Estimate from one release; Algorithm 1 runs beside the noise-aware form for comparison."""
     settings, by = spec.estimation, spec.data.by
-    borrowed = credibility(public, by=by) if settings.pool and by else None
+    borrowed = justified(public, by or grouping_attribute(release)) if settings.pool else None
     prior = public if borrowed is None else pool(public, borrowed)
-    aware = estimate(prior, release, strength=settings.strength or "release")
+    aware = estimate(prior, release, strength=settings.strength or "release", pool=False)
     plain = estimate(prior, release, noise_aware=False, iterations=settings.iterations, random_state=settings.seed)
     chosen = aware if settings.method == "noise-aware" else plain
     measurements = measure(prior, release)
     result: dict[str, Any] = {
         "method": chosen.method,
         "prior": {"rows": prior.size, "records": prior.n_records, "public_rows": public.size},
-        "borrowed": None
-        if borrowed is None or by is None
-        else dict(zip(_levels(public, by), _list(borrowed.borrowed), strict=True)),
+        "borrowed": None if borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(aware),
         "trace": _trace(plain),
         "moved": _moved(measurements, chosen),
@@ -237,8 +236,15 @@ def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool,
     )
 
 
-def _levels(prior: Prior, by: str) -> list[str]:
-    return [str(level) for level in prior.domain[by].levels]
+def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
+    """How each group's prior was mixed, and from how many public records of its own."""
+    by = credible.by
+    names = ["all records"] if by is None else [str(level) for level in prior.domain[by].levels]
+    share = np.ones(1) if by is None else prior.marginal([by])
+    return [
+        {"group": name, "records": float(part * (prior.n_records or 0.0)), "weights": _list(mixed)}
+        for name, part, mixed in zip(names, share, credible.weights, strict=True)
+    ]
 
 
 def _list(values: Any) -> list[float]:

