@@ -105,7 +105,8 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
     share = np.ones(1) if by is None else prior.marginal([by])
     if not chosen or (by is not None and np.count_nonzero(share) < 2):
         raise InputError(
-            f"pooling over {by!r} needs records in two groups and two other attributes or more; leave the prior as it is"
+            f"pooling over {by!r} needs records in two groups and two other attributes or more; "
+            "leave the prior as it is (pool=False)"
         )
     records = share * prior.n_records
     seen = records > 1.0

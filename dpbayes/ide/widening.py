@@ -1,4 +1,4 @@
-"""`pool`: the prior in which every group is the mixture that `dpbayes.ide.pooling` found best, as a weighted support."""
+"""`pool`: a prior in which every group is the mixture that `dpbayes.ide.pooling` found, as a weighted support."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.ide.pooling import COMPONENTS
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.ide_plots import dependence_plot, error_by_group_plot, strength_plot, trace_plot
 from dpbayes.report.released import privacy_fact, released_section, size_of
@@ -116,11 +115,11 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
     records = "no sample" if prior["records"] is None else f"worth {prior['records']:,.0f} records"
     blocks: list[Block] = [Paragraph(f"The prior lies on {prior['rows']:,} weighted rows, {records}.")]
     if result["borrowed"] is not None:
-        rows = [(entry["group"], entry["records"], *entry["weights"]) for entry in result["borrowed"]]
-        shares = [Column(name, ".3f") for name in COMPONENTS]
+        rows = [(entry["group"], entry["records"], *entry["weights"].values()) for entry in result["borrowed"]]
+        shares = [Column(name, ".3f") for name in result["borrowed"][0]["weights"]]
         caption = (
-            "What each group's prior is mixed of, chosen on the public data alone. Recombined: every attribute drawn by "
-            "itself, so that no pair of values is missing."
+            "What each group's prior is mixed of, chosen on the public data alone. Recombined: every attribute drawn "
+            "by itself, so that no pair of values is missing."
         )
         blocks.append(Table("borrowed", caption, [Column("group"), Column("public records", ",.0f"), *shares], rows))
     if certificate is not None:

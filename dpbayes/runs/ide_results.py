@@ -22,6 +22,7 @@ from dpbayes.ide import (
     pool,
     synthesize_groups,
 )
+from dpbayes.ide.pooling import COMPONENTS
 from dpbayes.ide.reference import least_l1_loss
 from dpbayes.ide.widening import grouping_attribute, justified
 from dpbayes.runs.ide_spec import Spec
@@ -242,7 +243,11 @@ def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
     names = ["all records"] if by is None else [str(level) for level in prior.domain[by].levels]
     share = np.ones(1) if by is None else prior.marginal([by])
     return [
-        {"group": name, "records": float(part * (prior.n_records or 0.0)), "weights": _list(mixed)}
+        {
+            "group": name,
+            "records": float(part * (prior.n_records or 0.0)),
+            "weights": dict(zip(COMPONENTS, _list(mixed), strict=True)),
+        }
         for name, part, mixed in zip(names, share, credible.weights, strict=True)
     ]
 
