@@ -164,11 +164,11 @@ class BetaMixture:
         for _ in range(100):
             at, x = z[moving], expit(z[moving])
             gap = self.cdf(x) - q[moving]
-            slope = self.pdf(x) * x * expit(-at)
             high[moving] = np.where(gap >= 0, at, high[moving])
             low[moving] = np.where(gap <= 0, at, low[moving])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                proposal = at - gap / slope
+            # Next to an unbounded end the slope may overflow: bisection then.
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                proposal = at - gap / (self.pdf(x) * x * expit(-at))
             ends = low[moving], high[moving]
             inside = (proposal > ends[0]) & (proposal < ends[1])
             proposal = np.where(inside, proposal, 0.5 * (ends[0] + ends[1]))

@@ -4,6 +4,10 @@ Every posterior with the same M and prior mixes the same Beta components. Tabula
 :math:`x_i = \sin^2(\theta_i / 2)`, evenly spaced in :math:`\theta` where the components have about one width, a
 thousand posteriors are one matrix product. Quantiles come from cubic Hermite interpolation of the distribution function
 (values and densities at the nodes), modes from a parabola through the highest density and its neighbours.
+
+A prior parameter below one half makes the density in :math:`\theta` infinite at an end. The nodes are then
+:math:`\theta = \pi I_t(k, k)` with t evenly spaced and k = 1 / (smallest parameter), so that the distribution function
+starts like :math:`t^2`.
 """
 
 from __future__ import annotations
@@ -14,13 +18,16 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, betaln, xlog1py, xlogy
+from scipy.special import betainc, betaincc, betaln, xlog1py, xlogy
 
 from dpbayes.verifier.coefficients import coefficient_table
 
-__all__ = ["NodeTable", "hermite_quantile", "node_table", "peak"]
+__all__ = ["SMALLEST_ALPHA", "NodeTable", "hermite_quantile", "node_table", "peak"]
 
 type FloatArray = npt.NDArray[np.float64]
+
+SMALLEST_ALPHA = 0.02
+"""Below it a twentieth of a component lies below 1e-70, and nodes that resolve it are thousands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +38,35 @@ class NodeTable:
     ----------
     counts
         Shape (points, outcomes): the lattice points.
-    theta
-        Shape (nodes,): from 0 to pi.
+    t
+        Shape (nodes,): evenly from 0 to 1.
+    power
+        k of the module's substitution; 1 for none.
     cdf, density
-        Shape (points, nodes): distribution function of r at each node, and its derivative in theta.
+        Shape (points, nodes): distribution function of r at each node, and its derivative in t.
     """
 
     counts: npt.NDArray[np.int64]
-    theta: FloatArray
+    t: FloatArray
+    power: float
     cdf: FloatArray
     density: FloatArray
 
+    def at(self, t: FloatArray) -> FloatArray:
+        """Return r at values of t."""
+        return np.asarray(np.sin(0.5 * math.pi * betainc(self.power, self.power, t)) ** 2)
+
     @property
-    def x(self) -> FloatArray:
-        """The nodes as values of r."""
-        return np.asarray(np.sin(self.theta / 2) ** 2)
+    def rate(self) -> FloatArray:
+        """Derivative of r in t at each node."""
+        theta = math.pi * betainc(self.power, self.power, self.t)
+        return np.asarray(0.5 * np.sin(theta) * _rate(self.power, self.t))
+
+
+def _rate(power: float, t: FloatArray) -> FloatArray:
+    """Return the derivative of theta in t."""
+    logs = xlogy(power - 1, t) + xlog1py(power - 1, -t) - betaln(power, power)
+    return np.asarray(math.pi * np.exp(logs))
 
 
 def n_nodes(n_partitions: int, alpha: tuple[float, ...]) -> int:
@@ -54,9 +75,18 @@ def n_nodes(n_partitions: int, alpha: tuple[float, ...]) -> int:
     In theta a Beta(a, b) component has standard deviation about 1 / sqrt(a + b). Cubic Hermite interpolation with h
     between nodes is off by at most h^4 / 384 times the fourth derivative of the distribution function, which is below
     1.4 (a + b)^2: with four nodes to a standard deviation, by 1.5e-5. At the ends a parameter that is no multiple of a
-    half leaves a kink; 257 nodes keep it below the tails of any interval in use.
+    half leaves a kink; 257 nodes keep it below the tails of any interval in use. Where the substitution is not the
+    identity its steepest part needs more.
     """
-    return max(257, 1 + 2 * math.ceil(2 * math.pi * math.sqrt(n_partitions + sum(alpha[:2]))))
+    power = _power(alpha)
+    steepest = float(_rate(power, np.array([0.5]))[0]) / math.pi
+    enough = max(256, 2 * math.ceil(2 * math.pi * math.sqrt(n_partitions + sum(alpha[:2]))))
+    return 1 + 2 * math.ceil(0.5 * enough * steepest)
+
+
+def _power(alpha: tuple[float, ...]) -> float:
+    least = min(alpha[:2])
+    return 1.0 if least >= 0.5 else 1.0 / least
 
 
 @lru_cache(maxsize=4)
@@ -68,7 +98,7 @@ def node_table(n_partitions: int, alpha: tuple[float, ...]) -> NodeTable:
     n_partitions
         M; the table has (M + 1)(M + 2) / 2 rows with three outcomes.
     alpha
-        Dirichlet prior, one an outcome.
+        Dirichlet prior, one an outcome; of the first two, `SMALLEST_ALPHA` or more.
 
     Returns
     -------
@@ -82,27 +112,31 @@ def node_table(n_partitions: int, alpha: tuple[float, ...]) -> NodeTable:
     (10, True)
     """
     counts = coefficient_table(n_partitions, len(alpha)).counts
-    theta = np.linspace(0, math.pi, n_nodes(n_partitions, alpha))
+    power = _power(alpha)
+    t = np.linspace(0, 1, n_nodes(n_partitions, alpha))
     a, b = alpha[0] + counts[:, :1], alpha[1] + counts[:, 1:2]
-    x = np.sin(theta / 2) ** 2
-    cdf = betainc(a, b, x)
-    with np.errstate(divide="ignore", over="ignore"):
+    # Both r and 1 - r to full relative precision: a small parameter puts weight next to either end.
+    x, rest = (np.sin(0.5 * math.pi * betainc(power, power, side)) ** 2 for side in (t, t[::-1]))
+    cdf = np.where(x <= 0.5, betainc(a, b, x), betaincc(b, a, rest))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         # dx / dtheta = sqrt(x (1 - x)).
-        density = np.exp(xlogy(a - 0.5, x) + xlog1py(b - 0.5, -x) - betaln(a, b))
-    for array in (theta, cdf, density):
+        density = np.exp(xlogy(a - 0.5, x) + xlogy(b - 0.5, rest) - betaln(a, b)) * _rate(power, t)
+    if power > 1:
+        density[:, [0, -1]] = 0.0
+    for array in (t, cdf, density):
         array.setflags(write=False)
-    return NodeTable(counts, theta, cdf, density)
+    return NodeTable(counts, t, power, cdf, density)
 
 
-def hermite_quantile(theta: FloatArray, cdf: FloatArray, density: FloatArray, q: float) -> FloatArray:
+def hermite_quantile(table: NodeTable, cdf: FloatArray, density: FloatArray, q: float) -> FloatArray:
     """Return the quantile of r for each row of distribution functions.
 
     Parameters
     ----------
-    theta
-        Nodes.
+    table
+        The nodes.
     cdf, density
-        Shape (rows, nodes): distribution functions and their derivatives in theta.
+        Shape (rows, nodes): distribution functions and their derivatives in t.
     q
         Probability, in (0, 1).
 
@@ -111,9 +145,9 @@ def hermite_quantile(theta: FloatArray, cdf: FloatArray, density: FloatArray, q:
     numpy.ndarray
         Shape (rows,).
     """
-    left = np.clip((cdf <= q).sum(axis=1) - 1, 0, theta.size - 2)
+    left = np.clip((cdf <= q).sum(axis=1) - 1, 0, table.t.size - 2)
     rows = np.arange(len(cdf))
-    step = theta[1] - theta[0]
+    step = table.t[1] - table.t[0]
     f0, f1 = cdf[rows, left], cdf[rows, left + 1]
     d0, d1 = density[rows, left] * step, density[rows, left + 1] * step
     low, high = np.zeros(len(cdf)), np.ones(len(cdf))
@@ -122,18 +156,18 @@ def hermite_quantile(theta: FloatArray, cdf: FloatArray, density: FloatArray, q:
         value = f0 * (1 + 2 * t) * (1 - t) ** 2 + d0 * t * (1 - t) ** 2 + f1 * t**2 * (3 - 2 * t) + d1 * t**2 * (t - 1)
         below = value < q
         low, high = np.where(below, t, low), np.where(below, high, t)
-    return np.asarray(np.sin((theta[left] + step * low) / 2) ** 2)
+    return table.at(table.t[left] + step * low)
 
 
-def peak(theta: FloatArray, density: FloatArray, *, unbounded: tuple[bool, bool] = (False, False)) -> FloatArray:
-    """Return the mode of r for each row of densities in theta.
+def peak(table: NodeTable, density: FloatArray, *, unbounded: tuple[bool, bool] = (False, False)) -> FloatArray:
+    """Return the mode of r for each row of densities in t.
 
     Parameters
     ----------
-    theta
-        Nodes.
+    table
+        The nodes.
     density
-        Shape (rows, nodes): densities in theta.
+        Shape (rows, nodes): densities in t.
     unbounded
         Whether the density of r is infinite at 0 and at 1. Such an end is no mode where there is another local maximum;
         where there is none, the mode is the end on the side of the median.
@@ -144,28 +178,28 @@ def peak(theta: FloatArray, density: FloatArray, *, unbounded: tuple[bool, bool]
         Shape (rows,), within about 1e-4 of the true mode.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        in_r = density / (0.5 * np.sin(theta))
+        in_r = density / table.rate
     # Extrapolate to the ends, where the change of variable degenerates.
     in_r[:, 0], in_r[:, -1] = 2 * in_r[:, 1] - in_r[:, 2], 2 * in_r[:, -2] - in_r[:, -3]
     if any(unbounded):
-        return _refined(theta, in_r, _best_local(in_r, density, unbounded))
+        return _refined(table, in_r, _best_local(in_r, density, unbounded))
     # Where several are equally high (a flat or a mirrored density), the middle of the outermost.
     top = in_r.max(axis=1, keepdims=True) * (1 - 1e-9)
-    last = theta.size - 1 - (in_r >= top)[:, ::-1].argmax(axis=1)
+    last = table.t.size - 1 - (in_r >= top)[:, ::-1].argmax(axis=1)
     first = (in_r >= top).argmax(axis=1)
-    return 0.5 * (_refined(theta, in_r, first) + _refined(theta, in_r, last))
+    return 0.5 * (_refined(table, in_r, first) + _refined(table, in_r, last))
 
 
-def _refined(theta: FloatArray, in_r: FloatArray, best: npt.NDArray[np.int64]) -> FloatArray:
+def _refined(table: NodeTable, in_r: FloatArray, best: npt.NDArray[np.int64]) -> FloatArray:
     """Return r at the top of the parabola through each row's highest node and its neighbours."""
-    inner = np.clip(best, 2, theta.size - 3)
+    t = table.t
+    inner = np.clip(best, 2, t.size - 3)
     rows = np.arange(len(in_r))
     with np.errstate(divide="ignore", invalid="ignore"):
         left, middle, right = (np.log(in_r[rows, inner + shift]) for shift in (-1, 0, 1))
         shift = np.clip(0.5 * (left - right) / (left - 2 * middle + right), -1, 1)
-    refined = theta[inner] + np.nan_to_num(shift) * (theta[1] - theta[0])
-    ends = np.where(best == 0, 0.0, np.where(best == theta.size - 1, math.pi, refined))
-    return np.asarray(np.sin(ends / 2) ** 2)
+    refined = t[inner] + np.nan_to_num(shift) * (t[1] - t[0])
+    return table.at(np.where(best == 0, 0.0, np.where(best == t.size - 1, 1.0, refined)))
 
 
 def _best_local(in_r: FloatArray, density: FloatArray, unbounded: tuple[bool, bool]) -> npt.NDArray[np.int64]:

@@ -124,7 +124,7 @@ class Releases:
         first, second = table.counts[:, 0], table.counts[:, 1]
         prior = self._prior[first, second]
         failed_kernel = self._kernel[:, table.counts[:, 2]] * prior[None, :]
-        n = table.theta.size
+        n = table.t.size
         out = np.empty((3, size, size * size))
         grid = np.zeros((2 * n, size, size))
         for failed in range(size):
@@ -134,9 +134,9 @@ class Releases:
             spread = (self._kernel @ grid @ self._kernel).reshape(2 * n, -1) / self.evidence[failed].ravel()
             cdf, density = np.ascontiguousarray(spread[:n].T), np.ascontiguousarray(spread[n:].T)
             ends = (1 - self.prob) / 2
-            out[0, failed] = peak(table.theta, density, unbounded=(self.alpha[0] < 1, self.alpha[1] < 1))
-            out[1, failed] = hermite_quantile(table.theta, cdf, density, ends)
-            out[2, failed] = hermite_quantile(table.theta, cdf, density, 1 - ends)
+            out[0, failed] = peak(table, density, unbounded=(self.alpha[0] < 1, self.alpha[1] < 1))
+            out[1, failed] = hermite_quantile(table, cdf, density, ends)
+            out[2, failed] = hermite_quantile(table, cdf, density, 1 - ends)
         mode, low, high = out.reshape(3, size, size, size)
         return mode, low, high
 

@@ -20,7 +20,7 @@ RNG = np.random.default_rng
     st.sampled_from([1, 2, 7, 30]),
     st.integers(0, 2**32 - 1),
     st.sampled_from([TwoSidedGeometric(2.0), Laplace(0.7), DiscreteGaussian(3.0)]),
-    st.sampled_from([(1.0, 1.0, 1.0), (0.5, 0.5, 0.5), (4.0, 1.5, 0.1), (2.0, 0.7)]),
+    st.sampled_from([(1.0, 1.0, 1.0), (0.5, 0.5, 0.5), (4.0, 1.5, 0.1), (2.0, 0.7), (0.1, 0.3, 1.0), (0.02, 2.0)]),
 )
 def test_each_entry_is_the_exact_posterior(m, seed, law, alpha):
     rng = RNG(seed)
@@ -45,6 +45,17 @@ def test_modes_are_close_to_the_exact_ones():
     assert np.abs(batch.mode - exact).max() < 1e-3
 
 
+@pytest.mark.parametrize(("m", "alpha"), [(301, (1.0, 1.0, 1.0)), (40, (0.01, 1.0, 1.0)), (5000, (1.0, 2.0))])
+def test_beyond_the_shared_table_each_release_has_its_own_posterior(m, alpha):
+    law = TwoSidedGeometric(2.0)
+    counts = [[0.7 * m, 0.3 * m, 0.0][: len(alpha)], [0.1 * m, 0.8 * m, 0.1 * m][: len(alpha)]]
+    batch = posterior_of_many(np.floor(counts), law, m, alpha=alpha)
+    for i, row in enumerate(np.floor(counts)):
+        exact = posterior_of_counts(row, law, m, alpha=alpha)
+        assert (batch.mean[i], batch.sd[i], batch.mode[i]) == (exact.mean, exact.sd, exact.modes["r-hat"])
+        assert (batch.low[i], batch.high[i]) == exact.interval()
+
+
 def test_releases_in_a_batch():
     rng = RNG(1)
     releases = [release_counts(PartitionCounts(15, 4, 1), epsilon=1.0, rng=rng) for _ in range(5)]
@@ -61,8 +72,8 @@ def test_releases_in_a_batch():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_partitions": 301}, "up to M = 300"),
-        ({"alpha": (0.4, 1, 1)}, "1/2"),
+        ({"n_partitions": 0}, "at least 1"),
+        ({"alpha": (0, 1, 1)}, "positive"),
         ({"noisy": [1, 2, 3]}, "shape"),
         ({"prob": 1.0}, "prob"),
         ({"noisy": [[1, 2, np.nan]]}, "not finite"),
