@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbayes.errors import InputError
 from dpbayes.verifier.expectations import counts_pmf, decisions
-from dpbayes.verifier.releases import MOST_PARTITIONS, releases_of
+from dpbayes.verifier.releases import NoiseName, most_partitions, releases_of
 
 __all__ = ["smallest_epsilon", "smallest_partitions"]
 
@@ -27,14 +27,15 @@ def smallest_epsilon(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> float:
     """Return the smallest epsilon that makes a verification good enough.
 
     Parameters
     ----------
     n_partitions
-        M, at most 120.
-    r, failed, alpha, threshold, confidence, prob
+        M, as in `expected`.
+    r, failed, alpha, threshold, confidence, prob, noise
         As in `expected`.
     wanted
         Least chance of the right decision, or largest mean width of the interval.
@@ -63,7 +64,7 @@ def smallest_epsilon(
     >>> expected(20, epsilon=epsilon, r=0.9).right >= 0.8
     True
     """
-    enough = _criterion(quantity, wanted, r, failed, alpha, threshold, confidence, prob)
+    enough = _criterion(quantity, wanted, r, failed, alpha, threshold, confidence, prob, noise)
     if not enough(n_partitions, _LARGEST_EPSILON):
         raise InputError(
             f"{quantity} {wanted!r} is out of reach with M = {n_partitions} partitions at r = {r!r}, however large "
@@ -89,6 +90,7 @@ def smallest_partitions(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> int:
     """Return the smallest number of partitions that makes a verification good enough, at a given epsilon.
 
@@ -98,7 +100,7 @@ def smallest_partitions(
     ----------
     epsilon
         Cost of the release.
-    r, wanted, quantity, failed, alpha, threshold, confidence, prob
+    r, wanted, quantity, failed, alpha, threshold, confidence, prob, noise
         As in `smallest_epsilon`.
 
     Returns
@@ -109,22 +111,23 @@ def smallest_partitions(
     Raises
     ------
     InputError
-        If M = 120 does not suffice, or a parameter is out of range.
+        If the largest M that `expected` takes does not suffice, or a parameter is out of range.
 
     Examples
     --------
     >>> smallest_partitions(epsilon=2.0, r=0.95, wanted=0.8) <= 20
     True
     """
-    enough = _criterion(quantity, wanted, r, failed, alpha, threshold, confidence, prob)
+    enough = _criterion(quantity, wanted, r, failed, alpha, threshold, confidence, prob, noise)
+    most = most_partitions(noise, 3 if alpha is None else len(alpha))
     low, high = 0, 1
     while not enough(high, epsilon):
-        if high == MOST_PARTITIONS:
+        if high == most:
             raise InputError(
-                f"{quantity} {wanted!r} is out of reach up to M = {MOST_PARTITIONS} at epsilon {epsilon!r} and "
+                f"{quantity} {wanted!r} is out of reach up to M = {most} at epsilon {epsilon!r} and "
                 f"r = {r!r}; raise epsilon, or want less"
             )
-        low, high = high, min(2 * high, MOST_PARTITIONS)
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle, epsilon) else (middle, high)
@@ -140,6 +143,7 @@ def _criterion(
     threshold: float,
     confidence: float,
     prob: float,
+    noise: NoiseName,
 ) -> Callable[[int, float], bool]:
     """Return the question whether M and epsilon suffice."""
     if quantity not in ("right", "width"):
@@ -149,8 +153,8 @@ def _criterion(
 
     def enough(n_partitions: int, epsilon: float) -> bool:
         if quantity == "right":
-            return decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence)[0] >= wanted
-        every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob)
+            return decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence, noise)[0] >= wanted
+        every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
         _, low, high = every.summaries
         chances = every.distribution(counts_pmf(n_partitions, r, failed))
         return float((chances * (high - low)).sum()) <= wanted

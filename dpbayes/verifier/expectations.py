@@ -12,7 +12,7 @@ from scipy.special import xlogy
 
 from dpbayes.errors import InputError
 from dpbayes.verifier.coefficients import coefficient_table
-from dpbayes.verifier.releases import releases_of
+from dpbayes.verifier.releases import NoiseName, releases_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -57,13 +57,14 @@ def expected(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> Expectation:
     """Return what to expect of a verification, summed exactly over the true counts and the noise.
 
     Parameters
     ----------
     n_partitions
-        M, at most 120.
+        M, up to 201 (two-sided geometric noise) or 100 (Laplace); with two outcomes up to 301 or 150.
     epsilon
         Cost of the release.
     r
@@ -71,12 +72,14 @@ def expected(
     failed
         Supposed share of partitions that cannot be computed.
     alpha
-        The analyst's Dirichlet prior.
+        The analyst's Dirichlet prior, of three outcomes or of two; all 1 by default.
     threshold, confidence
         The analyst decides that r exceeds `threshold` when its posterior probability reaches `confidence`, and that it
         does not when the complement does.
     prob
         Probability of the interval.
+    noise
+        Noise law; see `dpbayes.verifier.releases.releases_of`.
 
     Returns
     -------
@@ -94,8 +97,8 @@ def expected(
     >>> more.right > less.right, more.width < less.width
     (True, True)
     """
-    right, wrong = decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence)
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob)
+    right, wrong = decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence, noise)
+    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
     mode, low, high = every.summaries
     mean = float((chances * mode).sum())
@@ -123,6 +126,7 @@ def design_surface(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> xr.Dataset:
     """Return `expected` over a grid of M, epsilon and r.
 
@@ -130,7 +134,7 @@ def design_surface(
     ----------
     n_partitions, epsilon, r
         The grid.
-    failed, alpha, threshold, confidence, prob
+    failed, alpha, threshold, confidence, prob, noise
         As in `expected`.
 
     Returns
@@ -160,11 +164,12 @@ def design_surface(
                     threshold=threshold,
                     confidence=confidence,
                     prob=prob,
+                    noise=noise,
                 )
                 found[:, i, j, k] = [getattr(result, name) for name in names]
     dims = ("n_partitions", "epsilon", "r")
     coords = {"n_partitions": list(n_partitions), "epsilon": list(epsilon), "r": shares}
-    attrs = {"failed": failed, "threshold": threshold, "confidence": confidence, "prob": prob}
+    attrs = {"failed": failed, "threshold": threshold, "confidence": confidence, "prob": prob, "noise": noise}
     return xr.Dataset({name: (dims, found[i]) for i, name in enumerate(names)}, coords, attrs)
 
 
@@ -176,13 +181,16 @@ def decisions(
     alpha: Sequence[float] | None,
     threshold: float,
     confidence: float,
+    noise: NoiseName,
 ) -> tuple[float, float]:
     """Return the chances of the right and of the wrong decision."""
     if not 0.5 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0.5 and 1, got {confidence!r}; 0.95 is usual")
     if r == threshold:
         raise InputError(f"r = {r!r} lies on the threshold itself, where neither decision is right; choose another r")
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha)
+    if alpha is not None and len(alpha) == 2 and failed:
+        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {tuple(alpha)!r} of two")
+    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, noise=noise)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
     above = every.prob_greater(threshold)
     yes = float(chances[above >= confidence].sum())

@@ -20,7 +20,7 @@ from dpbayes.verifier.checks import OUTCOMES, check_n_partitions
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
-__all__ = ["SENSITIVITY", "PartitionCounts", "release_counts"]
+__all__ = ["SENSITIVITY", "PartitionCounts", "law_of", "release_counts"]
 
 SENSITIVITY = 2
 """L1 sensitivity of the three counts under either adjacency, see `release_counts`."""
@@ -170,9 +170,7 @@ def release_counts(
     questions = dict(counts) if isinstance(counts, Mapping) else {"outcome": counts}
     n_partitions = _check_questions(questions, adjacency, rng is None)
     parts = _split(epsilon, shares, len(questions))
-    if noise not in _LAWS:
-        raise InputError(f"noise must be one of {', '.join(_LAWS)}, got {noise!r}")
-    laws = [_LAWS[noise].from_epsilon(part, sensitivity=SENSITIVITY) for part in parts]
+    laws = [law_of(noise, part) for part in parts]
     sampler = sampler_name(rng)
     entries = []
     if ledger is not None:
@@ -203,6 +201,19 @@ def release_counts(
     for entry in entries:
         ledger.confirm(entry, release.digest)  # type: ignore[union-attr]
     return release
+
+
+def law_of(noise: str, epsilon: float) -> TwoSidedGeometric | Laplace:
+    """Return the noise law of three counts that costs epsilon under either adjacency.
+
+    Examples
+    --------
+    >>> law_of("laplace", 0.5)
+    Laplace(scale=4.0)
+    """
+    if noise not in _LAWS:
+        raise InputError(f"noise must be one of {', '.join(_LAWS)}, got {noise!r}")
+    return _LAWS[noise].from_epsilon(epsilon, sensitivity=SENSITIVITY)
 
 
 def _check_questions(questions: dict[str, PartitionCounts], adjacency: Adjacency, real: bool) -> int:

@@ -2,8 +2,8 @@ r"""Every release that is possible, with its posterior and its probability.
 
 Two-sided geometric noise makes every released count a whole number, and a count outside [0, M] tells as much as the
 nearest end. So M + 1 values a count are all there are: the distribution of anything that is computed from a release is
-a finite sum, and no simulation is needed. With the likelihood a product over the three counts, sums over all releases
-and all true counts are matrix products.
+a finite sum, and no simulation is needed. With the likelihood a product over the counts, sums over all releases and all
+true counts are matrix products. Laplace noise is summed over the nodes of `dpbayes.verifier.count_grid`.
 """
 
 from __future__ import annotations
@@ -11,30 +11,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, gammaln
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.verifier.checks import check_alpha, check_n_partitions
 from dpbayes.verifier.coefficients import coefficient_table
-from dpbayes.verifier.mechanism import SENSITIVITY
+from dpbayes.verifier.count_grid import CountGrid, count_grid, no_count
+from dpbayes.verifier.mechanism import law_of
 from dpbayes.verifier.mixture import check_prob
-from dpbayes.verifier.nodes import hermite_quantile, node_table, peak
+from dpbayes.verifier.nodes import SMALLEST_ALPHA, hermite_quantile, node_table, peak
 
-__all__ = ["MOST_PARTITIONS", "Releases", "releases_of"]
+__all__ = ["Releases", "most_partitions", "releases_of"]
 
 type FloatArray = npt.NDArray[np.float64]
+type NoiseName = Literal["two-sided-geometric", "laplace"]
 
-MOST_PARTITIONS = 120
-"""Largest M: the posterior of each of (M + 1)^3 releases is computed."""
+# Values of a count, by the number of counts released: eight million releases of three, and as much work for two.
+_MOST_VALUES = {3: 202, 2: 302}
 
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """Every release that is possible for one M, epsilon and prior, and its posterior. Made by `releases_of`.
+    """Every release that is possible for one M, noise law and prior, and its posterior. Made by `releases_of`.
+
+    Arrays over releases have shape (failed, beyond, not beyond); with two outcomes the first axis has length 1.
 
     Parameters
     ----------
@@ -43,36 +48,45 @@ class Releases:
     noise
         The noise law.
     alpha
-        Dirichlet prior.
+        Dirichlet prior, for three outcomes or two.
     prob
         Probability of the intervals.
     """
 
     n_partitions: int
-    noise: TwoSidedGeometric
+    noise: TwoSidedGeometric | Laplace
     alpha: tuple[float, ...]
     prob: float
 
     @cached_property
-    def _kernel(self) -> FloatArray:
-        """Likelihood of each clamped count (rows) at each true count (columns), up to a factor."""
-        grid = np.arange(self.n_partitions + 1)
-        return np.asarray(np.exp(-np.abs(grid[:, None] - grid[None, :]) / self.noise.scale))
+    def grid(self) -> CountGrid:
+        """Values of the beyond and of the not-beyond count."""
+        return count_grid(self.noise, self.n_partitions)
 
     @cached_property
-    def clamped(self) -> FloatArray:
-        """Probability of each clamped count (columns) at each true count (rows)."""
-        grid = np.arange(self.n_partitions + 1)
-        pmf = np.exp(self.noise.log_prob(grid[None, :] - grid[:, None]))
-        pmf[:, 0] = self.noise.cdf(-grid)
-        pmf[:, -1] = self.noise.sf(self.n_partitions - 1 - grid)
-        return np.asarray(pmf)
+    def failed_grid(self) -> CountGrid:
+        """Values of the failed count."""
+        return self.grid if len(self.alpha) == 3 else no_count(self.n_partitions)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of arrays over releases."""
+        n = self.grid.kernel.shape[0]
+        return self.failed_grid.kernel.shape[0], n, n
+
+    @cached_property
+    def _third(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Failed count for each (beyond, not beyond), 0 where there is none, and whether the two are possible."""
+        counts = np.arange(self.n_partitions + 1)
+        third = self.n_partitions - np.add.outer(counts, counts)
+        possible = third >= 0 if len(self.alpha) == 3 else third == 0
+        return np.where(possible, third, 0), possible
 
     @cached_property
     def _prior(self) -> FloatArray:
         """Prior probability of the true counts, shape (beyond, not beyond), 0 off the lattice."""
         size = self.n_partitions + 1
-        counts = coefficient_table(self.n_partitions).counts
+        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
         k = np.arange(size)
         logs = sum((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(self.alpha))
         prior = np.zeros((size, size))
@@ -90,20 +104,18 @@ class Releases:
         Returns
         -------
         numpy.ndarray
-            Shape (failed, beyond, not beyond) of the released counts; divide by that of 1 for posterior means.
+            Over releases; divide by that of 1 for posterior means.
         """
-        size = self.n_partitions + 1
-        third = self.n_partitions - np.add.outer(np.arange(size), np.arange(size))
-        inside = np.where(third >= 0, third, 0)
-        weighted = np.where(third >= 0, self._prior * values, 0.0)
-        out = np.empty((size, size, size))
-        for failed in range(size):
-            out[failed] = self._kernel @ (weighted * self._kernel[failed][inside]) @ self._kernel
+        third, possible = self._third
+        weighted = np.where(possible, self._prior * values, 0.0)
+        kernel, out = self.grid.kernel, np.empty(self.shape)
+        for failed, likelihood in enumerate(self.failed_grid.kernel):
+            out[failed] = kernel @ (weighted * likelihood[third]) @ kernel.T
         return out
 
     @cached_property
     def evidence(self) -> FloatArray:
-        """Shape (failed, beyond, not beyond): likelihood of every release, up to a factor."""
+        """Likelihood of every release, up to a factor."""
         whole = self.integrate(np.ones_like(self._prior))
         # A release that no true counts can explain within the range of doubles has no weight anywhere either.
         return np.where(whole > 0, whole, np.inf)
@@ -119,25 +131,25 @@ class Releases:
     @cached_property
     def summaries(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mode, lower and upper end of the equal-tailed interval of r for every release."""
-        size = self.n_partitions + 1
         table = node_table(self.n_partitions, self.alpha)
         first, second = table.counts[:, 0], table.counts[:, 1]
-        prior = self._prior[first, second]
-        failed_kernel = self._kernel[:, table.counts[:, 2]] * prior[None, :]
-        n = table.t.size
-        out = np.empty((3, size, size * size))
-        grid = np.zeros((2 * n, size, size))
-        for failed in range(size):
+        third = self.n_partitions - first - second
+        kernel, likelihood = self.grid.kernel, self.failed_grid.kernel[:, third] * self._prior[first, second]
+        n_failed, n_values, _ = self.shape
+        n, tail = table.t.size, (1 - self.prob) / 2
+        unbounded = (self.alpha[0] < 1, self.alpha[1] < 1)
+        out = np.empty((3, n_failed, n_values**2))
+        lattice = np.zeros((2 * n, self.n_partitions + 1, self.n_partitions + 1))
+        for failed in range(n_failed):
             # Scatter the components onto (node, beyond, not beyond), then two products spread them over all releases.
-            grid[:n, first, second] = table.cdf.T * failed_kernel[failed]
-            grid[n:, first, second] = table.density.T * failed_kernel[failed]
-            spread = (self._kernel @ grid @ self._kernel).reshape(2 * n, -1) / self.evidence[failed].ravel()
+            lattice[:n, first, second] = table.cdf.T * likelihood[failed]
+            lattice[n:, first, second] = table.density.T * likelihood[failed]
+            spread = (kernel @ lattice @ kernel.T).reshape(2 * n, -1) / self.evidence[failed].ravel()
             cdf, density = np.ascontiguousarray(spread[:n].T), np.ascontiguousarray(spread[n:].T)
-            ends = (1 - self.prob) / 2
-            out[0, failed] = peak(table, density, unbounded=(self.alpha[0] < 1, self.alpha[1] < 1))
-            out[1, failed] = hermite_quantile(table, cdf, density, ends)
-            out[2, failed] = hermite_quantile(table, cdf, density, 1 - ends)
-        mode, low, high = out.reshape(3, size, size, size)
+            out[0, failed] = peak(table, density, unbounded=unbounded)
+            out[1, failed] = hermite_quantile(table, cdf, density, tail)
+            out[2, failed] = hermite_quantile(table, cdf, density, 1 - tail)
+        mode, low, high = out.reshape(3, *self.shape)
         return mode, low, high
 
     def expect(self, values: FloatArray) -> FloatArray:
@@ -146,20 +158,20 @@ class Releases:
         Parameters
         ----------
         values
-            Shape (failed, beyond, not beyond) of the released counts.
+            Over releases.
 
         Returns
         -------
         numpy.ndarray
-            Shape (beyond, not beyond) of the true counts; NaN where they exceed M.
+            Shape (beyond, not beyond) of the true counts; NaN where they are not possible.
         """
-        size = self.n_partitions + 1
-        whole = np.einsum("fij,Ff->Fij", values, self.clamped, optimize=True)
-        whole = np.einsum("Fij,Ii->FIj", whole, self.clamped, optimize=True)
-        whole = np.einsum("FIj,Jj->FIJ", whole, self.clamped, optimize=True)
-        beyond, other = np.indices((size, size))
-        third = self.n_partitions - beyond - other
-        return np.where(third >= 0, whole[np.where(third >= 0, third, 0), beyond, other], np.nan)
+        chances = self.grid.probability
+        whole = np.einsum("fij,Ff->Fij", values, self.failed_grid.probability, optimize=True)
+        whole = np.einsum("Fij,Ii->FIj", whole, chances, optimize=True)
+        whole = np.einsum("FIj,Jj->FIJ", whole, chances, optimize=True)
+        third, possible = self._third
+        beyond, other = np.indices(third.shape)
+        return np.where(possible, whole[third, beyond, other], np.nan)
 
     def distribution(self, counts_pmf: FloatArray) -> FloatArray:
         """Return the probability of every release when the true counts have this distribution.
@@ -172,38 +184,56 @@ class Releases:
         Returns
         -------
         numpy.ndarray
-            Shape (failed, beyond, not beyond).
+            Over releases.
         """
-        size = self.n_partitions + 1
-        third = self.n_partitions - np.add.outer(np.arange(size), np.arange(size))
-        inside = np.where(third >= 0, third, 0)
-        weighted = np.where(third >= 0, counts_pmf, 0.0)
-        out = np.empty((size, size, size))
-        for failed in range(size):
-            out[failed] = self.clamped.T @ (weighted * self.clamped[:, failed][inside]) @ self.clamped
+        third, possible = self._third
+        weighted = np.where(possible, counts_pmf, 0.0)
+        chances, out = self.grid.probability, np.empty(self.shape)
+        for failed, chance in enumerate(self.failed_grid.probability.T):
+            out[failed] = chances.T @ (weighted * chance[third]) @ chances
         return out
 
 
-@lru_cache(maxsize=4)
-def _cached(n_partitions: int, scale: float, alpha: tuple[float, ...], prob: float) -> Releases:
-    return Releases(n_partitions, TwoSidedGeometric(scale), alpha, prob)
+def most_partitions(noise: NoiseName, n_outcomes: int) -> int:
+    """Return the largest M whose releases are summed: three outcomes 201 or, with Laplace noise, 100; two 301 or 150.
+
+    Examples
+    --------
+    >>> most_partitions("two-sided-geometric", 3)
+    201
+    """
+    values = _MOST_VALUES[n_outcomes]
+    return values - 1 if noise == "two-sided-geometric" else values // 2 - 1
+
+
+@lru_cache(maxsize=2)
+def _cached(n_partitions: int, noise: TwoSidedGeometric | Laplace, alpha: tuple[float, ...], prob: float) -> Releases:
+    return Releases(n_partitions, noise, alpha, prob)
 
 
 def releases_of(
-    n_partitions: int, *, epsilon: float, alpha: Sequence[float] | None = None, prob: float = 0.95
+    n_partitions: int,
+    *,
+    epsilon: float,
+    alpha: Sequence[float] | None = None,
+    prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> Releases:
     """Return every release that is possible, with its posterior computed when asked for.
 
     Parameters
     ----------
     n_partitions
-        M, at most 120.
+        M, up to `most_partitions`.
     epsilon
-        Cost of the release, under either adjacency; the noise is two-sided geometric of scale 2 / epsilon.
+        Cost of the release, under either adjacency; the noise has scale 2 / epsilon.
     alpha
-        Dirichlet prior, three numbers of at least 1/2; all 1 by default.
+        Dirichlet prior, three numbers or, for releases without a failure category, two; the shares' at least 0.02. All
+        three are 1 by default.
     prob
         Probability of the intervals.
+    noise
+        ``"two-sided-geometric"``, exact, or ``"laplace"``, by quadrature between whole numbers.
 
     Returns
     -------
@@ -221,10 +251,18 @@ def releases_of(
     >>> bool(np.isclose(every.distribution(np.eye(5)[::-1] / 5).sum(), 1))
     True
     """
-    if check_n_partitions(n_partitions) > MOST_PARTITIONS:
-        raise InputError(f"operating characteristics are exact up to M = {MOST_PARTITIONS}, got {n_partitions}")
-    prior = check_alpha(alpha, 3)
-    if min(prior[:2]) < 0.5:
-        raise InputError(f"alpha must be at least 1/2 for both shares here, got {prior!r}")
-    law = TwoSidedGeometric.from_epsilon(epsilon, sensitivity=SENSITIVITY)
-    return _cached(n_partitions, law.scale, prior, check_prob(prob))
+    law = law_of(noise, epsilon)
+    prior = check_alpha(alpha, 3 if alpha is None else len(alpha))
+    most = most_partitions(noise, len(prior))
+    if check_n_partitions(n_partitions) > most:
+        raise InputError(
+            f"operating characteristics sum over every possible release, up to M = {most} with {noise} noise and "
+            f"{len(prior)} outcomes, got {n_partitions}; beyond it draw releases with privacy.sampling.release_values "
+            "and summarize them with verifier.posterior_batch"
+        )
+    if min(prior[:2]) < SMALLEST_ALPHA:
+        raise InputError(
+            f"alpha must be at least {SMALLEST_ALPHA} for both shares here, got {prior!r}: below it the posterior has "
+            "weight nearer to its ends than double precision can tell"
+        )
+    return _cached(n_partitions, law, prior, check_prob(prob))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
-from dpbayes.verifier.releases import Releases, releases_of
+from dpbayes.verifier.releases import NoiseName, Releases, releases_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -27,12 +27,13 @@ def count_surface(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
 ) -> xr.Dataset:
     """Return the operating characteristics for every possible triple of true counts.
 
     Parameters
     ----------
-    n_partitions, epsilon, alpha, prob
+    n_partitions, epsilon, alpha, prob, noise
         As in `releases_of`.
     threshold
         The analyst asks whether r exceeds it.
@@ -42,9 +43,10 @@ def count_surface(
     Returns
     -------
     xarray.Dataset
-        Over ``beyond`` and ``not_beyond``, the true counts, NaN where they exceed M: ``mode_mean`` and ``mode_sd`` of
-        r-hat, ``width`` of the interval, ``coverage`` of the share S1 / (S1 + S0), the chances ``decide_above``,
-        ``decide_below`` and ``undecided``, and ``right``, the chance of the decision that fits the true share.
+        Over ``beyond`` and ``not_beyond``, the true counts, NaN where they are not possible: ``mode_mean`` and
+        ``mode_sd`` of r-hat, ``width`` of the interval, ``coverage`` of the share S1 / (S1 + S0), the chances
+        ``decide_above``, ``decide_below`` and ``undecided``, and ``right``, the chance of the decision that fits the
+        true share.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def count_surface(
 
     if not 0.5 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0.5 and 1, got {confidence!r}; 0.95 is usual")
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob)
+    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
     mode, low, high = every.summaries
     above = every.prob_greater(threshold)
     size = n_partitions + 1
@@ -84,7 +86,14 @@ def count_surface(
         "right": right,
     }
     coords = {"beyond": np.arange(size), "not_beyond": np.arange(size)}
-    attrs = {"n_partitions": n_partitions, "epsilon": epsilon, "threshold": threshold, "confidence": confidence}
+    attrs = {
+        "n_partitions": n_partitions,
+        "epsilon": epsilon,
+        "noise": noise,
+        "threshold": threshold,
+        "confidence": confidence,
+        "prob": prob,
+    }
     return xr.Dataset({name: (("beyond", "not_beyond"), v) for name, v in found.items()}, coords, attrs)
 
 
@@ -92,17 +101,19 @@ def _coverage(every: Releases, share: FloatArray) -> FloatArray:
     """Chance that the interval holds the share of the true counts."""
     size = every.n_partitions + 1
     _, low, high = every.summaries
+    chances, failed_chances = every.grid.probability, every.failed_grid.probability
+    possible = ~np.isnan(every.expect(np.zeros(every.shape))) & ~np.isnan(share)
     out = np.full((size, size), np.nan)
-    beyond, other = np.nonzero(~np.isnan(share) & (np.add.outer(np.arange(size), np.arange(size)) <= size - 1))
-    # Triples with the same share (in lowest terms) ask the same question of every release.
-    divisor = np.gcd(beyond, other)
-    keys = (beyond // divisor) * (size + 1) + other // divisor
-    for key in np.unique(keys):
-        rows, columns = beyond[keys == key], other[keys == key]
-        value = share[rows[0], columns[0]]
-        covered = ((low <= value) & (value <= high)).astype(float)
-        for row, column in zip(rows, columns, strict=True):
-            failed = size - 1 - row - column
-            chance = every.clamped[failed] @ (covered @ every.clamped[column] @ every.clamped[row])
-            out[row, column] = chance
+    for row, column in zip(*np.nonzero(possible), strict=True):
+        failed = size - 1 - row - column
+        likely = tuple(map(_likely, (failed_chances[failed], chances[row], chances[column])))
+        covered = (low[likely] <= share[row, column]) & (share[row, column] <= high[likely])
+        by_failed = covered.astype(np.float64) @ chances[column][likely[2]] @ chances[row][likely[1]]
+        out[row, column] = failed_chances[failed][likely[0]] @ by_failed
     return out
+
+
+def _likely(chances: FloatArray) -> slice:
+    """Return the range of values outside which every chance is next to nothing, 1e-17."""
+    found = np.flatnonzero(chances > 1e-17)
+    return slice(int(found[0]), int(found[-1]) + 1)

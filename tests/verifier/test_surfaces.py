@@ -1,15 +1,19 @@
 """Operating characteristics against brute force, simulation and symmetry; the designer against what it promises."""
 
+import math
+
 import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import count_surface, design_surface, expected, smallest_epsilon, smallest_partitions
 from dpbayes.verifier.batch import posterior_of_many
+from dpbayes.verifier.count_grid import count_grid
 from dpbayes.verifier.exact import posterior_of_counts
-from dpbayes.verifier.releases import releases_of
+from dpbayes.verifier.mechanism import law_of
+from dpbayes.verifier.releases import _cached, releases_of
 
 
 def test_every_release_has_its_exact_posterior():
@@ -43,20 +47,73 @@ def test_expectations_are_sums_over_the_noise():
     assert float(surface["right"].sel(beyond=3, not_beyond=1)) == found
 
 
-def test_expectations_agree_with_simulation():
+@pytest.mark.parametrize(
+    ("noise", "alpha", "truth"),
+    [
+        ("two-sided-geometric", None, (19, 9, 2)),
+        ("two-sided-geometric", (0.1, 0.3, 1.0), (19, 9, 2)),
+        ("two-sided-geometric", (1.0, 1.0), (19, 11)),
+        ("laplace", None, (19, 9, 2)),
+        ("laplace", (0.5, 2.0), (19, 11)),
+    ],
+)
+def test_expectations_agree_with_simulation(noise, alpha, truth):
     # 20,000 simulated releases of one truth; 5 standard errors each (false alarm 6e-7).
-    law, truth = TwoSidedGeometric(2.0), (19, 9, 2)
+    law, m = law_of(noise, 1.0), 30
     noisy = release_values(np.tile(truth, (20_000, 1)), law, rng=np.random.default_rng(2))
-    batch = posterior_of_many(noisy, law, 30)
-    at = count_surface(30, epsilon=1.0).sel(beyond=19, not_beyond=9)
-    share = 19 / 28
+    batch = posterior_of_many(noisy, law, m, alpha=alpha)
+    at = count_surface(m, epsilon=1.0, noise=noise, alpha=alpha).sel(beyond=truth[0], not_beyond=truth[1])
+    share = truth[0] / sum(truth[:2])
+    # For Laplace noise what is not smooth inside a cell is integrated to about a thousandth.
+    slack = 1e-4 if noise == "two-sided-geometric" else 2e-3
     for name, values in (
         ("mode_mean", batch.mode),
         ("width", batch.high - batch.low),
         ("coverage", ((batch.low <= share) & (share <= batch.high)).astype(float)),
     ):
-        assert abs(values.mean() - float(at[name])) < 5 * values.std() / np.sqrt(20_000) + 1e-4
+        assert abs(values.mean() - float(at[name])) < 5 * values.std() / np.sqrt(20_000) + slack
     assert batch.mode.std() == pytest.approx(float(at["mode_sd"]), rel=0.05)
+
+
+def test_two_outcomes_are_sums_over_two_counts():
+    m, law = 5, TwoSidedGeometric(1.0)
+    surface = count_surface(m, epsilon=2.0, alpha=(1.0, 2.0), confidence=0.8)
+    assert int(surface["width"].notnull().sum()) == m + 1
+    clamped = releases_of(m, epsilon=2.0, alpha=(1.0, 2.0)).grid.probability
+    total = sum(
+        clamped[4, y[0]] * clamped[1, y[1]]
+        for y in np.ndindex(m + 1, m + 1)
+        if posterior_of_counts(y, law, m, alpha=(1.0, 2.0)).prob_greater(0.5) >= 0.8
+    )
+    assert float(surface["decide_above"].sel(beyond=4, not_beyond=1)) == pytest.approx(total, abs=1e-12)
+    # A share r of M binomial partitions: the sum over all true counts, by hand.
+    weights = np.array([math.comb(m, s) * 0.7**s * 0.3 ** (m - s) for s in range(m + 1)])
+    widths = [float(surface["width"].sel(beyond=s, not_beyond=m - s)) for s in range(m + 1)]
+    assert expected(m, epsilon=2.0, r=0.7, alpha=(1.0, 2.0)).width == pytest.approx(weights @ widths, abs=1e-12)
+
+
+def test_laplace_nodes_carry_the_law(monkeypatch):
+    grid = count_grid(Laplace(1.5), 12)
+    assert np.abs(grid.probability.sum(axis=1) - 1).max() < 1e-14
+    # Mean and variance of noise clamped to [0, M], by the nodes and by quadrature of the density.
+    values = np.concatenate([[0.0], (np.arange(12)[:, None] + 0.5 + np.array([-1, 1]) / math.sqrt(12)).ravel(), [12.0]])
+    x = np.linspace(-60, 60, 240_001)
+    density = np.exp(Laplace(1.5).log_prob(x))
+    for count in (0, 5, 12):
+        clipped = np.clip(count + x, 0, 12)
+        for power in (1, 2):
+            exact = np.trapezoid(density * clipped**power, x)
+            assert grid.probability[count] @ values**power == pytest.approx(exact, rel=1e-4, abs=1e-3)
+    # Twice the nodes tell the same.
+    few = expected(15, epsilon=1.0, r=0.8, noise="laplace")
+    monkeypatch.setattr("dpbayes.verifier.count_grid._NODES", 4)
+    _cached.cache_clear()
+    many = expected(15, epsilon=1.0, r=0.8, noise="laplace")
+    _cached.cache_clear()
+    assert few.width == pytest.approx(many.width, abs=1e-4)
+    assert few.mode_mean == pytest.approx(many.mode_mean, abs=1e-3)
+    assert few.right == pytest.approx(many.right, abs=5e-3)
+    assert few.coverage == pytest.approx(many.coverage, abs=5e-3)
 
 
 def test_the_surface_is_symmetric_and_complete():
@@ -122,9 +179,14 @@ def test_a_surface_over_designs():
         (lambda: expected(10, epsilon=1, r=0.5), "on the threshold"),
         (lambda: expected(10, epsilon=0, r=0.6), "epsilon"),
         (lambda: expected(0, epsilon=1, r=0.6), "at least 1"),
-        (lambda: expected(500, epsilon=1, r=0.6), "up to M = 120"),
+        (lambda: expected(500, epsilon=1, r=0.6), "up to M = 201.*posterior_batch"),
+        (lambda: expected(101, epsilon=1, r=0.6, noise="laplace"), "up to M = 100"),
+        (lambda: expected(302, epsilon=1, r=0.6, alpha=(1, 1)), "up to M = 301"),
         (lambda: expected(10, epsilon=1, r=1.6), "r must lie"),
-        (lambda: expected(10, epsilon=1, r=0.6, alpha=(0.1, 1, 1)), "1/2"),
+        (lambda: expected(10, epsilon=1, r=0.6, alpha=(0.01, 1, 1)), "0.02"),
+        (lambda: expected(10, epsilon=1, r=0.6, alpha=(0, 1, 1)), "positive"),
+        (lambda: expected(10, epsilon=1, r=0.6, alpha=(1, 1), failed=0.1), "three outcomes"),
+        (lambda: expected(10, epsilon=1, r=0.6, noise="gaussian"), "two-sided-geometric, laplace"),
         (lambda: expected(10, epsilon=1, r=0.6, confidence=0.3), "confidence"),
         (lambda: count_surface(10, epsilon=1, confidence=1), "confidence"),
         (lambda: smallest_epsilon(5, r=0.6, wanted=2), "wanted"),
@@ -137,6 +199,6 @@ def test_bad_input(call, message):
 
 
 def test_too_few_partitions_at_most(monkeypatch):
-    monkeypatch.setattr("dpbayes.verifier.designer.MOST_PARTITIONS", 12)
+    monkeypatch.setattr("dpbayes.verifier.designer.most_partitions", lambda noise, n_outcomes: 12)
     with pytest.raises(InputError, match="out of reach up to M = 12"):
         smallest_partitions(epsilon=0.01, r=0.6, wanted=0.9)
