@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
-from dpbayes.latent_class.synthesis import fitted_domain
+from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
+from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -122,6 +123,7 @@ class _Mixture:
     weights: Array
     columns: Array
     first: tuple[int, ...]
+    zeros: ZeroSet | None
 
     @classmethod
     def of(cls, trace: xr.DataTree, domain: Domain) -> _Mixture:
@@ -131,44 +133,42 @@ class _Mixture:
         weights = flat["weights"].transpose("draws", ...).to_numpy()
         profiles = [flat[f"profile_{name}"].transpose("draws", "class", ...).to_numpy() for name in domain.names]
         first = (0, *np.cumsum([profile.shape[2] for profile in profiles])[:-1].tolist())
-        return cls(weights, np.concatenate([*profiles, np.ones((*weights.shape, 1))], axis=2), first)
+        columns = np.concatenate([*profiles, np.ones((*weights.shape, 1))], axis=2)
+        return cls(weights, columns, first, fitted_zeros(trace, domain))
 
     def blocks(self, width: int) -> Iterator[_Mixture]:
         """Yield runs of draws whose work arrays of `width` numbers a class stay small."""
         step = max(1, _BLOCK // (width * self.weights.shape[1]))
         for start in range(0, len(self.weights), step):
-            yield _Mixture(self.weights[start : start + step], self.columns[start : start + step], self.first)
+            part = slice(start, start + step)
+            yield _Mixture(self.weights[part], self.columns[part], self.first, self.zeros)
 
-    def given_class(self, cells: Sequence[Cell]) -> Array:
-        """Return the probability of each cell in each class, shape ``(draws, classes, cells)``."""
+    def probabilities(self, cells: Sequence[Cell]) -> Array:
+        """Return the probability of each cell, shape ``(draws, cells)``."""
+        if self.zeros is None:
+            return self._unconditioned(cells)
+        plan = self.zeros.plan(cells)
+        return conditioned_draws(self._unconditioned(plan.cells), plan)
+
+    def _unconditioned(self, cells: Sequence[Cell]) -> Array:
         index = np.full((len(cells), max(map(len, cells), default=0)), self.columns.shape[2] - 1)
         for row, cell in zip(index, cells, strict=True):
             row[: len(cell)] = [self.first[axis] + level for axis, level in cell]
         product = np.ones((*self.weights.shape, len(cells)))
         for column in index.T:
             product *= self.columns[:, :, column]
-        return product
+        return np.asarray(np.matmul(self.weights[:, None], product)[:, 0])
 
-    def probabilities(self, cells: Sequence[Cell]) -> Array:
-        """Return the probability of each cell, shape ``(draws, cells)``."""
-        return np.matmul(self.weights[:, None], self.given_class(cells))[:, 0]
-
-    def second_moment(self, operator: MarginOperator) -> Array:
-        """Return the probability that a record is in the cells of both of two effects."""
-        cells, position = operator.intersections
-        met = np.concatenate([self.probabilities(cells), np.zeros((len(self.weights), 1))], axis=1)
-        given_class = self.given_class(operator.effects)
-        apart = np.matmul(given_class.transpose(0, 2, 1) * self.weights[:, None], given_class)
-        return np.where(position >= 0, met[:, np.maximum(position, 0)], apart)
-
-    def joint(self, cells: Sequence[Cell], effects: Sequence[Cell]) -> Array:
-        """Return the probability that a record is in a cell and in an effect; the cells share their attributes."""
-        held = {axis for axis, _ in cells[0]}
-        outside = [tuple(pair for pair in effect if pair[0] not in held) for effect in effects]
-        inside = [{pair for pair in effect if pair[0] in held} for effect in effects]
-        agrees = np.array([[part <= set(cell) for part in inside] for cell in cells])
-        weighted = self.given_class(cells) * self.weights[:, :, None]
-        return np.matmul(weighted.transpose(0, 2, 1), self.given_class(outside)) * agrees
+    def both(self, first: Sequence[Cell], second: Sequence[Cell]) -> Array:
+        """Return the probability that a record is in a cell of both lists, shape ``(draws, first, second)``."""
+        met: dict[Cell, int] = {}
+        place = np.full((len(first), len(second)), -1, dtype=np.intp)
+        for i, j in np.ndindex(*place.shape):
+            joined = dict(first[i])
+            if all(joined.setdefault(axis, level) == level for axis, level in second[j]):
+                place[i, j] = met.setdefault(tuple(sorted(joined.items())), len(met))
+        padded = np.concatenate([self.probabilities(tuple(met)), np.zeros((len(self.weights), 1))], axis=1)
+        return padded[:, place]
 
 
 def _record_shares(
@@ -217,8 +217,11 @@ def _draw_counts(
     """Draw the margin's counts given the effects' counts, from the normal law of `margin_draws`."""
     size = n[:, None, None]
     mean, mean_effects = mixture.probabilities(cells), mixture.probabilities(operator.effects)
-    cov_effects = size * (mixture.second_moment(operator) - mean_effects[:, :, None] * mean_effects[:, None]) + slack
-    cross = size * (mixture.joint(cells, operator.effects) - mean[:, :, None] * mean_effects[:, None])
+    cov_effects = (
+        size * (mixture.both(operator.effects, operator.effects) - mean_effects[:, :, None] * mean_effects[:, None])
+        + slack
+    )
+    cross = size * (mixture.both(cells, operator.effects) - mean[:, :, None] * mean_effects[:, None])
     cov = size * (np.eye(len(cells)) * mean[:, :, None] - mean[:, :, None] * mean[:, None])
     gain = np.linalg.solve(cov_effects, cross.transpose(0, 2, 1)).transpose(0, 2, 1)
     offset = effects - n[:, None] * mean_effects

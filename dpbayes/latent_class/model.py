@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from dpbayes.inference.joint_counts import effect_counts
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.latent_class.mixture import Mixture
+from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
 from dpbayes.privacy.release import NoisyTotal, Release
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def build_model(
     profile_prior: float = 0.25,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
+    impossible: Sequence[Impossible] = (),
 ) -> pm.Model:
     r"""State the latent class model of a release.
 
@@ -65,6 +68,11 @@ def build_model(
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``.
     record_cells
         Whether to record the full table's probabilities as ``cell``; by default where it has at most 4,096 cells.
+    impossible
+        Structural zeros: combinations of levels that cannot occur, such as ``[{"age": "child", "married": 1}]``, each a
+        level or several for some attributes. Records are drawn from the mixture conditioned on the others, and all
+        recorded probabilities but ``weights`` and ``profile_A`` are conditional ones; the trace holds the combinations
+        as ``structural_zeros`` in its constant data, where synthesis finds them.
 
     Returns
     -------
@@ -105,18 +113,23 @@ def build_model(
     requested = [tuple(names) for names in margins or ()]
     operator = margin_operator(domain, [table.attributes for table in release.tables])
     extra = [margin_operator(domain, [names]) for names in requested]
+    zeros = ZeroSet.of(domain, impossible) if impossible else None
     if record_cells is None:
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         mixture = Mixture(domain, n_classes, concentration, profile_prior)
-        margin = pm.Deterministic("margin", mixture.probabilities(operator.cells), dims="count")
+        probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
+        margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
         for names, more in zip(requested, extra, strict=True):
             shape = [domain[name].size for name in names]
-            pm.Deterministic("margin_" + "_".join(names), mixture.probabilities(more.cells).reshape(shape), dims=names)
+            pm.Deterministic("margin_" + "_".join(names), probabilities(more.cells).reshape(shape), dims=names)
         if record_cells:
             cells = margin_operator(domain, [domain.names]).cells
-            pm.Deterministic("cell", mixture.probabilities(cells).reshape(domain.shape), dims=domain.names)
-        _likelihood(release, likelihood, operator, mixture, margin)
+            pm.Deterministic("cell", probabilities(cells).reshape(domain.shape), dims=domain.names)
+        _likelihood(release, likelihood, operator, probabilities, margin)
+        if zeros is not None:
+            model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
+            pm.Data("structural_zeros", zeros.to_array(), dims=("zero_part", "attribute"))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     recorded = ["margin", "cell", *("margin_" + "_".join(names) for names in requested)]
     model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
@@ -179,7 +192,7 @@ def _check(
     for name in release.domain.names:
         if (
             name in reserved
-            or name in ("cell", "effects", "released")
+            or name in ("attribute", "cell", "effects", "released", "zero_part")
             or name.startswith(("attribute_of_", "level_of_"))
         ):
             raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
@@ -204,7 +217,19 @@ def _label(domain: Domain, cell: Cell) -> str:
     return ", ".join(f"{attributes[axis].name}={attributes[axis].levels[level]}" for axis, level in cell)
 
 
-def _likelihood(release: Release, likelihood: str, operator: MarginOperator, mixture: Mixture, margin: Any) -> None:
+def _possible(mixture: Mixture, zeros: ZeroSet, cells: Sequence[Cell]) -> Any:
+    """Return the probabilities of cells given that nothing impossible happens."""
+    plan = zeros.plan(cells)
+    return conditioned(mixture.probabilities(plan.cells), plan)
+
+
+def _likelihood(
+    release: Release,
+    likelihood: str,
+    operator: MarginOperator,
+    probabilities: Callable[[Sequence[Cell]], Any],
+    margin: Any,
+) -> None:
     """Add the released counts to the model."""
     released = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
     sizes = [table.counts.size for table in release.tables]
@@ -217,7 +242,7 @@ def _likelihood(release: Release, likelihood: str, operator: MarginOperator, mix
     n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
     effects = effect_counts(
         "effects",
-        mixture.probabilities(operator.intersections[0]),
+        probabilities(operator.intersections[0]),
         n,
         operator=operator,
         noise=noise,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
+from dpbayes.latent_class.zeros import ZeroSet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
 
 __all__ = ["count_records", "draw_records", "predict_release", "predictive_records", "synthesize", "write_synthetic"]
+
+_MOST_ROUNDS = 1000
 
 
 def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int) -> list[pl.DataFrame]:
@@ -97,9 +100,9 @@ def predictive_records(
     weights, profiles = _mixture(trace, domain)
     if n_datasets > len(weights):
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
-    rng = np.random.default_rng(random_seed)
+    rng, zeros = np.random.default_rng(random_seed), fitted_zeros(trace, domain)
     for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
-        yield draw_records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng)
+        yield draw_records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng, zeros=zeros)
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
@@ -214,6 +217,8 @@ def draw_records(
     profiles: Sequence[npt.NDArray[np.float64]],
     n_rows: int,
     rng: np.random.Generator,
+    *,
+    zeros: ZeroSet | None = None,
 ) -> npt.NDArray[np.intp]:
     """Draw records of one mixture: a class for each, then its attributes independently.
 
@@ -227,17 +232,48 @@ def draw_records(
         Number of records.
     rng
         Generator.
+    zeros
+        Impossible combinations; records are drawn until none is among them.
 
     Returns
     -------
     array of shape ``(n_rows, attributes)``
         Level indices.
 
+    Raises
+    ------
+    InputError
+        If a thousand rounds do not give the records: the mixture leaves too little to what is possible.
+
     Examples
     --------
     >>> draw_records(np.ones(1), [np.array([[0.0, 1.0]])], 2, np.random.default_rng(1)).tolist()
     [[1], [1]]
     """
+    if zeros is None:
+        return _draw(weights, profiles, n_rows, rng)
+    kept: list[npt.NDArray[np.intp]] = []
+    missing = n_rows
+    for _ in range(_MOST_ROUNDS):
+        drawn = _draw(weights, profiles, n_rows, rng)
+        kept.append(drawn[~zeros.holds(drawn)][:missing])
+        missing -= len(kept[-1])
+        if not missing:
+            return np.concatenate(kept)
+    raise InputError(f"{missing} of {n_rows} records are still impossible after {_MOST_ROUNDS} rounds; check the zeros")
+
+
+def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
+    """Return the impossible combinations that a fit was told of, or None."""
+    if "constant_data" not in trace.children or "structural_zeros" not in trace["constant_data"]:
+        return None
+    parts = trace["constant_data"]["structural_zeros"].sel(attribute=list(domain.names))
+    return ZeroSet.from_array(domain, parts.to_numpy())
+
+
+def _draw(
+    weights: npt.NDArray[np.float64], profiles: Sequence[npt.NDArray[np.float64]], n_rows: int, rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
     classes = rng.choice(len(weights), size=n_rows, p=weights / weights.sum())
     records = np.empty((n_rows, len(profiles)), dtype=np.intp)
     for column, profile in enumerate(profiles):

@@ -36,8 +36,11 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
         If the spec reads microdata and `n_records` is None: a study reads no confidential record, not even their
         number.
     """
+    if getattr(spec.model, "file", None) is not None:
+        raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
     release = design_release(spec, beside, n_records)
-    build = _Build(release, spec.model.model_dump())
+    options: dict[str, Any] = {"n_classes": spec.model.n_classes, "impossible": getattr(spec.model, "impossible", ())}
+    build = _Build(release, options)
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = sorted({str(table.noise) for table in release.tables})
     noise = _words(release) if len(laws) == 1 else f"{len(laws)} noise laws"
@@ -128,6 +131,7 @@ class LatentClassSimulator:
     build_model: Callable[[], pm.Model]
     n: int
     _draw: Any = field(default=None, repr=False)
+    _zeros: Any = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the compiled function behind: it does not pickle."""
@@ -136,10 +140,14 @@ class LatentClassSimulator:
     def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return true values and data."""
         from dpbayes.latent_class.synthesis import count_records, draw_records
+        from dpbayes.latent_class.zeros import ZeroSet
         from dpbayes.privacy import release_values
 
         if self._draw is None:
-            self._draw = _prior_drawer(self.build_model(), self.release.domain)
+            model = self.build_model()
+            self._draw = _prior_drawer(model, self.release.domain)
+            if "structural_zeros" in model.named_vars:
+                self._zeros = ZeroSet.from_array(self.release.domain, model["structural_zeros"].get_value())
         prior_seed, data_seed = np.random.SeedSequence(seed).generate_state(2)
         truth = self._draw(int(prior_seed))
         rng = np.random.default_rng(data_seed)
@@ -151,7 +159,8 @@ class LatentClassSimulator:
             total = release_values(np.array([n]), self.release.n.noise, rng=rng)
             data["released_n_data"] = np.asarray(total, dtype=float)
         profiles = [truth[f"profile_{name}"] for name in self.release.domain.names]
-        exact = count_records(draw_records(truth["weights"], profiles, n, rng), self.release)
+        records = draw_records(truth["weights"], profiles, n, rng, zeros=self._zeros)
+        exact = count_records(records, self.release)
         ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
         parts = zip(np.split(exact, ends), self.release.tables, strict=True)
         noisy = [release_values(part, table.noise, rng=rng) for part, table in parts]

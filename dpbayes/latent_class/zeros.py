@@ -1,0 +1,266 @@
+r"""Structural zeros: combinations of levels that cannot occur, and a mixture conditioned on the others.
+
+With Z the set of impossible cells, records come from
+
+.. math:: P^*(x) = \frac{P(x)\, 1[x \notin Z]}{1 - P(Z)}, \qquad
+          P^*(c) = \frac{P(c) - P(c \cap Z)}{1 - P(Z)}
+
+for every margin cell c. Z is a union of margin cells; it is cut into disjoint ones, so that P(Z) and P(c ∩ Z) are
+plain sums of a mixture's cell probabilities, and no table over the domain is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.errors import InputError
+
+if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain, Level
+    from dpbayes.inference.margin_operator import Cell
+
+__all__ = ["Impossible", "Plan", "ZeroSet", "conditioned", "conditioned_draws"]
+
+type Impossible = Mapping[str, Level | Sequence[Level]]
+"""A combination that cannot occur: for some attributes, a level or several."""
+
+MAX_CELLS = 50_000
+"""Most cells whose probabilities are summed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which probabilities a mixture must give, and where they go.
+
+    Parameters
+    ----------
+    cells
+        Cells to evaluate, distinct.
+    own
+        For each wanted cell, its place in `cells`.
+    lost
+        For each wanted cell, the places of the disjoint parts of it that are impossible; ``len(cells)`` stands for
+        none.
+    zero
+        The places of the disjoint parts of Z.
+    """
+
+    cells: tuple[Cell, ...]
+    own: npt.NDArray[np.intp]
+    lost: npt.NDArray[np.intp]
+    zero: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroSet:
+    """The impossible cells of a domain, as disjoint margin cells.
+
+    Parameters
+    ----------
+    domain
+        All attributes.
+    cells
+        Disjoint cells of some margins; their union is Z.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1), "income": ("none", "low", "high")})
+    >>> zeros = ZeroSet.of(domain, [{"age": "child", "married": 1}, {"age": "child", "income": ("low", "high")}])
+    >>> zeros.size, [dict(cell) for cell in zeros.cells]
+    (5, [{0: 0, 1: 1}, {0: 0, 1: 0, 2: 1}, {0: 0, 1: 0, 2: 2}])
+    """
+
+    domain: Domain
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def of(cls, domain: Domain, impossible: Sequence[Impossible]) -> ZeroSet:
+        """Cut a union of combinations into disjoint cells.
+
+        Parameters
+        ----------
+        domain
+            All attributes.
+        impossible
+            One combination or more.
+
+        Returns
+        -------
+        ZeroSet
+            The same set.
+
+        Raises
+        ------
+        InputError
+            If a combination is empty or names an unknown attribute or level, nothing possible is left, or there are too
+            many parts.
+        """
+        disjoint: list[dict[int, int]] = []
+        for combination in impossible:
+            for cell in _expanded(domain, combination):
+                parts = [cell]
+                for other in disjoint:
+                    parts = [rest for part in parts for rest in _minus(part, other, domain.shape)]
+                disjoint += parts
+                if len(disjoint) > MAX_CELLS:
+                    raise InputError(
+                        f"the impossible combinations fall into more than {MAX_CELLS:,} disjoint parts; name larger "
+                        "ones, of fewer attributes"
+                    )
+        zeros = cls(domain, tuple(tuple(sorted(cell.items())) for cell in disjoint))
+        if zeros.size >= domain.size:
+            raise InputError("the impossible combinations leave no cell of the domain; take some back")
+        return zeros
+
+    @property
+    def size(self) -> int:
+        """Number of impossible cells of the full table."""
+        return sum(self.domain.size // _volume(cell, self.domain.shape) for cell in self.cells)
+
+    def plan(self, cells: Sequence[Cell]) -> Plan:
+        """Return what must be summed for the conditional probabilities of some cells.
+
+        Parameters
+        ----------
+        cells
+            Cells of any margins.
+
+        Raises
+        ------
+        InputError
+            If more than 50,000 probabilities would be needed.
+        """
+        place: dict[Cell, int] = {}
+        own = [place.setdefault(cell, len(place)) for cell in cells]
+        zero = [place.setdefault(cell, len(place)) for cell in self.cells]
+        lost = []
+        for cell in cells:
+            met = (_meet(cell, part) for part in self.cells)
+            lost.append([place.setdefault(m, len(place)) for m in met if m is not None])
+            if len(place) > MAX_CELLS:
+                raise InputError(
+                    f"structural zeros in {len(self.cells):,} disjoint parts meet the {len(cells):,} cells of this "
+                    f"release in more than {MAX_CELLS:,} places; release fewer tables or name larger combinations"
+                )
+        padded = np.full((len(cells), max(map(len, lost), default=0)), len(place), dtype=np.intp)
+        for row, places in zip(padded, lost, strict=True):
+            row[: len(places)] = places
+        return Plan(tuple(place), np.array(own, dtype=np.intp), padded, np.array(zero, dtype=np.intp))
+
+    def holds(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Say which records are impossible.
+
+        Parameters
+        ----------
+        records
+            Level indices, shape ``(n, attributes)``.
+        """
+        inside = np.zeros(len(records), dtype=bool)
+        for cell in self.cells:
+            inside |= np.all([records[:, axis] == level for axis, level in cell], axis=0)
+        return inside
+
+    def to_array(self) -> npt.NDArray[np.int64]:
+        """Return one row a disjoint part: a level's index for each attribute, -1 where any level will do."""
+        array = np.full((len(self.cells), len(self.domain)), -1, dtype=np.int64)
+        for row, cell in zip(array, self.cells, strict=True):
+            for axis, level in cell:
+                row[axis] = level
+        return array
+
+    @classmethod
+    def from_array(cls, domain: Domain, array: npt.ArrayLike) -> ZeroSet:
+        """Read what `to_array` returned."""
+        rows = np.asarray(array, dtype=np.int64)
+        return cls(domain, tuple(tuple((int(a), int(row[a])) for a in np.flatnonzero(row >= 0)) for row in rows))
+
+
+def conditioned(probabilities: Any, plan: Plan) -> Any:
+    """Return the conditional probabilities of a plan's wanted cells, as a graph.
+
+    Parameters
+    ----------
+    probabilities
+        The mixture's probabilities of ``plan.cells``, shape ``(cells,)``.
+    plan
+        From `ZeroSet.plan`.
+    """
+    import pytensor.tensor as pt
+
+    padded = pt.concatenate([probabilities, [0.0]])
+    kept = probabilities[plan.own] - padded[plan.lost].sum(axis=1)
+    return kept / (1.0 - probabilities[plan.zero].sum())
+
+
+def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Plan) -> npt.NDArray[np.float64]:
+    """Return the conditional probabilities of a plan's wanted cells for many draws.
+
+    Parameters
+    ----------
+    probabilities
+        Shape ``(draws, cells)``.
+    plan
+        From `ZeroSet.plan`.
+
+    Returns
+    -------
+    array of shape ``(draws, wanted cells)``
+    """
+    padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
+    kept = probabilities[:, plan.own] - padded[:, plan.lost].sum(axis=2)
+    possible: npt.NDArray[np.float64] = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)
+    return kept / possible
+
+
+def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int]]:
+    """Yield a combination's cells of single levels."""
+    if not combination:
+        raise InputError("an impossible combination names no attribute; it would rule out every record")
+    axes, choices = [], []
+    for name, given in combination.items():
+        attribute = domain[name]
+        levels = [given] if isinstance(given, str | int) else list(given)
+        unknown = [level for level in levels if level not in attribute.levels]
+        if unknown or not levels:
+            raise InputError(f"impossible levels of {name!r} must be among {list(attribute.levels)!r}, got {levels!r}")
+        axes.append(domain.axis(name))
+        choices.append([attribute.levels.index(level) for level in dict.fromkeys(levels)])
+    for levels_ in product(*choices):
+        yield dict(zip(axes, levels_, strict=True))
+
+
+def _minus(cell: dict[int, int], other: dict[int, int], shape: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Yield disjoint parts of a cell that lie outside another one."""
+    if any(cell.get(axis, level) != level for axis, level in other.items()):
+        yield cell
+        return
+    inside = dict(cell)
+    for axis, level in other.items():
+        if axis not in cell:
+            for value in range(shape[axis]):
+                if value != level:
+                    yield inside | {axis: value}
+            inside[axis] = level
+
+
+def _meet(cell: Cell, other: Cell) -> Cell | None:
+    """Return the cell where two cells meet, or None."""
+    joined = dict(cell)
+    for axis, level in other:
+        if joined.setdefault(axis, level) != level:
+            return None
+    return tuple(sorted(joined.items()))
+
+
+def _volume(cell: Cell, shape: Sequence[int]) -> int:
+    volume = 1
+    for axis, _ in cell:
+        volume *= shape[axis]
+    return volume

@@ -1,0 +1,195 @@
+"""Structural zeros against enumeration of the full table."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dpbayes.data import Domain
+from dpbayes.errors import InputError
+from dpbayes.inference.margin_operator import margin_operator
+from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
+from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
+from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
+
+DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
+IMPOSSIBLE = [{"a": 0, "b": ("y", "z")}, {"b": "z", "c": 1, "d": 0}, {"a": 0, "c": 1}]
+SETS = [("a", "b"), ("b", "c"), ("d", "c")]
+
+
+def _enumerated(impossible=IMPOSSIBLE, domain=DOMAIN):
+    """The impossible cells, one by one."""
+    mask = np.zeros(domain.shape, dtype=bool)
+    for index in np.ndindex(*domain.shape):
+        record = {attribute.name: attribute.levels[i] for attribute, i in zip(domain, index, strict=True)}
+        mask[index] = any(
+            all(record[name] in ([given] if isinstance(given, (str, int)) else given) for name, given in one.items())
+            for one in impossible
+        )
+    return mask
+
+
+def _release():
+    tables = tuple(
+        NoisyTable(DOMAIN.project(names), np.full(DOMAIN.project(names).shape, 30), TwoSidedGeometric(4.0), 2.0, 0.5)
+        for names in SETS
+    )
+    return Release(DOMAIN, tables, "replace-one", 180, "simulation")
+
+
+def test_disjoint_parts_are_the_same_set():
+    found = ZeroSet.of(DOMAIN, IMPOSSIBLE)
+    mask = _enumerated()
+    records = np.array(list(np.ndindex(*DOMAIN.shape)))
+    assert found.size == mask.sum()
+    np.testing.assert_array_equal(found.holds(records), mask.ravel())
+    covered = sum(np.all([records[:, a] == v for a, v in cell], axis=0).astype(int) for cell in found.cells)
+    assert covered.max() == 1  # disjoint
+    assert ZeroSet.from_array(DOMAIN, found.to_array()).cells == found.cells
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_unions_agree_with_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    impossible = []
+    for _ in range(rng.integers(1, 5)):
+        names = rng.choice(DOMAIN.names, size=rng.integers(1, 4), replace=False)
+        impossible.append({
+            str(name): [DOMAIN[str(name)].levels[i] for i in
+                        rng.choice(DOMAIN[str(name)].size, size=rng.integers(1, 3), replace=False)]
+            for name in names
+        })  # fmt: skip
+    mask = _enumerated(impossible)
+    if mask.all():
+        with pytest.raises(InputError, match="leave no cell"):
+            ZeroSet.of(DOMAIN, impossible)
+        return
+    found = ZeroSet.of(DOMAIN, impossible)
+    assert found.size == mask.sum()
+    cells = margin_operator(DOMAIN, [("b", "d"), ("a", "c"), DOMAIN.names]).cells
+    p = rng.dirichlet(np.ones(DOMAIN.size), size=2).reshape(2, *DOMAIN.shape)
+    kept = np.where(mask, 0.0, p)
+    kept /= kept.sum(axis=(1, 2, 3, 4), keepdims=True)
+    plan = found.plan(cells)
+    result = conditioned_draws(_sums(p, plan.cells), plan)
+    np.testing.assert_allclose(result, _sums(kept, cells), atol=1e-14)
+    assert np.all(result[:, 10:][:, mask.ravel()] == 0.0)  # exactly
+
+
+def _sums(tables, cells):
+    """Probabilities of margin cells of full tables, by summing."""
+    columns = []
+    for cell in cells:
+        index = [slice(None)] * len(DOMAIN)
+        for axis, level in cell:
+            index[axis] = level
+        columns.append(tables[(slice(None), *index)].reshape(len(tables), -1).sum(axis=1))
+    return np.array(columns).T
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    model = build_model(_release(), n_classes=3, impossible=IMPOSSIBLE, margins=[("d", "a")])
+    rng = np.random.default_rng(1)
+    point = {name: value + 0.5 * rng.normal(size=np.shape(value)) for name, value in model.initial_point().items()}
+    names = ["margin", "cell", "margin_d_a", "weights", "effects", *(f"profile_{name}" for name in DOMAIN.names)]
+    graphs = model.replace_rvs_by_values([model[name] for name in names])
+    values = model.compile_fn(graphs, inputs=model.value_vars, on_unused_input="ignore")(point)
+    return model, point, dict(zip(names, values, strict=True))
+
+
+def _conditional(values):
+    profiles = [values[f"profile_{name}"] for name in DOMAIN.names]
+    table = np.einsum("h,ha,hb,hc,hd->abcd", values["weights"], *profiles)
+    kept = np.where(_enumerated(), 0.0, table)
+    return kept / kept.sum()
+
+
+def test_the_model_records_conditional_probabilities(evaluated):
+    _, _, values = evaluated
+    table = _conditional(values)
+    np.testing.assert_allclose(values["cell"], table, atol=1e-14)
+    np.testing.assert_allclose(values["margin_d_a"], table.sum(axis=(1, 2)).T, atol=1e-14)
+    expected = [table.sum(axis=(2, 3)), table.sum(axis=(0, 3)), table.sum(axis=(0, 1)).T]
+    np.testing.assert_allclose(values["margin"], np.concatenate([e.ravel() for e in expected]), atol=1e-14)
+
+
+def test_the_effects_have_the_conditioned_multinomials_moments(evaluated):
+    from scipy import stats
+
+    from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
+    from dpbayes.inference.noisy_counts import ReleasedNoise
+
+    model, point, values = evaluated
+    operator = margin_operator(DOMAIN, SETS)
+    records = np.array(list(np.ndindex(*DOMAIN.shape)))
+    indicator = np.array([np.all([records[:, a] == v for a, v in effect], axis=0) for effect in operator.effects])
+    p = _conditional(values).ravel()
+    noise = ReleasedNoise.of_tables([TwoSidedGeometric(4.0)] * 3, [6, 6, 4])
+    covariance = 180 * indicator @ (np.diag(p) - np.outer(p, p)) @ indicator.T
+    covariance += NUGGET * anchor_covariance(operator, noise)
+    expected = stats.multivariate_normal(180 * indicator @ p, covariance).logpdf(values["effects"])
+    assert model.compile_logp(vars=[model["effects"]], jacobian=False)(point) == pytest.approx(expected, rel=1e-8)
+    gradient = model.compile_dlogp()(point)
+    assert np.all(np.isfinite(gradient))
+
+
+def _trace(evaluated):
+    model, _, values = evaluated
+    dims = {"weights": ("class",)} | {f"profile_{name}": ("class", name) for name in DOMAIN.names}
+    posterior = {
+        name: (("chain", "draw", *of), np.broadcast_to(values[name], (1, 4, *values[name].shape)))
+        for name, of in dims.items()
+    }
+    coords = {attribute.name: list(attribute.levels) for attribute in DOMAIN} | {"chain": [0], "draw": range(4)}
+    constant = xr.Dataset(
+        {"structural_zeros": (("part", "attribute"), model["structural_zeros"].get_value())},
+        coords={"attribute": list(DOMAIN.names)},
+    )
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(posterior, coords=coords), "constant_data": constant})
+
+
+def test_synthesis_and_margins_of_a_trace_know_the_zeros(evaluated):
+    """No impossible record; possible ones in proportion: 5 standard errors over 24 cells, false alarm below 1e-4."""
+    trace = _trace(evaluated)
+    table = _conditional(evaluated[2])
+    np.testing.assert_allclose(margin_draws(trace, ["c", "a"])[0, 2], table.sum(axis=(1, 3)).T, atol=1e-14)
+    frames = synthesize(trace, n_datasets=4, n_rows=20_000, random_seed=2)
+    counts = np.zeros(DOMAIN.shape)
+    for frame in frames:
+        for (a, b, c, d), n in zip(product((0, 1), "xyz", (0, 1), (0, 1)), _counted(frame), strict=True):
+            counts[a, "xyz".index(b), c, d] += n
+    assert counts[_enumerated()].sum() == 0
+    assert counts.sum() == 80_000
+    error = np.sqrt(table * (1 - table) / 80_000)
+    assert np.all(np.abs(counts / 80_000 - table) <= 5 * error)
+
+
+def _counted(frame):
+    codes = frame["a"].to_numpy() * 12 + np.array(["xyz".index(b) for b in frame["b"]]) * 4
+    return np.bincount(codes + frame["c"].to_numpy() * 2 + frame["d"].to_numpy(), minlength=24)
+
+
+@pytest.mark.parametrize(
+    ("impossible", "message"),
+    [
+        ([{}], "names no attribute"),
+        ([{"e": 1}], "not in the domain"),
+        ([{"a": 2}], r"among \[0, 1\], got \[2\]"),
+        ([{"a": []}], "impossible levels"),
+        ([{"a": 0}, {"a": 1}], "leave no cell"),
+    ],
+)
+def test_bad_combinations_are_refused(impossible, message):
+    with pytest.raises(InputError, match=message):
+        build_model(_release(), impossible=impossible)
+
+
+def test_a_zero_set_too_large_to_sum_is_refused(monkeypatch):
+    monkeypatch.setattr(zeros, "MAX_CELLS", 20)
+    with pytest.raises(InputError, match="more than 20 places"):
+        build_model(_release(), impossible=IMPOSSIBLE)
+    with pytest.raises(InputError, match="disjoint parts; name larger"):
+        ZeroSet.of(DOMAIN, [{"a": (0, 1), "b": ("x", "y"), "c": (0, 1), "d": (0, 1)}, {"b": "z", "c": 1, "d": (0, 1)},
+                            {"a": (0, 1), "b": "z", "c": 0, "d": (0, 1)}])  # fmt: skip
