@@ -147,6 +147,24 @@ def test_same_records_whatever_the_number_of_processes(public):
     assert alone.equals(shared)
 
 
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_same_records_on_a_dask_cluster(public, processes):
+    """Nothing in the code names Dask: a cluster is one `parallel_config` away."""
+    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    from joblib import parallel_config
+
+    data, method = released(epsilon=2.0), "algorithm-1" if processes else "noise-aware"
+    alone = synthesize_groups(public, data, method=method, random_state=5).frame()
+    workers = {"n_workers": 2 if processes else 1, "threads_per_worker": 1, "processes": processes}
+    with (
+        distributed.LocalCluster(**workers, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+        parallel_config(backend="dask"),
+    ):
+        spread = synthesize_groups(public, data, method=method, n_jobs=-1, random_state=5).frame()
+    assert alone.equals(spread)
+
+
 def test_a_group_whose_size_drowns_in_noise_has_no_records_and_no_loss(public):
     empty = records().filter(pl.col("place") != "a2")
     for seed in range(20):
