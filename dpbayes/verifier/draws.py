@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.verifier.exact import Posterior
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.release import Release
 
-__all__ = ["draw_posterior", "draw_release"]
+__all__ = ["draw_posterior", "draw_release", "sample_posterior"]
 
 
 def draw_posterior(
@@ -66,16 +67,7 @@ def draw_posterior(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_seed is None else random_seed
-    rng = np.random.default_rng(seed)
-    rows, columns = posterior.weights.shape
-    below = np.cumsum(posterior.weights.ravel())
-    cells = np.searchsorted(below, rng.random((chains, draws)) * below[-1], side="right")
-    failed, beyond = np.divmod(np.minimum(cells, rows * columns - 1), columns)
-    beyond, failed = beyond + posterior.low[0], failed + posterior.low[1]
-    counts = np.stack([beyond, posterior.n_partitions - beyond - failed, failed], axis=-1)
-    counts = counts[..., : len(posterior.alpha)]
-    gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
-    p = gammas / gammas.sum(axis=-1, keepdims=True)
+    p, counts = sample_posterior(posterior, (chains, draws), rng=np.random.default_rng(seed))
     dims = ("chain", "draw", "question")
     data = xr.Dataset(
         {
@@ -99,6 +91,31 @@ def draw_posterior(
         release_digest=posterior.release_digest,
     )
     return tree
+
+
+def sample_posterior(
+    posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Draw p and the true counts as arrays, each of shape (*size, outcomes); `draw_posterior` labels them.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.noise import TwoSidedGeometric
+    >>> from dpbayes.verifier.exact import posterior_of_counts
+    >>> exact = posterior_of_counts((45, 5, 0), TwoSidedGeometric(2.0), 50)
+    >>> p, counts = sample_posterior(exact, (100,), rng=np.random.default_rng(1))
+    >>> p.shape, bool(np.all(counts.sum(axis=-1) == 50))
+    ((100, 3), True)
+    """
+    rows, columns = posterior.weights.shape
+    below = np.cumsum(posterior.weights.ravel())
+    cells = np.searchsorted(below, rng.random(size) * below[-1], side="right")
+    failed, beyond = np.divmod(np.minimum(cells, rows * columns - 1), columns)
+    beyond, failed = beyond + posterior.low[0], failed + posterior.low[1]
+    counts = np.stack([beyond, posterior.n_partitions - beyond - failed, failed], axis=-1)
+    counts = counts[..., : len(posterior.alpha)]
+    gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
+    return gammas / gammas.sum(axis=-1, keepdims=True), counts
 
 
 def draw_release(
