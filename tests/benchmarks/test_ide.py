@@ -63,8 +63,9 @@ def test_updates_stay_within_three_times_the_memory_limit(timings):
     assert timings["update"] <= 3 * limit
 
 
-# The challenge's size: 1,267 groups x 100,000 rows x 20 tables. A group takes the same time whatever the others, so the
-# default is a twentieth of them in one process, by processor time; BENCH_GROUPS=1267 BENCH_JOBS=2 runs all by the clock.
+# The challenge's size: 1,267 groups x 100,000 rows x 20 tables. A group takes the same time whatever the others, so
+# the default is a twentieth of them in one process, by processor time; with BENCH_GROUPS=1267 BENCH_JOBS=2 all of them
+# run by the clock.
 _CHALLENGE = """
 import json, os, resource, sys, time
 import numpy as np
@@ -131,9 +132,9 @@ def test_the_challenge_fits_ten_minutes_and_eight_gigabytes(method, epsilon):
     # One process: two share the work evenly. Several: what the clock says.
     seconds = (found["processor"] / 2 if jobs == 1 else found["clock"]) * 1267 / groups
     print(
-        f"\n{method}, epsilon {epsilon:g}: {found['processor']:.1f} s of processor time here, {found['clock']:.1f} s by the "
-        f"clock, {groups} groups, {jobs} process(es); {seconds:.0f} s for 1,267 groups on two cores; "
-        f"peak {found['peak'][0]:.1f} GB here, {found['peak'][1]:.1f} GB in the largest worker"
+        f"\n{method}, epsilon {epsilon:g}: {found['processor']:.1f} s of processor time here, "
+        f"{found['clock']:.1f} s by the clock, {groups} groups, {jobs} process(es); {seconds:.0f} s for 1,267 groups "
+        f"on two cores; peak {found['peak'][0]:.1f} GB here, {found['peak'][1]:.1f} GB in the largest worker"
     )
     assert seconds < 600
     assert found["peak"][0] + jobs * found["peak"][1] < 8
