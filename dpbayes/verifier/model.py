@@ -29,6 +29,9 @@ def build_model(
     covariates: Mapping[str, Sequence[float]] | None = None,
     questions: Sequence[str] | None = None,
     between_sd: float = 1.0,
+    centre: tuple[float, float] = (0.0, 1.5),
+    failed_centre: tuple[float, float] = (-2.0, 1.5),
+    effect_sd: float = 1.0,
 ) -> pm.Model:
     r"""State a Bayesian model of one or several verification questions, with the true counts summed out.
 
@@ -39,8 +42,8 @@ def build_model(
               \operatorname{logit} e_q = \mu_e + \tau_e z^e_q, \quad
               p_q = \big((1 - e_q) r_q,\ (1 - e_q)(1 - r_q),\ e_q\big),
 
-    with :math:`\mu \sim N(0, 1.5)`, :math:`\beta \sim N(0, 1)`, :math:`\mu_e \sim N(-2, 1.5)`, standard normal z, and
-    :math:`\tau, \tau_e` half-normal with scale `between_sd`.
+    with normal priors of :math:`\mu`, :math:`\beta` and :math:`\mu_e`, standard normal z, and :math:`\tau, \tau_e`
+    half-normal with scale `between_sd`. What is known from elsewhere, an earlier study say, goes into `centre`.
 
     Parameters
     ----------
@@ -58,6 +61,11 @@ def build_model(
         Names of the questions.
     between_sd
         For partial pooling: scale of the half-normal prior of the standard deviations between questions, in log-odds.
+    centre, failed_centre
+        For partial pooling: mean and standard deviation of the normal priors of mu and of mu_failed, in log-odds. By
+        default r is anything between 5 % and 95 %, and failures are rare.
+    effect_sd
+        For partial pooling: standard deviation of the normal prior of each covariate's effect.
 
     Returns
     -------
@@ -88,8 +96,7 @@ def build_model(
         raise InputError(f"pooling must be 'none' or 'partial', got {pooling!r}")
     if pooling == "none" and covariates:
         raise InputError("covariates speak of how questions differ; pass pooling='partial' with them")
-    if not (math.isfinite(between_sd) and between_sd > 0):
-        raise InputError(f"between_sd must be positive and finite, got {between_sd!r}; 1 in log-odds is weak")
+    _check_priors(between_sd=between_sd, effect_sd=effect_sd, centre=centre, failed_centre=failed_centre)
     prior = _alpha(alpha, asked)
     design = _design(covariates, len(asked.names))
     likelihood = NoisyPartitions(asked)
@@ -103,7 +110,8 @@ def build_model(
             p = pm.Dirichlet("p", a=prior, dims=("question", "outcome"))
             pm.Deterministic("r", p[:, 0] / (p[:, 0] + p[:, 1]), dims="question")
         else:
-            p = _pooled(design, len(asked.outcomes) == 3, between_sd)
+            r = _pooled_shares(design, between_sd, centre, effect_sd)
+            p = _outcome_shares(r, between_sd, failed_centre, with_failures=len(asked.outcomes) == 3)
         likelihood.observe("released", p)
     return model
 
@@ -155,24 +163,39 @@ def recover_counts(
     return out
 
 
-def _pooled(design: npt.NDArray[np.float64] | None, with_failures: bool, between_sd: float) -> Any:
-    """Add the hierarchy to the model and return the shares of the outcomes."""
-    centre = pm.Normal("mu", 0.0, 1.5)
+def _pooled_shares(
+    design: npt.NDArray[np.float64] | None, between_sd: float, prior: tuple[float, float], effect_sd: float
+) -> Any:
+    """Add the hierarchy of r to the model."""
+    centre = pm.Normal("mu", *prior)
     if design is not None:
-        beta = pm.Normal("beta", 0.0, 1.0, dims="covariate")
+        beta = pm.Normal("beta", 0.0, effect_sd, dims="covariate")
         centre = centre + pt.dot(pm.Data("covariates", design, dims=("question", "covariate")), beta)
     tau = pm.HalfNormal("tau", between_sd)
     # Non-centred: with few partitions and much noise the data say little about one question alone.
     offset = pm.Normal("offset", 0.0, 1.0, dims="question")
-    r = pm.Deterministic("r", pm.math.sigmoid(centre + tau * offset), dims="question")
+    return pm.Deterministic("r", pm.math.sigmoid(centre + tau * offset), dims="question")
+
+
+def _outcome_shares(r: Any, between_sd: float, prior: tuple[float, float], *, with_failures: bool) -> Any:
+    """Add the hierarchy of the failed shares, if any, and return the shares of the outcomes."""
     if not with_failures:
         return pm.Deterministic("p", pt.stack([r, 1 - r], axis=-1), dims=("question", "outcome"))
-    mu_failed = pm.Normal("mu_failed", -2.0, 1.5)
+    mu_failed = pm.Normal("mu_failed", *prior)
     tau_failed = pm.HalfNormal("tau_failed", between_sd)
     offset_failed = pm.Normal("offset_failed", 0.0, 1.0, dims="question")
     failed = pm.math.sigmoid(mu_failed + tau_failed * offset_failed)
     shares = pt.stack([(1 - failed) * r, (1 - failed) * (1 - r), failed], axis=-1)
     return pm.Deterministic("p", shares, dims=("question", "outcome"))
+
+
+def _check_priors(*, between_sd: float, effect_sd: float, **centres: tuple[float, float]) -> None:
+    for name, value in (("between_sd", between_sd), ("effect_sd", effect_sd)):
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} must be positive and finite, got {value!r}; 1 in log-odds is weak")
+    for name, pair in centres.items():
+        if len(pair) != 2 or not all(map(math.isfinite, pair)) or pair[1] <= 0:
+            raise InputError(f"{name} must be (mean, standard deviation) in log-odds, got {pair!r}; (0, 1.5) is weak")
 
 
 def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:

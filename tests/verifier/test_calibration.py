@@ -49,8 +49,8 @@ def _pit(true, draws, rng):
     ],
 )
 def test_exact_draws_are_calibrated(m, law, alpha):
-    # 2,500 simulations, seven quantities: at 1 in 1,000 over all of them the p-value's bound is 1.4e-4, which the
-    # 4,000 null studies resolve as "not below all of them": 2.5e-4.
+    # 2,500 simulations. A quantity fails when its statistic is more extreme than all 4,000 null studies: chance 2.5e-4
+    # for each of the seven.
     study = exact_study(m, law, alpha, 2500, seed=m)
     p_values = uniformity(study)
     assert len(p_values) == 7
