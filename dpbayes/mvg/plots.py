@@ -26,13 +26,19 @@ _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
 
 def noise_ellipses(
-    costs: Sequence[NoiseCost], ranges: FeatureRanges, *, features: tuple[int, int] = (0, 1), names: Sequence[str] = ()
+    costs: Sequence[NoiseCost],
+    ranges: FeatureRanges,
+    *,
+    features: tuple[int, int] = (0, 1),
+    names: Sequence[str] = (),
+    unit: str = "",
 ) -> Figure:
     r"""Draw each mechanism's noise ellipse around the sensitivity set, for two features.
 
     The ellipse is the projection of :math:`\{d : d^T \Sigma^{-1} d \le \mu^2\}` at the mu that the guarantee allows,
-    the largest among `costs`. It must hold every change one record can make: the guarantee is that the box fits inside,
-    the cost is the ellipse's size. Mechanisms whose ellipse is more than 20 times the box are named in the title.
+    the largest among `costs`. It must hold every change one record can make: the guarantee is that the box of all
+    features fits inside, the cost is the ellipse's size. The box is drawn square. Mechanisms whose ellipse is more than
+    20 times the box are named in the title.
 
     Parameters
     ----------
@@ -44,6 +50,8 @@ def noise_ellipses(
         Two different features.
     names
         Names of all features.
+    unit
+        What the axes count in, added to their labels.
 
     Returns
     -------
@@ -74,8 +82,10 @@ def noise_ellipses(
             continue
         style = _STYLES[place % len(_STYLES)]
         axis.plot(*curve, color=_COLOURS[place % len(_COLOURS)], linestyle=style, label=cost.mechanism)
-    axis.set_xlabel(f"change in {labels[first]}")
-    axis.set_ylabel(f"change in {labels[second]}")
+    suffix = f" ({unit})" if unit else ""
+    axis.set_xlabel(f"change in {labels[first]}{suffix}")
+    axis.set_ylabel(f"change in {labels[second]}{suffix}")
+    axis.set_aspect(float(half[first] / half[second]))
     axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
@@ -97,17 +107,20 @@ def noise_bars(stddevs: dict[str, Sequence[float]], names: Sequence[str]) -> Fig
     Returns
     -------
     matplotlib.figure.Figure
-        One panel with a logarithmic axis; the line at 1 is noise as large as the range.
+        One panel with a logarithmic axis; bars start at 1, where noise is as large as the range.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
     width, place = 0.8 / len(stddevs), np.arange(len(names))
     for i, (name, values) in enumerate(stddevs.items()):
         offset = (i - (len(stddevs) - 1) / 2) * width
-        axis.bar(place + offset, np.asarray(values, dtype=float), width, color=_COLOURS[i % len(_COLOURS)], label=name)
+        height = np.asarray(values, dtype=float) - 1.0
+        axis.bar(place + offset, height, width, bottom=1.0, color=_COLOURS[i % len(_COLOURS)], label=name)
     axis.axhline(1.0, color="#111111", linewidth=0.8)
     axis.set_yscale("log")
+    axis.grid(axis="y", color="0.9", linewidth=0.6)
+    axis.set_axisbelow(True)
     axis.set_xticks(place, [name.replace("_", " ") for name in names], rotation=35, ha="right", fontsize=8)
-    axis.set_ylabel("noise stddev / range")
+    axis.set_ylabel("noise standard deviation / range")
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     return figure
 
@@ -178,9 +191,9 @@ def error_strips(study: SvrStudy) -> Figure:
         axis.axvline(study.constant, color="#111111", linewidth=1, label="one constant")
         axis.set_title(f"epsilon {epsilon:g}", fontsize=9)
         axis.set_xscale("log")
-        axis.set_xlabel("mean absolute error")
+        axis.set_xlabel("mean absolute error of the score", fontsize=9)
     figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2, fontsize=8, frameon=False
+        *axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=8, frameon=False
     )
     return figure
 
@@ -190,6 +203,9 @@ def _strips(axis: Axes, scores: Sequence[SvrScore]) -> None:
         colour = _COLOURS[place % len(_COLOURS)]
         spread = np.linspace(-0.22, 0.22, len(score.mae))
         axis.plot(score.mae, place + spread, linestyle="none", marker="o", markersize=3, color=colour, alpha=0.7)
-        axis.plot(score.mean, place, marker="|", markersize=16, markeredgewidth=2, color="#111111")
+        label = "mean of the draws" if place == 0 else None
+        axis.plot(
+            score.mean, place, "|", markersize=16, markeredgewidth=2, color="#111111", linestyle="none", label=label
+        )
     axis.set_yticks(range(len(scores)), [score.mechanism for score in scores], fontsize=8)
     axis.invert_yaxis()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -170,8 +171,10 @@ def run(spec: Spec, context: Context) -> Outcome:
     if path.exists():
         context.echo("study: already done, used again")
     else:
+        started = time.perf_counter()
         study = _covariance(spec, context) if spec.covariance is not None else _svr(spec, context)
-        write_text(path, json.dumps(study))
+        made = {"seconds": time.perf_counter() - started, "spec_digest": context.spec_digest}
+        write_text(path, json.dumps(study | {"provenance": made}))
     return Outcome(True, "The study is a simulation; there was nothing to converge.")
 
 

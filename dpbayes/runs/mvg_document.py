@@ -54,9 +54,9 @@ def covariance_document(spec: Spec, study: dict[str, Any]) -> Document:
                     ),
                 ],
             ),
-            noise_section(costs, ranges, study["features"]),
+            noise_section(spec, costs, ranges, study["features"], weighted=False),
         ],
-        provenance=provenance(spec),
+        provenance=provenance(spec, study["provenance"]),
     )
 
 
@@ -106,9 +106,9 @@ def svr_document(spec: Spec, record: dict[str, Any]) -> Document:
         ],
         sections=[
             *_svr_sections(study, record["features"], top),
-            noise_section(costs, ranges, record["features"]),
+            noise_section(spec, costs, ranges, record["features"], weighted=len(set(record["weights"])) > 1),
         ],
-        provenance=provenance(spec) | {"scikit-learn": _sklearn_version()},
+        provenance=provenance(spec, record["provenance"]) | {"scikit-learn": _sklearn_version()},
     )
 
 
@@ -123,9 +123,9 @@ def _svr_sections(study: SvrStudy, names: Sequence[str], top: float) -> list[Sec
                 _svr_table(study),
                 Figure(
                     error_strips(study),
-                    "One dot a draw. Dashed: no privacy. Solid: one constant; a strip at or right of it holds no "
-                    "signal.",
-                    "Strips of holdout errors by mechanism, one panel an epsilon.",
+                    "One dot a draw of the noise, its mean as a bar. Dashed: no privacy. Solid: one constant; a strip "
+                    "at or right of it holds no signal.",
+                    "Strips of holdout errors by mechanism, one panel an epsilon. " + _svr_answer(study),
                 ),
             ],
         ),
@@ -134,8 +134,10 @@ def _svr_sections(study: SvrStudy, names: Sequence[str], top: float) -> list[Sec
             [
                 Figure(
                     noise_bars(bars, names),
-                    f"Noise standard deviation over the column's range at epsilon {top:g}.",
-                    "Bars of noise standard deviation by column and mechanism, logarithmic.",
+                    f"Noise standard deviation over the column's range at epsilon {top:g}. Bars above the line: noise "
+                    "larger than the whole range.",
+                    "Bars by column, logarithmic. Noise over range: "
+                    + ", ".join(f"{name} {min(values):.2g} to {max(values):.2g}" for name, values in bars.items()),
                 )
             ],
         ),
@@ -148,10 +150,11 @@ def _svr_table(study: SvrStudy) -> Table:
             score.mechanism,
             score.epsilon,
             score.mean,
-            float(np.std(score.mae)),
+            *_mean_interval(score.mae),
+            float(np.std(score.mae, ddof=1)) if len(score.mae) > 1 else None,
             float(np.min(score.mae)),
             float(np.max(score.mae)),
-            score.runtime,
+            None if score.epsilon is None else 1e3 * score.runtime,
             study.drowned(score),
         )
         for score in study.scores
@@ -160,13 +163,29 @@ def _svr_table(study: SvrStudy) -> Table:
         Column("mechanism"),
         Column("epsilon", "g"),
         Column("mean absolute error", ".4f", "mae"),
-        Column("sd", ".4f"),
+        Column("2.5 %", ".4f", "mae_low"),
+        Column("97.5 %", ".4f", "mae_high"),
+        Column("sd of draws", ".4f", "sd"),
         Column("smallest", ".4f"),
         Column("largest", ".4f"),
-        Column("runtime (s)", ".2e", "runtime"),
+        Column("a draw takes (ms)", ".2f", "runtime_ms"),
         Column("drowns the signal", "", "drowned"),
     ]
-    return Table("svr", "Mean absolute error of the risk score over the draws", columns, rows)
+    caption = (
+        f"Mean absolute error of the risk score on {study.n_holdout:,} clean records that were never released; mean "
+        "over the noise draws with its 95 % interval (Student's t). The split of the records is one and the same."
+    )
+    return Table("svr", caption, columns, rows)
+
+
+def _mean_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of a mean over independent draws, nothing for a single value."""
+    if len(values) < 2:
+        return None, None
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
 def _svr_answer(study: SvrStudy) -> str:

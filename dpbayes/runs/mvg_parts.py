@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbayes import __version__
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["guarantee", "noise_section", "provenance"]
 
 
-def noise_section(costs: Sequence[NoiseCost], ranges: FeatureRanges, names: Sequence[str]) -> Section:
-    """Return the section on what each mechanism would need in noise for the same guarantee."""
+def noise_section(
+    spec: Spec, costs: Sequence[NoiseCost], ranges: FeatureRanges, names: Sequence[str], *, weighted: bool
+) -> Section:
+    """Return the section on what each mechanism would need in noise for the same guarantee.
+
+    `weighted` says whether columns count by public weights rather than alike.
+    """
     from dpbayes.mvg.plots import noise_ellipses
 
     columns = [
@@ -29,16 +34,34 @@ def noise_section(costs: Sequence[NoiseCost], ranges: FeatureRanges, names: Sequ
     ]
     rows = [(c.mechanism, c.stddev, c.ratio, c.epsilon, c.noise.mu.method) for c in costs]
     blocks: list[Any] = [
-        Table("noise", "Noise that the same guarantee takes on the records themselves", columns, rows),
+        Table(
+            "noise",
+            f"Noise on the records themselves for epsilon {spec.privacy.epsilon:g} at delta {spec.privacy.delta:g}, "
+            "replace-one: root mean square over the columns, in parts of their ranges"
+            + (", weighted by what public patients say a column is worth." if weighted else "."),
+            columns,
+            rows,
+        ),
         Paragraph(
-            "The paper's bound is sufficient and far from necessary: what it asks for costs an epsilon of almost zero. "
-            "With equal ranges and equal weights nothing beats equal noise."
+            "The paper's bound is sufficient and far from necessary: the noise that it asks for really costs the exact "
+            "epsilon in the table, almost zero. "
+            + (
+                "Columns that matter less take more noise in the optimal allocation; with weights this mild that saves "
+                "little over equal noise."
+                if weighted
+                else "With equal ranges and equal weights nothing beats equal noise."
+            )
         ),
     ]
     if ranges.size > 1:
-        caption = "The guarantee is that the box fits inside the ellipse; the cost is the ellipse."
-        alt = "Noise ellipses of the mechanisms around the box of changes that one record can make."
-        blocks.append(Figure(noise_ellipses(costs, ranges, names=names), caption, alt))
+        caption = (
+            f"Two of the {ranges.size} columns. The guarantee is that the box of all columns fits inside the "
+            "ellipsoid: the room left here is what the others use up. The cost is the ellipse."
+        )
+        shown = ", ".join(f"{c.mechanism} {c.stddev:.3g}" for c in costs)
+        alt = f"Noise ellipses around the box of changes that one record can make. Noise over range: {shown}."
+        figure = noise_ellipses(costs, ranges, names=[n.replace("_", " ") for n in names], unit="ranges")
+        blocks.append(Figure(figure, caption, alt))
     return Section("What the guarantee costs in noise", blocks)
 
 
@@ -51,9 +74,12 @@ def guarantee(spec: Spec) -> list[Fact]:
     ]
 
 
-def provenance(spec: Spec) -> dict[str, str]:
-    """Return where records and noise came from."""
+def provenance(spec: Spec, made: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return where records and noise came from, and for a study what `dpbayes.runs.mvg.run` noted of its making."""
     seed = spec.privacy.simulation_seed
     noise = "OpenDP" if seed is None else f"a seeded generator (simulation, seed {seed})"
     source = f"{spec.data.n:,} generated patients, seed {spec.data.seed}" if spec.data.n else str(spec.data.file)
-    return {"dpbayes": __version__, "records": source, "noise drawn by": noise}
+    found = {"dpbayes": __version__, "records": source, "noise drawn by": noise}
+    if made is not None:
+        found |= {"time": f"{made['seconds']:.0f} s", "spec digest": made["spec_digest"]}
+    return found

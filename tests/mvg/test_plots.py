@@ -35,9 +35,11 @@ def test_every_drawn_ellipse_holds_the_box():
         noise_ellipses(costs, RANGES, features=(1, 1))
 
 
-def test_bars_have_the_given_heights():
-    figure = noise_bars({"a": [1.0, 2.0], "b": [3.0, 4.0]}, ["age", "sex"])
-    assert [bar.get_height() for bar in figure.axes[0].patches] == [1.0, 2.0, 3.0, 4.0]
+def test_bars_reach_from_the_range_to_the_given_values():
+    figure = noise_bars({"a": [0.5, 2.0], "b": [3.0, 4.0]}, ["age", "sex"])
+    bars = figure.axes[0].patches
+    assert [bar.get_y() for bar in bars] == [1.0] * 4
+    assert [bar.get_y() + bar.get_height() for bar in bars] == [0.5, 2.0, 3.0, 4.0]
 
 
 def test_rss_lines_show_means():
