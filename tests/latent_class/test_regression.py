@@ -15,7 +15,7 @@ from dpbayes.latent_class.combining import combine
 from dpbayes.latent_class.regression import functional, regress, summarize
 from dpbayes.latent_class.synthesis import synthesize
 from dpbayes.latent_class.weighted_fits import weighted_linear, weighted_logistic
-from dpbayes.privacy import release_tables
+from dpbayes.privacy import NoisyTotal, Release, release_tables
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
 N = 5000
@@ -238,3 +238,17 @@ def test_too_many_cells_are_refused(trace, monkeypatch):
 def test_summaries_refuse_a_probability_out_of_range():
     with pytest.raises(InputError, match="prob"):
         summarize(xr.DataArray(np.zeros((1, 3)), dims=("chain", "draw")), prob=0.0)
+
+
+def test_records_of_an_unknown_number_use_the_draws_of_n(with_records):
+    """With n drawn too, the released margin's shares are the exact counts over the drawn n."""
+    trace, release, table, _ = with_records
+    drawn = np.linspace(N, 1.02 * N, 4000)[None]
+    scaled = trace["posterior"].to_dataset()
+    scaled = scaled.assign(n=(("chain", "draw"), drawn), exact_counts=scaled["exact_counts"] * drawn[..., None] / N)
+    noisy = NoisyTotal(float(N), release.tables[0].noise, 1.0, 0.1)
+    added = Release(release.domain, release.tables, "add-remove", noisy, "simulation")
+    tree = xr.DataTree.from_dict({"posterior": scaled})
+    draws = margin_draws(tree, ["a", "b"], target="records", release=added, random_seed=2)
+    noise = release.tables[0].noise.variance ** 0.5 / N
+    assert np.abs(draws.mean(("chain", "draw")) - table.sum(axis=(2, 3)) / N).max() < 0.2 * noise

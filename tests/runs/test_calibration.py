@@ -222,3 +222,28 @@ def test_a_small_study_of_a_spec_from_beginning_to_end(write, tmp_path):
     assert first.passed and second.passed, second.summary
     now = {path.name: path.stat().st_mtime_ns for path in (out / "simulations").iterdir()}
     assert len(now) == 31 and all(now[name] == stamp for name, stamp in stamps.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "overrides", "least"),
+    [
+        ("models/verifier_threshold.toml", ["privacy.n_partitions=20"], 8),
+        ("models/mvg_regression.toml", ["data.n=500"], 5),
+        ("models/bloom_audience.toml", ["audience.shares=[0.3, 0.2]", "filters.n_bits=1000"], 4),
+    ],
+)
+def test_the_other_systems_are_ranked(spec, overrides, least, tmp_path):
+    """Three simulations each from beginning to end: every quantity has a rank, and the page is written."""
+    settings = NutsSettings(draws=100, tune=200, chains=2, cores=1)
+    result = calibrate(
+        load_spec(spec, overrides),
+        out=tmp_path / "study",
+        n_simulations=3,
+        settings=settings,
+        progressbar=False,
+        echo=lambda line: None,
+    )
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert facts["headline"]["n_quantities"] >= least
+    assert min(facts["p_values"].values()) > 0.0  # none is missing
