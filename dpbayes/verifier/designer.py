@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from dpbayes.errors import InputError
-from dpbayes.verifier.expectations import counts_pmf, decisions
-from dpbayes.verifier.releases import NoiseName, most_partitions, releases_of
+from dpbayes.verifier.expectations import decisions, expected
+from dpbayes.verifier.releases import NoiseName, most_partitions
 
 __all__ = ["smallest_epsilon", "smallest_partitions"]
 
@@ -154,9 +154,19 @@ def _criterion(
     def enough(n_partitions: int, epsilon: float) -> bool:
         if quantity == "right":
             return decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence, noise)[0] >= wanted
-        every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
-        _, low, high = every.summaries
-        chances = every.distribution(counts_pmf(n_partitions, r, failed))
-        return float((chances * (high - low)).sum()) <= wanted
+        return (
+            expected(
+                n_partitions,
+                epsilon=epsilon,
+                r=r,
+                failed=failed,
+                alpha=alpha,
+                threshold=threshold,
+                confidence=confidence,
+                prob=prob,
+                noise=noise,
+            ).width
+            <= wanted
+        )
 
     return enough

@@ -100,7 +100,10 @@ def expected(
     right, wrong = decisions(n_partitions, epsilon, r, failed, alpha, threshold, confidence, noise)
     every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
-    mode, low, high = every.summaries
+    # Releases whose failed count is next to impossible here (1e-13 in all) are not worth their summaries.
+    likely = np.flatnonzero(chances.sum(axis=(1, 2)) > 1e-13 / len(chances))
+    chances = chances[likely] / chances[likely].sum()
+    mode, low, high = np.stack([every.summaries_at(int(value)) for value in likely], axis=1)
     mean = float((chances * mode).sum())
     order = np.argsort(mode, axis=None)
     below = np.cumsum(chances.ravel()[order])

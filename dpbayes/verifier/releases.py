@@ -24,7 +24,7 @@ from dpbayes.verifier.coefficients import coefficient_table
 from dpbayes.verifier.count_grid import CountGrid, count_grid, no_count
 from dpbayes.verifier.mechanism import law_of
 from dpbayes.verifier.mixture import check_prob
-from dpbayes.verifier.nodes import SMALLEST_ALPHA, hermite_quantile, node_table, peak
+from dpbayes.verifier.nodes import SMALLEST_ALPHA, NodeTable, hermite_quantile, node_table, peak
 
 __all__ = ["Releases", "most_partitions", "releases_of"]
 
@@ -129,27 +129,49 @@ class Releases:
         return np.asarray(self.integrate(above) / self.evidence)
 
     @cached_property
-    def summaries(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mode, lower and upper end of the equal-tailed interval of r for every release."""
+    def _components(self) -> tuple[NodeTable, FloatArray]:
+        """Beta components at their nodes, and the prior at their lattice points."""
         table = node_table(self.n_partitions, self.alpha)
-        first, second = table.counts[:, 0], table.counts[:, 1]
-        third = self.n_partitions - first - second
-        kernel, likelihood = self.grid.kernel, self.failed_grid.kernel[:, third] * self._prior[first, second]
-        n_failed, n_values, _ = self.shape
-        n, tail = table.t.size, (1 - self.prob) / 2
-        unbounded = (self.alpha[0] < 1, self.alpha[1] < 1)
-        out = np.empty((3, n_failed, n_values**2))
-        lattice = np.zeros((2 * n, self.n_partitions + 1, self.n_partitions + 1))
-        for failed in range(n_failed):
+        return table, self._prior[table.counts[:, 0], table.counts[:, 1]]
+
+    @cached_property
+    def _summarized(self) -> dict[int, FloatArray]:
+        return {}
+
+    def summaries_at(self, failed: int) -> FloatArray:
+        """Return mode, lower and upper end of the equal-tailed interval of r, for releases with one failed value.
+
+        Parameters
+        ----------
+        failed
+            Index of the failed value.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (3, beyond, not beyond).
+        """
+        if failed not in self._summarized:
+            table, prior = self._components
+            first, second = table.counts[:, 0], table.counts[:, 1]
+            weights = prior * self.failed_grid.kernel[failed][self.n_partitions - first - second]
+            n, tail, size = table.t.size, (1 - self.prob) / 2, self.n_partitions + 1
             # Scatter the components onto (node, beyond, not beyond), then two products spread them over all releases.
-            lattice[:n, first, second] = table.cdf.T * likelihood[failed]
-            lattice[n:, first, second] = table.density.T * likelihood[failed]
+            lattice = np.zeros((2 * n, size, size))
+            lattice[:n, first, second] = table.cdf.T * weights
+            lattice[n:, first, second] = table.density.T * weights
+            kernel = self.grid.kernel
             spread = (kernel @ lattice @ kernel.T).reshape(2 * n, -1) / self.evidence[failed].ravel()
             cdf, density = np.ascontiguousarray(spread[:n].T), np.ascontiguousarray(spread[n:].T)
-            out[0, failed] = peak(table, density, unbounded=unbounded)
-            out[1, failed] = hermite_quantile(table, cdf, density, tail)
-            out[2, failed] = hermite_quantile(table, cdf, density, 1 - tail)
-        mode, low, high = out.reshape(3, *self.shape)
+            mode = peak(table, density, unbounded=(self.alpha[0] < 1, self.alpha[1] < 1))
+            ends = (hermite_quantile(table, cdf, density, q) for q in (tail, 1 - tail))
+            self._summarized[failed] = np.stack([mode, *ends]).reshape(3, *self.shape[1:])
+        return self._summarized[failed]
+
+    @cached_property
+    def summaries(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mode, lower and upper end of the equal-tailed interval of r for every release."""
+        mode, low, high = np.stack([self.summaries_at(failed) for failed in range(self.shape[0])], axis=1)
         return mode, low, high
 
     def expect(self, values: FloatArray) -> FloatArray:
