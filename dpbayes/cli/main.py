@@ -61,6 +61,9 @@ def run(
     overrides: SetOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run folder given by --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    allow_python: Annotated[
+        bool, typer.Option("--allow-python", help="Run the Python file that the spec names as its model.")
+    ] = False,
 ) -> None:
     """Run a study: release, fit, check, synthesize, report.
 
@@ -71,7 +74,14 @@ def run(
     """
     from dpbayes.runs import execute, load_spec
 
-    result = execute(load_spec(spec, overrides or ()), out=out, force=force, progressbar=not quiet, echo=typer.echo)
+    result = execute(
+        load_spec(spec, overrides or ()),
+        out=out,
+        force=force,
+        allow_python=allow_python,
+        progressbar=not quiet,
+        echo=typer.echo,
+    )
     typer.echo(f"report: {result.folder / 'report.html'}")
     if not result.outcome.passed:
         raise typer.Exit(EXIT_GATE_FAILED)

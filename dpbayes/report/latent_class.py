@@ -9,7 +9,7 @@ import numpy as np
 
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
-from dpbayes.report.document import Document, Fact, Section
+from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 from dpbayes.report.sensitivity import prior_section
@@ -30,7 +30,13 @@ _JUDGED = (
 
 
 def latent_class_document(
-    trace: xr.DataTree, release: Release, *, truth: Sequence[Marginal] | None, title: str, question: str
+    trace: xr.DataTree,
+    release: Release,
+    *,
+    truth: Sequence[Marginal] | None,
+    title: str,
+    question: str,
+    model_digest: str | None = None,
 ) -> Document:
     """Build the report of a latent class fit.
 
@@ -44,6 +50,8 @@ def latent_class_document(
         The exact tables, only if they are public.
     title, question
         What the study is called and asks.
+    model_digest
+        SHA-256 of the file that states the model, where it is the user's own.
 
     Returns
     -------
@@ -60,7 +68,7 @@ def latent_class_document(
         sections.append(cells_section(trace, release))
     if "exact_counts" in trace["posterior"]:
         sections.insert(3, sources_section(trace, release))
-    sections += [fit_section(trace, release), _prior(trace)]
+    sections += [fit_section(trace, release), _prior(trace, variant=model_digest is not None)]
     size = size_of(release)
     return Document(
         title=title,
@@ -74,12 +82,15 @@ def latent_class_document(
             *convergence_facts(trace, verdict),
         ],
         sections=sections,
-        provenance=_provenance(trace, release),
+        provenance=_provenance(trace, release) | ({} if model_digest is None else {"model.py digest": model_digest}),
     )
 
 
-def _prior(trace: xr.DataTree) -> Section:
+def _prior(trace: xr.DataTree, *, variant: bool) -> Section:
     """Build the section on sensitivity to the prior, from the parameters that the trace records."""
+    if variant:
+        text = "Left out: the model is a variant, and the page does not know its prior's density."
+        return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
     what = (
         "The parts are the prior of the class weights (the number of classes that matter) and the prior of the class "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpbayes.runs.folder import check_free, choose_folder, workspace
 from dpbayes.runs.spec import LoadedSpec, load_spec
+from dpbayes.runs.variant import check_allowed
 
 __all__ = ["Context", "Outcome", "RunResult", "execute", "rebuild_report"]
 
@@ -66,6 +67,7 @@ def execute(
     *,
     out: Path | None = None,
     force: bool = False,
+    allow_python: bool = False,
     progressbar: bool = True,
     echo: Callable[[str], None] = print,
 ) -> RunResult:
@@ -79,6 +81,8 @@ def execute(
         The run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
     force
         Replace `out` if it is a run folder. The former one stays until the new one is complete.
+    allow_python
+        Whether a spec may name a Python file of its own model, which is then run.
     progressbar
         Whether to show progress bars.
     echo
@@ -93,6 +97,8 @@ def execute(
     ------
     ExistingRunError
         If the folder is taken.
+    SpecError
+        If the spec names a Python file and `allow_python` is not set.
 
     Examples
     --------
@@ -101,6 +107,7 @@ def execute(
     """
     from dpbayes.report import write_report
 
+    check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
     check_free(folder, force=force)
     with workspace(folder, loaded.resolved) as partial:

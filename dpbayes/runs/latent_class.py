@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execute import Context, Outcome
 from dpbayes.runs.folder import write_text
-from dpbayes.runs.spec import RunSpec, Section
+from dpbayes.runs.latent_class_spec import Data, Spec
+from dpbayes.runs.variant import SAVED, check_recorded, keep_variant, load_variant
 
 if TYPE_CHECKING:
+    import pymc as pm
     import xarray as xr
 
     from dpbayes.data import Marginal
@@ -25,124 +27,6 @@ __all__ = ["Spec", "document", "run"]
 
 _RELEASE, _TRACE, _TRUTH = "release.json", "trace.nc", "truth.json"
 _PREDICTED = 400  # releases drawn for the posterior predictive check
-
-
-class Data(Section):
-    """Where the tables come from: exactly one of the three."""
-
-    embedded: Literal["acs_tables"] | None = None
-    """Tables that come with dpbayes."""
-    microdata: str | None = None
-    """A CSV or Parquet file of confidential records, beside the spec."""
-    release: str | None = None
-    """A release that was written before, beside the spec: nothing is released then."""
-    levels: dict[str, list[str | int]] | None = None
-    """For microdata: the levels of each attribute, from the codebook."""
-    attribute_sets: list[list[str]] | Literal["all-pairs"] = "all-pairs"
-    """For microdata: the tables to release."""
-    truth_public: bool = False
-    """Whether the exact tables are public, so that the report may show them beside the estimates."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Data:
-        given = [name for name in ("embedded", "microdata", "release") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"give exactly one of embedded, microdata and release; got {' and '.join(given) or 'none'}"
-            )
-        if self.microdata is not None and not self.levels:
-            raise ValueError("microdata need [data.levels], the levels of each attribute from the codebook")
-        if self.release is not None and self.truth_public:
-            raise ValueError("truth_public needs exact tables, and a release holds none; leave it out")
-        return self
-
-
-class Privacy(Section):
-    """What the release costs. Not used when a finished release is read."""
-
-    epsilon: float | None = Field(default=None, gt=0)
-    """Total privacy-loss parameter over all tables, for two-sided geometric and Laplace noise."""
-    rho: float | None = Field(default=None, gt=0)
-    """Total zero-concentrated DP parameter over all tables, for discrete Gaussian and Gaussian noise."""
-    noise: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"] = "two-sided-geometric"
-    """The noise law."""
-    adjacency: Literal["replace-one", "add-remove"] = "replace-one"
-    """The relation between neighbouring data sets."""
-    total_share: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the budget spent on the number of records, under add-remove."""
-    ledger: str | None = None
-    """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
-    simulation_seed: int | None = Field(default=None, ge=0)
-    """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee."""
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> Privacy:
-        unit = "rho" if "gaussian" in self.noise else "epsilon"
-        given = [name for name in ("epsilon", "rho") if getattr(self, name) is not None]
-        if given != [unit]:
-            raise ValueError(
-                f"{self.noise} noise takes {unit} and nothing else; got {' and '.join(given) or 'neither'}"
-            )
-        return self
-
-
-class Model(Section):
-    """The latent class model."""
-
-    n_classes: int = Field(default=8, ge=1, le=200)
-    """Number of classes at which the stick-breaking mixture is truncated."""
-
-
-class Sampling(Section):
-    """NUTS settings."""
-
-    draws: int = Field(default=800, ge=10)
-    """Draws kept a chain."""
-    tune: int = Field(default=600, ge=10)
-    """Draws spent on adaptation, a chain."""
-    chains: int = Field(default=4, ge=1)
-    """Chains; convergence is judged across them."""
-    target_accept: float = Field(default=0.9, gt=0, lt=1)
-    """Acceptance rate that the step size aims at."""
-    max_treedepth: int = Field(default=12, ge=1, le=20)
-    """Doublings at which a trajectory is cut; a few of this model's need more than the usual 10."""
-    adaptation: Literal["diag", "low_rank"] = "low_rank"
-    """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
-    seed: int = Field(default=1, ge=0)
-    """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
-
-
-class Synthesis(Section):
-    """Synthetic data."""
-
-    n_datasets: int = Field(default=5, ge=0)
-    """Number of data sets."""
-    n_rows: int | None = Field(default=None, ge=1)
-    """Records in each; by default as many as the confidential data have."""
-    format: Literal["parquet", "csv"] = "parquet"
-    """File format."""
-
-
-class Spec(RunSpec):
-    """A run of the latent class system."""
-
-    system: Literal["latent-class"]
-    """The system's name."""
-    data: Data
-    privacy: Privacy | None = None
-    model: Model = Model()
-    sampling: Sampling = Sampling()
-    synthesis: Synthesis = Synthesis()
-
-    @model_validator(mode="after")
-    def _privacy_where_needed(self) -> Spec:
-        if (self.privacy is None) == (self.data.release is None):
-            raise ValueError(
-                "a finished release carries its own cost; leave [privacy] out"
-                if self.privacy
-                else "add the section [privacy] with epsilon = 1.0, say: what the release may cost"
-            )
-        return self
 
 
 def run(spec: Spec, context: Context) -> Outcome:
@@ -160,10 +44,11 @@ def run(spec: Spec, context: Context) -> Outcome:
     Outcome
         The convergence gate's verdict.
     """
+    build = _builder(spec, context)  # first: a mistake in it must not cost a release
     release = _release(spec, context)
     cost = "at its noise laws' cost" if release.epsilon is None else f"at epsilon {release.epsilon:g} in total"
     context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables {cost}, {release.adjacency}")
-    trace = _trace(spec, release, context)
+    trace = _trace(spec, release, build, context)
 
     from dpbayes.inference.verdict import Verdict
 
@@ -181,7 +66,8 @@ def document(spec: Spec, folder: Path) -> Document:
     spec
         The run's spec.
     folder
-        A run folder with ``release.json``, ``trace.nc`` and, where the truth is public, ``truth.json``.
+        A run folder with ``release.json``, ``trace.nc``, where the truth is public ``truth.json``, and for a user's own
+        model ``model.py``.
 
     Returns
     -------
@@ -192,13 +78,14 @@ def document(spec: Spec, folder: Path) -> Document:
     from dpbayes.privacy import read_release
     from dpbayes.report.latent_class import latent_class_document
 
-    truth = folder / _TRUTH
+    truth, variant = folder / _TRUTH, folder / SAVED
     return latent_class_document(
         read_trace(folder / _TRACE),
         read_release(folder / _RELEASE),
         truth=_read_tables(truth) if truth.exists() else None,
         title=spec.title,
         question=spec.question,
+        model_digest=hashlib.sha256(variant.read_bytes()).hexdigest() if variant.exists() else None,
     )
 
 
@@ -259,18 +146,18 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     return marginals(frame, sets, domain=Domain.from_levels(data.levels))
 
 
-def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
+def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], context: Context) -> xr.DataTree:
     """Fit and judge, or read the trace of a run that was stopped later on."""
     from dpbayes.inference import check_convergence, sample
     from dpbayes.inference.schema import annotate, read_trace, write_trace
-    from dpbayes.latent_class import build_model, predict_release
+    from dpbayes.latent_class import predict_release
 
     path = context.folder / _TRACE
     if path.exists():
         context.echo("posterior: already sampled, used again")
         return read_trace(path)
     context.echo("model: compiling (half a minute the first time)")
-    model = build_model(release, n_classes=spec.model.n_classes)
+    model = build(release)
     settings = spec.sampling
     trace = sample(
         model,
@@ -294,6 +181,26 @@ def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     )
     write_trace(trace, path)
     return trace
+
+
+def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
+    """Return what builds the model: the package's, or the user's."""
+    classes = spec.model.n_classes
+    if spec.model.file is None:
+        from dpbayes.latent_class import build_model
+
+        return lambda release: build_model(release, n_classes=classes)
+    path = context.beside / spec.model.file
+    context.echo(f"model: {path.name} (SHA-256 {keep_variant(path, context.folder)[:12]})")
+    theirs = load_variant(path)
+
+    def build(release: Release) -> pm.Model:
+        names = ["margin", "exact_counts"]
+        if spec.synthesis.n_datasets:
+            names += ["weights", *(f"profile_{name}" for name in release.domain.names)]
+        return check_recorded(theirs(release, n_classes=classes), names, file=path.name)
+
+    return build
 
 
 def _synthetic(spec: Spec, release: Release, trace: xr.DataTree, context: Context) -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from dpbayes.errors import SpecError
 from dpbayes.runs.lines import line_of
 from dpbayes.runs.registry import system_module
+from dpbayes.runs.variant import spell_out
 
 __all__ = ["LoadedSpec", "RunSpec", "Section", "load_spec"]
 
@@ -128,6 +129,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
     if "system" not in data:
         raise SpecError(f'{path.name} names no system; add a first line such as system = "latent-class"')
     module = system_module(data["system"])
+    spell_out(data)
     try:
         spec = module.Spec.model_validate(data)
     except ValidationError as error:

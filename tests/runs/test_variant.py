@@ -1,0 +1,123 @@
+"""A user's own model beside a spec: refused unless allowed, checked before it costs anything, kept with the run."""
+
+import pytest
+
+from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.folder import workspace
+from dpbayes.runs.variant import SAVED, keep_variant, load_variant
+
+SPEC = """
+system = "latent-class"
+title = "t"
+model = "file:mine.py"
+
+[data]
+embedded = "acs_tables"
+
+[privacy]
+epsilon = 1.0
+simulation_seed = 1
+"""
+# The package's model with another prior in one line, as a user would write it.
+MINE = """
+from dpbayes import latent_class
+
+def build_model(release, *, n_classes):
+    return latent_class.build_model(release, n_classes=n_classes, profile_prior=0.5)
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "study.toml").write_text(SPEC)
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path / "study.toml"
+
+
+def test_the_short_form_stands_for_the_section(spec):
+    loaded = load_spec(spec)
+    assert (loaded.spec.model.file, loaded.spec.model.n_classes) == ("mine.py", 8)
+    assert 'file = "mine.py"' in loaded.resolved
+    assert load_spec(spec, ["model=file:other.py"]).spec.model.file == "other.py"
+
+
+@pytest.mark.parametrize("value", ["mine.py", "file:", "file: ", "http://mine.py"])
+def test_another_text_is_refused(spec, value):
+    with pytest.raises(SpecError, match="give a section"):
+        load_spec(spec, [f"model={value}"])
+
+
+def test_a_system_without_variants_refuses_the_key():
+    with pytest.raises(SpecError, match=r"model\.file is not a key of \[model\]"):
+        load_spec("models/verifier_threshold.toml", ["model=file:mine.py"])
+
+
+def test_without_permission_nothing_runs_and_nothing_is_written(spec, tmp_path):
+    (tmp_path / "mine.py").write_text("raise RuntimeError('the file was run')")
+    with pytest.raises(SpecError, match="pass --allow-python if you trust it"):
+        execute(load_spec(spec), out=tmp_path / "run", echo=lambda line: None)
+    assert {path.name for path in tmp_path.iterdir()} == {"study.toml", "mine.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [("none.py", FileNotFoundError, "resolved beside the spec"), ("study.toml", SpecError, "must be a Python file")],
+)
+def test_a_file_that_cannot_be_a_model_is_refused_first(spec, tmp_path, name, error, message):
+    with pytest.raises(error, match=message):
+        execute(load_spec(spec, [f"model=file:{name}"]), out=tmp_path / "run", allow_python=True)
+    assert not list(tmp_path.glob("run*"))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("x = 1", SpecError), ("import no_such_module_here", ModuleNotFoundError), ("f(", SyntaxError)]
+)
+def test_a_mistake_in_the_file_costs_no_release(spec, tmp_path, code, error):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(error):
+        execute(load_spec(spec), out=tmp_path / "run", allow_python=True, echo=lambda line: None)
+    assert {path.name for path in (tmp_path / "run.partial").iterdir()} == {"spec.toml", ".lock", SAVED}
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def build_model(release, *, n_classes):\n    return 1", "must return a pymc.Model, got int"),
+        (
+            "import pymc as pm\ndef build_model(release, *, n_classes):\n    return pm.Model()",
+            "lacks margin, exact_counts",
+        ),
+    ],
+)
+def test_a_model_that_the_run_cannot_use_is_refused_before_sampling(spec, tmp_path, code, message):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(SpecError, match=message):
+        execute(load_spec(spec), out=tmp_path / "run", allow_python=True, echo=lambda line: None)
+    assert not (tmp_path / "run.partial" / "trace.nc").exists()
+
+
+def test_a_changed_file_does_not_finish_another_models_run(tmp_path):
+    (tmp_path / "mine.py").write_text("a = 1")
+    with workspace(tmp_path / "run", "spec") as partial:
+        first = keep_variant(tmp_path / "mine.py", partial)
+        assert keep_variant(tmp_path / "mine.py", partial) == first
+        (tmp_path / "mine.py").write_text("a = 2")
+        with pytest.raises(ExistingRunError, match=r"mine\.py has changed since"):
+            keep_variant(tmp_path / "mine.py", partial)
+
+
+def test_the_users_prior_is_the_one_that_is_built(spec, tmp_path):
+    import numpy as np
+
+    from dpbayes import latent_class
+    from dpbayes.data import datasets
+    from dpbayes.privacy import release_tables
+
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    model = load_variant(tmp_path / "mine.py")(release, n_classes=2)
+    ours = latent_class.build_model(release, n_classes=2)
+    point = model.initial_point()
+    assert {key: value.shape for key, value in ours.initial_point().items()} == {k: v.shape for k, v in point.items()}
+    one, two = (m.compile_logp(vars=[m["profiles_of_2"]], jacobian=False)(point) for m in (model, ours))
+    assert not np.isclose(one, two)
