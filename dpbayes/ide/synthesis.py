@@ -51,12 +51,15 @@ class GroupResult:
         answers cannot be divided by the size and the unit's distribution stands.
     kl
         KL divergence from the unit's distribution, in nats.
+    gap
+        Noise-aware: the duality gap that the group's problem was solved to, in nats; NaN where nothing was solved.
     """
 
     size: int
     records: npt.NDArray[np.int32]
     l1_loss: float
     kl: float
+    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,18 +235,20 @@ def _run_chunk(
     else:
         found = _algorithm1(prior, releases, sizes, cells, iterations, random_state)
     results = []
-    for size, (weights, loss), seed in zip(sizes, found, seeds, strict=True):
+    for size, (weights, loss, gap), seed in zip(sizes, found, seeds, strict=True):
         records = np.random.default_rng(seed).multinomial(size, weights / weights.sum()).astype(np.int32)
-        results.append(GroupResult(size, records, loss if size else np.nan, kl_divergence(weights, prior.weights)))
+        kl = kl_divergence(weights, prior.weights)
+        results.append(GroupResult(size, records, loss if size else np.nan, kl, gap))
     return results
 
 
-def _noise_aware(prior: Prior, release: Release, cells: CellMap) -> tuple[Floats, float]:
+def _noise_aware(prior: Prior, release: Release, cells: CellMap) -> tuple[Floats, float, float]:
     result = estimate(prior, release, pool=False, cells=cells)
-    if result.n <= 0:
-        return result.weights, np.nan
+    if result.solution is None:
+        return result.weights, np.nan, np.nan
     values = np.concatenate([table.counts.ravel() for table in release.tables])
-    return result.weights, float(np.abs(values / result.n - cells.predict(result.weights)).sum())
+    loss = float(np.abs(values / result.n - cells.predict(result.weights)).sum())
+    return result.weights, loss, result.solution.gap
 
 
 def _algorithm1(
@@ -253,9 +258,9 @@ def _algorithm1(
     cells: CellMap,
     iterations: int | None,
     random_state: int,
-) -> list[tuple[Floats, float]]:
+) -> list[tuple[Floats, float, float]]:
     live = [place for place, size in enumerate(sizes) if size > 0]
-    found: list[tuple[Floats, float]] = [(prior.weights, np.nan)] * len(sizes)
+    found: list[tuple[Floats, float, float]] = [(prior.weights, np.nan, np.nan)] * len(sizes)
     if not live:
         return found
     tables = []
@@ -266,5 +271,5 @@ def _algorithm1(
     order = np.random.default_rng(random_state).integers(0, len(tables), steps)
     weights, loss = advance(prior.weights, tables, order=order)
     for column, place in enumerate(live):
-        found[place] = (np.ascontiguousarray(weights[:, column]), float(loss[column]))
+        found[place] = (np.ascontiguousarray(weights[:, column]), float(loss[column]), np.nan)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -134,8 +135,14 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
         )
         if certificate["grid"]:
             figure = strength_plot(certificate["grid"], certificate["log_likelihood"], certificate["strength"])
-            caption = "Strength read off the release: the largest whose likelihood is within 1.92 of the best."
-            alt = f"Likelihood curve over strengths with its maximum at {certificate['most_likely']:,.0f} records."
+            caption = (
+                "Strength read off the release: the largest whose log-likelihood is within 1.92 of the best (a nominal "
+                "95 % interval), and at most what sampling error allows."
+            )
+            alt = (
+                f"Log-likelihood over strengths: largest at {certificate['most_likely']:,.0f} records, "
+                f"{certificate['strength']:,.0f} taken, {certificate['bound']:,.0f} at most."
+            )
             blocks.append(Figure(figure, caption, alt))
     return Section("The prior and what it is worth", blocks)
 
@@ -170,7 +177,11 @@ def _trace_section(result: Mapping[str, Any]) -> Section:
     )
     figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
     alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
-    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, "L1 loss and KL by iteration", alt)])
+    caption = (
+        f"L1 loss over all tables, and KL divergence, at {len(trace['step'])} of {trace['step'][-1]} iterations. Each "
+        "update fits one table and disturbs the others."
+    )
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
 
 
 def _error_section(scores: Mapping[str, Any], name: str) -> Section:
@@ -182,15 +193,20 @@ def _error_section(scores: Mapping[str, Any], name: str) -> Section:
     table = Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
     totals = Table(
         "scores",
-        "Score: 500 times 2 less the mean distance; 1000 is a perfect copy",
+        "Score by distribution",
         [Column("distribution"), Column("score", ".1f")],
         list(scores["score"].items()),
     )
     figure = error_by_group_plot(scores["groups"], scores["errors"])
     untouched = scores["score"]["prior"]
     alt = f"{name}: score {scores['score'].get(name, untouched):.1f}, prior {untouched:.1f}."
-    caption = "Error of each group; the further left, the better."
-    return Section("Error by group", [totals, Figure(figure, caption, alt), table])
+    caption = "Error of each group, one draw of the noise; the further left, the better."
+    text = (
+        "The score is 500 times (2 less the mean L1 distance over groups and pairs of attributes): 1000 is a perfect "
+        "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
+        "people would score: sampling alone."
+    )
+    return Section("Error by group", [Paragraph(text), totals, Figure(figure, caption, alt), table])
 
 
 def _group_release_section(released: GroupRelease) -> Section:
@@ -198,14 +214,23 @@ def _group_release_section(released: GroupRelease) -> Section:
     for level, releases in (("units", released.units), ("groups", released.groups)):
         first = next(iter(releases.values()))
         size: Any = first.n
-        rows.append((level, "number of records", 1, str(size.noise), size.epsilon))
+        rows.append((level, "number of records", 1, size.noise.name, _stddev(size.noise), size.epsilon))
         for table in first.tables:
-            rows.append((level, table.label, table.counts.size, str(table.noise), table.epsilon))
-    columns = [Column("level"), Column("table"), Column("counts", "d"), Column("noise"), Column("epsilon", ".4g")]
+            noise = table.noise
+            rows.append((level, table.label, table.counts.size, noise.name, _stddev(noise), table.epsilon))
+    columns = [
+        Column("level"),
+        Column("table"),
+        Column("counts", "d"),
+        Column("noise"),
+        Column("noise sd (records)", ".1f", "noise_sd"),
+        Column("epsilon", ".4g"),
+    ]
+    most = "one record" if released.stability == 1 else f"{released.stability} records"
     blocks: list[Block] = [
         Paragraph(
             f"{len(released.units)} units and {len(released.groups)} groups. Neighbours differ in one individual, who "
-            f"has at most {released.stability} record(s). Units are disjoint, and so are groups: each level costs what "
+            f"has at most {most}. Units are disjoint, and so are groups: each level costs what "
             f"one of its releases costs, and both levels together epsilon {released.epsilon:g}, a quarter a part."
         )
     ]
@@ -219,16 +244,19 @@ def _group_release_section(released: GroupRelease) -> Section:
 def _workload_section(result: Mapping[str, Any]) -> Section:
     chosen = result["workloads"]
     roots = [name for names in chosen["group_sets"] for name in names]
+    largest = max(value for row in chosen["information"] for value in row)
     figure = dependence_plot(chosen["names"], chosen["information"], roots, chosen["unit_sets"])
     cliques = "; ".join(" x ".join(names) for names in chosen["unit_sets"])
+    places = [chosen["names"].index(name) for name in roots]
+    shared = max((chosen["information"][i][j] for i in places for j in places if i != j), default=0.0)
     text = (
-        f"Chosen on the public data. Units: {cliques}. Groups, whose records are few: {', '.join(roots)}, which are "
-        "nearly independent of each other."
+        f"Chosen on the public data. Units: {cliques}. Groups, whose records are few, one-way: {', '.join(roots)}"
+        + (f"; no two of these share more than {shared:.2g} nats." if len(roots) > 1 else ".")
     )
     caption = (
         "Mutual information on the public data. Framed pairs are in a unit's table; starred attributes in a group's."
     )
-    alt = f"Heat map of {len(chosen['names'])} attributes; {len(chosen['unit_sets'])} tables for the units."
+    alt = f"Heat map of {len(chosen['names'])} attributes with what is said above; the largest value is {largest:.2g}."
     return Section("Which marginals were asked for", [Paragraph(text), Figure(figure, caption, alt)])
 
 
@@ -247,7 +275,7 @@ def _group_section(result: Mapping[str, Any]) -> Section:
         Column("group"),
         Column("unit"),
         Column("records", ",d", "size"),
-        Column("L1 to the released", ".4f", "l1_loss"),
+        Column("L1 to the released, all tables", ".4f", "l1_loss"),
         Column("KL from the unit", ".4g", "kl"),
     ]
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
@@ -258,6 +286,10 @@ def _group_section(result: Mapping[str, Any]) -> Section:
             Table("groups", "Groups, each from its unit's distribution", columns, rows),
         ],
     )
+
+
+def _stddev(noise: Any) -> float:
+    return math.sqrt(noise.variance)
 
 
 def _provenance(released: Release | GroupRelease, result: Mapping[str, Any]) -> dict[str, Any]:

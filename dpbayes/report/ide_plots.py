@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["dependence_plot", "error_by_group_plot", "strength_plot", "trace_plot"]
 
-_COLORS = {"prior": TRUTH, "pooled prior": "#8a8a8a", "algorithm-1": RELEASED}
+_COLORS = {"prior": TRUTH, "pooled prior": "#8a8a8a", "algorithm-1": RELEASED, "bootstrap of the truth": "#8a8a8a"}
+_MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of the truth": "|"}
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Figure:
@@ -37,9 +38,12 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
     place = np.arange(len(groups))
     figure, axis = plt.subplots(figsize=(8.5, 1.2 + 0.26 * len(groups)), layout="constrained")
     for name, values in errors.items():
-        axis.plot(np.asarray(values)[order], place, "o", markersize=6, color=_COLORS.get(name, ESTIMATE), label=name)
+        mark, color = _MARKERS.get(name, "o"), _COLORS.get(name, ESTIMATE)
+        size = 11 if mark == "|" else 6
+        axis.plot(np.asarray(values)[order], place, mark, markersize=size, markeredgewidth=1.5, color=color, label=name)
     axis.set_yticks(place, [groups[i] for i in order], fontsize=8)
     axis.set_xlim(left=0)
+    axis.set_ylim(-0.6, len(groups) - 0.4)
     axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)
     axis.grid(axis="x", color="0.9")
     figure.legend(loc="outside upper right", ncols=len(errors), frameon=False, fontsize=9)
@@ -83,17 +87,21 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
     value
         The strength taken.
     """
-    figure, axis = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7.5, 3.3), layout="constrained")
     axis.plot(grid, log_likelihood, color=ESTIMATE, linewidth=1.5)
-    axis.axhline(-1.92, color="0.7", linewidth=1.0, linestyle="--")
-    axis.axvline(value, color=RELEASED, linewidth=1.2, label="taken")
+    axis.axhline(-1.92, color="0.5", linewidth=1.0, linestyle="--", label="1.92 below the best")
+    axis.axvline(value, color=RELEASED, linewidth=1.2, label=f"taken: {value:,.0f} records")
+    axis.axvline(max(grid), color=TRUTH, linewidth=1.2, linestyle=":", label=f"at most {max(grid):,.0f}")
     axis.set_xscale("log")
     shown = [strength for strength, value in zip(grid, log_likelihood, strict=True) if value > -12.0]
     axis.set_xlim(min(shown), max(grid) * 1.1)
     axis.set_ylim(-12.0, 0.7)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.xaxis.set_minor_formatter("{x:,.0f}")
+    axis.tick_params(axis="x", which="both", labelsize=8)
     axis.set_xlabel("prior strength (records)", fontsize=9)
     axis.set_ylabel("log-likelihood less its maximum", fontsize=9)
-    axis.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     return figure
 
 

@@ -152,8 +152,6 @@ def _svr_table(study: SvrStudy) -> Table:
             score.mean,
             *_mean_interval(score.mae),
             float(np.std(score.mae, ddof=1)) if len(score.mae) > 1 else None,
-            float(np.min(score.mae)),
-            float(np.max(score.mae)),
             None if score.epsilon is None else 1e3 * score.runtime,
             study.drowned(score),
         )
@@ -166,8 +164,6 @@ def _svr_table(study: SvrStudy) -> Table:
         Column("2.5 %", ".4f", "mae_low"),
         Column("97.5 %", ".4f", "mae_high"),
         Column("sd of draws", ".4f", "sd"),
-        Column("smallest", ".4f"),
-        Column("largest", ".4f"),
         Column("a draw takes (ms)", ".2f", "runtime_ms"),
         Column("drowns the signal", "", "drowned"),
     ]
