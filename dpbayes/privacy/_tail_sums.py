@@ -11,6 +11,8 @@ __all__ = ["TailSum", "TiltedSum", "last_where", "tail_lower", "tail_upper"]
 
 # Spacings (in epsilon) of the divided differences that bound a tail probability by hockey-stick values.
 _GAPS = 10.0 ** np.arange(-9, 0)
+# Logarithm of factors that no answer needs: what would be multiplied by more is not known at all.
+_FAR = 600.0
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,22 @@ class TailSum:
     @property
     def scale(self) -> float:
         """Factor that turns tilted sums into probabilities."""
-        return float(np.exp(self.log_scale))
+        return float(np.exp(min(self.log_scale, _FAR)))
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the errors of a very long composition have swallowed everything."""
+        return max(self.log_scale, self.log_error) > _FAR
 
     def value(self, epsilon: float, *, tail: bool = False) -> tuple[float, float]:
         """Return the hockey stick (or the tail) at `epsilon` and its absolute error, before the common `scale`."""
         first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
         plain = float(self.plain[first])
-        value = plain if tail else plain - float(np.exp(epsilon - self.reference)) * float(self.damped[first])
+        ahead = 0.0 if tail else epsilon - self.reference
+        # That far ahead the factor overflows and the damped sum underflows: between nothing and the plain sum.
+        if ahead > _FAR:
+            return 0.0, plain * (1 + 1e-9) + self.bin_error * float(self.plain.size - first) + self.wrapped
+        value = plain if tail else plain - float(np.exp(ahead)) * float(self.damped[first])
         # Left of the window no outcome is near epsilon, so the factor 1 - exp(-t) may be 1 for each.
         most, total, squares = self._weights(float(self.plain.size - first), tail=tail or epsilon < self.start)
         noise = min(self.bin_error * total, self.square_error * np.sqrt(squares))
@@ -94,7 +105,7 @@ class TiltedSum:
     def upper(self, epsilon: float, *, tail: bool = False) -> float:
         """Upper end at `epsilon` of the hockey stick, or of the tail probability; 1 outside the window."""
         law, point = self.above, epsilon - self.above.shift
-        if not law.covers(point):
+        if law.says_nothing or not law.covers(point):
             return 1.0
         if tail and not law.exact:
             return tail_upper(self.upper, self.lower, epsilon)
@@ -104,7 +115,9 @@ class TiltedSum:
     def lower(self, epsilon: float, *, tail: bool = False) -> float:
         """Lower end at `epsilon` of the hockey stick, or of the tail probability; that at infinity outside."""
         law, point = self.below, epsilon + self.below.shift
-        if not law.covers(point):
+        if not law.whole and not (tail and not law.exact):
+            point = max(point, law.start)  # the curve falls: on its left it is at least what it is there
+        if law.says_nothing or not law.covers(point):
             return self.infinite.lower
         if tail and not law.exact:
             return tail_lower(self.upper, self.lower, epsilon)
@@ -113,7 +126,7 @@ class TiltedSum:
 
     def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
         """Certified ends at `epsilon`."""
-        return Bounds(min(1.0, self.lower(epsilon, tail=tail)), self.upper(epsilon, tail=tail))
+        return Bounds(float(min(1.0, self.lower(epsilon, tail=tail))), float(self.upper(epsilon, tail=tail)))
 
     def error_share(self, epsilon: float) -> float:
         """Absolute error at `epsilon` as a share of the hockey stick; infinite outside the window."""

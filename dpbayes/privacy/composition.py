@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dpbayes.errors import InputError
 from dpbayes.privacy._enumeration import enumerate_sum
 from dpbayes.privacy._tail_sums import TiltedSum, last_where, tail_lower, tail_upper
 from dpbayes.privacy._tilting import Tilter
@@ -21,6 +22,8 @@ from dpbayes.privacy.loss_law import Bounds, LossLaw
 __all__ = ["BracketedLoss", "ComposedLoss", "join"]
 
 _KEPT = 4
+# An error of 1e-12 in the logarithm of a mass adds up to 1 over as many runs.
+_MOST_RUNS = 10**12
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ComposedLoss:
 
     def repeat(self, count: int) -> "ComposedLoss":
         """Sum of `count` independent copies."""
-        return ComposedLoss(tuple((law, count * times) for law, times in self.parts))
+        return ComposedLoss(_checked(tuple((law, count * times) for law, times in self.parts)))
 
     def join(self, other: "ComposedLoss") -> "ComposedLoss":
         """Sum of this and another, independent; a law that occurs in both is counted together."""
@@ -56,7 +59,7 @@ class ComposedLoss:
                 merged.append((law, times))
             else:
                 merged[same] = (law, merged[same][1] + times)
-        return ComposedLoss(tuple(merged))
+        return ComposedLoss(_checked(tuple(merged)))
 
     @cached_property
     def infinite(self) -> Bounds:
@@ -65,7 +68,8 @@ class ComposedLoss:
         with np.errstate(divide="ignore"):
             lower = sum(n * np.log1p(-min(1.0, law.infinite)) for law, n in self.parts)
             upper = sum(n * np.log1p(-min(1.0, law.infinite + law.missing)) for law, n in self.parts)
-        return Bounds(float(-np.expm1(lower) * np.exp(-slack)), min(1.0, float(-np.expm1(upper) * np.exp(slack))))
+        ends = float(-np.expm1(lower) * np.exp(-slack)), float(-np.expm1(upper) * np.exp(slack))
+        return Bounds(ends[0] + 0.0, min(1.0, ends[1] + 0.0))  # no negative zero
 
     @cached_property
     def _law(self) -> LossLaw | None:
@@ -230,6 +234,14 @@ class BracketedLoss:
         high = np.nextafter(last_where(least.lower, far, lambda e: tail_upper(upper, lower, e) > delta), np.inf)
         low = last_where(least.lower, far, lambda e: tail_lower(upper, lower, e) > delta)
         return Bounds(float(low), float(high))
+
+
+def _checked(parts: tuple[tuple[LossLaw, int], ...]) -> tuple[tuple[LossLaw, int], ...]:
+    """Refuse more runs than doubles can certify."""
+    if (runs := sum(count for _, count in parts)) > _MOST_RUNS:
+        shown = f"{runs:,}" if runs < 10**30 else "far more"
+        raise InputError(f"a loss composes at most {_MOST_RUNS:,} times, got {shown}; doubles certify no more")
+    return parts
 
 
 def join(one: ComposedLoss | BracketedLoss, other: ComposedLoss | BracketedLoss) -> ComposedLoss | BracketedLoss:

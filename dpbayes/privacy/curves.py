@@ -290,7 +290,7 @@ class PrivacyLoss:
         Raises
         ------
         InputError
-            If the count is no integer >= 1 or the adjacencies differ.
+            If the count is no integer from 1 to 10**12, more runs than doubles can certify, or the adjacencies differ.
 
         Examples
         --------

@@ -3,8 +3,9 @@
 import mpmath
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
+from dpbayes.errors import InputError
 from dpbayes.privacy._convolution import Addend, convolve
 from dpbayes.privacy._discretize import GridLaw, find_lattice, on_grid
 from dpbayes.privacy.composition import ComposedLoss
@@ -215,3 +216,28 @@ def test_the_round_off_certificate_covers_the_actual_error():
 def test_lattices_are_found(losses, step):
     lattice = find_lattice(LossLaw(np.array(losses), np.full(len(losses), 1 / len(losses))))
     assert (lattice is None) if step is None else lattice.step == pytest.approx(step, rel=1e-12)
+
+
+@pytest.mark.parametrize("runs", [10**6, 10**9])
+def test_a_billion_runs_are_still_certified(runs):
+    # Randomized response: the total loss is ln 3 times (2 Binomial(n, 3/4) - n), in exact terms to 1e-9 by SciPy.
+    loss = PrivacyLoss.from_pmfs(np.log([0.75, 0.25]), np.log([0.25, 0.75])).compose(runs)
+    for delta in (1e-3, 1e-9):
+        ends = loss.epsilon_bounds(delta)
+        quantile = loss.quantile_bounds(delta)
+        exact = np.log(3) * (2 * binom.isf(delta, runs, 0.75) - runs)
+        assert quantile.lower <= exact * (1 + 1e-12) and exact * (1 - 1e-12) <= quantile.upper
+        assert 0 < ends.lower <= ends.upper < quantile.upper and ends.width < 1e-7 * ends.upper
+    assert loss.delta_bounds(1.0).lower > 0.5
+    assert loss.epsilon(0.0) == pytest.approx(runs * np.log(3), rel=1e-11)
+
+
+def test_more_runs_than_doubles_can_certify_are_refused():
+    loss = PrivacyLoss.from_pmfs(np.log([0.75, 0.25]), np.log([0.25, 0.75]))
+    for runs in (10**12 + 1, 10**18, 10**400):
+        with pytest.raises(InputError, match="at most 1,000,000,000,000 times"):
+            loss.compose(runs)
+    with pytest.raises(InputError, match="at most"):
+        loss.compose(10**7).compose(10**6)
+    far = loss.compose(10**12)  # valid, though it says little
+    assert far.epsilon(1e-6) >= 5.49e11 and far.epsilon_bounds(1e-6).lower <= 5.494e11
