@@ -36,10 +36,10 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
         If the spec reads microdata and `n_records` is None: a study reads no confidential record, not even their
         number.
     """
-    if getattr(spec.model, "file", None) is not None:
+    if spec.model.file is not None:
         raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
     release = design_release(spec, beside, n_records)
-    options: dict[str, Any] = {"n_classes": spec.model.n_classes, "impossible": getattr(spec.model, "impossible", ())}
+    options: dict[str, Any] = {"n_classes": spec.model.n_classes, "impossible": spec.model.impossible}
     build = _Build(release, options)
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = sorted({str(table.noise) for table in release.tables})

@@ -189,7 +189,7 @@ def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
     if spec.model.file is None:
         from dpbayes.latent_class import build_model
 
-        return lambda release: build_model(release, n_classes=classes)
+        return lambda release: build_model(release, n_classes=classes, impossible=spec.model.impossible)
     path = context.beside / spec.model.file
     context.echo(f"model: {path.name} (SHA-256 {keep_variant(path, context.folder)[:12]})")
     theirs = load_variant(path)

@@ -78,6 +78,14 @@ class Model(Section):
     file: str | None = None
     """Your own model: a Python file beside the spec that defines ``build_model(release, *, n_classes)``. It is run only
     with --allow-python. ``model = "file:variant.py"`` is short for this."""
+    impossible: list[dict[str, str | int | list[str | int]]] = Field(default_factory=list)
+    """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
+
+    @model_validator(mode="after")
+    def _own_zeros(self) -> Model:
+        if self.file is not None and self.impossible:
+            raise ValueError("your own model states its own structural zeros; leave impossible out")
+        return self
 
 
 class Sampling(Section):

@@ -85,6 +85,15 @@ def test_the_design_is_the_specs(write):
     assert acs.sampling["target_accept"] == load_spec(ACS).spec.sampling.target_accept
 
 
+def test_structural_zeros_of_a_spec_are_simulated(write):
+    text = MICRODATA.replace("n_classes = 3", 'n_classes = 3\nimpossible = [{ a = 0, b = ["y", "z"] }]')
+    truth, data = calibration_of(write(text), n_records=500).simulate(2)
+    assert truth["exact_counts"][1:3].tolist() == [0.0, 0.0]
+    assert truth["cell"][0, 1:].sum() == 0.0
+    assert truth["exact_counts"][:6].sum() == 500
+    assert np.abs(data["released_counts"][1:3]).max() < 200  # noise of scale 4 alone
+
+
 def test_a_release_gives_the_design(write, tmp_path):
     from dpbayes.privacy import release_tables
 
