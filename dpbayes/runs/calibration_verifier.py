@@ -60,12 +60,13 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
             epsilon=spec.privacy.epsilon,
             adjacency=spec.privacy.adjacency,
             noise=spec.privacy.noise,
+            with_failures=getattr(spec.privacy, "with_failures", True),
             shares=[question.share for question in spec.questions],
             rng=np.random.default_rng(0),
         )
     questions, pooling = len(release.tables), spec.model.pooling
-    # The prior of three outcomes speaks of released ones; a design without failures has two.
-    alpha = tuple(spec.model.alpha[: release.tables[0].counts.size])
+    outcomes = release.tables[0].counts.size
+    alpha = tuple((spec.model.alpha or [1.0] * outcomes)[:outcomes])
     return Calibration(
         build_model=_Build(release, alpha, pooling),
         simulate=None,
