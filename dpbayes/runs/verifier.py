@@ -67,7 +67,8 @@ def document(spec: Spec, folder: Path) -> Document:
     Document
         The report.
     """
-    from dpbayes.runs.verifier_document import surface_document, verification_document
+    from dpbayes.runs.verifier_document import verification_document
+    from dpbayes.runs.verifier_surface_document import surface_document
 
     if spec.surface is not None:
         return surface_document(spec, json.loads((folder / SURFACE).read_text()))
@@ -102,6 +103,7 @@ def _release(spec: Spec, context: Context) -> Release:
             adjacency=spec.privacy.adjacency,
             noise=spec.privacy.noise,
             shares=[question.share for question in spec.questions],
+            with_failures=spec.privacy.with_failures,
             rng=rng,
             ledger=_open_ledger(spec.privacy.ledger, context.beside),
             purpose=spec.title,
@@ -196,7 +198,12 @@ def _run_surface(surface: Surface, context: Context) -> Outcome:
     if path.exists():
         context.echo("surface: already summed, used again")
         return Outcome(True, "Exact sums over the noise: nothing was sampled.")
-    common: dict[str, Any] = {"failed": surface.failed, "alpha": surface.alpha, "confidence": surface.confidence}
+    common: dict[str, Any] = {
+        "failed": surface.failed,
+        "alpha": surface.alpha,
+        "confidence": surface.confidence,
+        "noise": surface.noise,
+    }
     found = design_surface(surface.n_partitions, surface.epsilon, r=surface.r, **common)
     designs = []
     for m in surface.n_partitions:

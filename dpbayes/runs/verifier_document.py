@@ -1,4 +1,4 @@
-"""Reports of the verifier, built from the files of a run folder."""
+"""Report of a verification, built from the files of a run folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dpbayes import __version__
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
-from dpbayes.runs.verifier_spec import Spec, Surface
+from dpbayes.runs.verifier_spec import Spec
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.verifier.exact import Posterior
 
-__all__ = ["surface_document", "verification_document"]
+__all__ = ["verification_document"]
 
 _EXACT = Callout("good", "Exact", ["The posterior is a finite sum. No sampler ran, so there is nothing to converge."])
 
@@ -44,7 +44,13 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
     from dpbayes.verifier.plots import posterior_plot
 
     exact = {table.label: posterior(release, alpha=spec.model.alpha, question=table.label) for table in release.tables}
-    sections = [_released(release), _answers(spec, exact)]
+    figure = Figure(
+        posterior_plot(exact),
+        "Exact posterior density of r for each question; the dotted line is one half.",
+        "Posterior densities of the share of partitions in which the claim holds.",
+    )
+    sections = [_released(release), _answers(spec, release, exact), Section("Posterior of r", [figure])]
+    sections.append(_true_counts(release, exact))
     verdict = _EXACT
     if spec.model.pooling == "partial":
         from dpbayes.inference import Verdict
@@ -52,12 +58,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         judged = Verdict.from_json(trace.attrs["convergence"])
         verdict = verdict_callout(judged)
         sections += [_pooled(trace, exact), convergence_section(trace, judged, judged="All shares are judged.")]
-    figure = Figure(
-        posterior_plot(exact),
-        "Exact posterior density of r for each question; the dotted line is one half.",
-        "Posterior densities of the share of partitions in which the claim holds.",
-    )
-    sections.insert(2, Section("Posterior of r", [figure]))
+    left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
         question=spec.question,
@@ -67,6 +68,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
             privacy_fact(release),
             Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
             Fact("questions", "questions", len(exact), str(len(exact))),
+            Fact("mass_left_out", "posterior mass left out, at most", left_out, f"{left_out:.0e}" if left_out else "0"),
         ],
         sections=sections,
         provenance={
@@ -78,104 +80,27 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
     )
 
 
-def surface_document(spec: Spec, study: dict[str, Any]) -> Document:
-    """Build the report of a study of designs.
-
-    Parameters
-    ----------
-    spec
-        The run's spec.
-    study
-        What ``surface.json`` holds.
-
-    Returns
-    -------
-    Document
-        Decision rates, widths and coverage over M, epsilon and r, surfaces over the true counts, and the least epsilon.
-    """
-    import xarray as xr
-
-    assert spec.surface is not None
-    surface = xr.Dataset.from_dict(study["surface"])
-    designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
-    best = min((d for d in designs if d[2] is not None), key=lambda d: d[2], default=None)
-    wanted = f"a chance of {spec.surface.wanted:g} to decide rightly"
-    answer = (
-        f"No design of the grid reaches {wanted}."
-        if best is None
-        else f"The least epsilon that gives {wanted} is {best[2]:.3g}, with M = {best[0]} partitions and "
-        f"r = {best[1]:g}."
-    )
-    least = Table(
-        "designs",
-        f"The smallest epsilon that gives {wanted}; a dash where none does",
-        [Column("M", "d", "n_partitions"), Column("r", ".3g"), Column("epsilon", ".4g")],
-        designs,
-    )
-    return Document(
-        title=spec.title,
-        question=spec.question,
-        answer=answer,
-        verdict=Callout("good", "Exact", ["Sums over every possible release. Nothing was simulated or sampled."]),
-        headline=[Fact("designs", "designs summed", surface["right"].size, f"{surface['right'].size}")],
-        sections=[_designs(surface), _count_surfaces(spec.surface), Section("Least epsilon", [least])],
-        provenance={"dpbayes": __version__},
-    )
-
-
-def _designs(surface: xr.Dataset) -> Section:
-    from dpbayes.verifier.plots import design_surface_plot
-
-    names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
-    rows = [
-        (int(m), float(e), float(r), *(float(surface[name].sel(n_partitions=m, epsilon=e, r=r)) for name in names))
-        for m in surface["n_partitions"].values
-        for e in surface["epsilon"].values
-        for r in surface["r"].values
-    ]
-    columns = [Column("M", "d", "n_partitions"), Column("epsilon", ".3g"), Column("r", ".3g")]
-    columns += [Column(name.replace("_", " "), ".3f", name) for name in names]
-    captions = {"right": "Chance of the right decision.", "width": "Mean width of the 95 % interval."}
-    blocks: list[Block] = [
-        Figure(design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line for each M.")
-        for name, caption in captions.items()
-    ]
-    table = Table("surface", "Operating characteristics, exact over counts and noise", columns, rows)
-    return Section("Decisions and intervals", [*blocks, table])
-
-
-def _count_surfaces(surface: Surface) -> Section:
-    from dpbayes.verifier import count_surface
-    from dpbayes.verifier.plots import count_surface_plot
-
-    m = surface.n_partitions[len(surface.n_partitions) // 2]
-    cost = surface.epsilon[len(surface.epsilon) // 2]
-    counts = count_surface(m, epsilon=cost, alpha=surface.alpha, confidence=surface.confidence)
-    figures = [
-        Figure(
-            count_surface_plot(counts, name, solid=solid),
-            f"Every possible triple of true counts at M = {m}, epsilon = {cost:g}.",
-            f"Surface of {name} over the true counts beyond and not beyond.",
-        )
-        for name, solid in (("mode_mean", True), ("width", False), ("undecided", False))
-    ]
-    return Section("Surfaces over the true counts", figures)
-
-
 def _released(release: Release) -> Section:
+    change = (
+        "Exchanging one unit for another changes"
+        if release.adjacency == "replace-one"
+        else "A unit more or less, each assigned by itself, changes"
+    )
     blocks: list[Block] = [
         Paragraph(
             f"The units were split at random into {release.n:,} disjoint partitions. Only the noisy numbers below left "
-            f"the custodian. Neighbouring data sets are related by {release.adjacency} of one unit; either way one "
-            "partition's outcome changes, so the L1 sensitivity of the three counts is 2."
+            f"the custodian ({release.adjacency} adjacency). {change} the outcome of one partition at most: one count "
+            "falls by 1 and one rises by 1, an L1 sensitivity of 2. Noisy counts may be negative, and need not add to "
+            "the number of partitions; the posterior takes both into account."
         )
     ]
     if release.sampler == "simulation":
         lines = ["Seeded generators drew partitions and noise, so that the run can be repeated: no privacy guarantee."]
         blocks.append(Callout("warning", "A simulation, not a release", lines))
     columns = [Column("question"), Column("outcome"), Column("noisy count", ".6g", "noisy"), Column("noise")]
+    columns += [Column("noise sd", ".2f", "noise_sd"), Column("epsilon", ".4g")]
     rows = [
-        (table.label, level, float(value), str(table.noise))
+        (table.label, level, float(value), _noise(table.noise), float(table.noise.variance**0.5), table.epsilon)
         for table in release.tables
         for level, value in zip(table.domain.attributes[0].levels, table.counts, strict=True)
     ]
@@ -183,27 +108,49 @@ def _released(release: Release) -> Section:
     return Section("What was released", blocks)
 
 
-def _answers(spec: Spec, exact: dict[str, Posterior]) -> Section:
+def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Section:
     claims = {question.name: question for question in spec.questions}
     columns = [
         Column("question"),
         Column("r-hat", ".3f"),
         Column("mean", ".3f"),
+        Column("sd", ".3f"),
         Column("2.5 %", ".3f", "low"),
         Column("97.5 %", ".3f", "high"),
         Column("P(r > 1/2)", ".4f", "prob_majority"),
         Column("e-hat", ".3f"),
-        Column("mass left out", ".1e", "truncation_error"),
     ]
     rows = []
     for name, one in exact.items():
         low, high = one.interval()
         modes = one.modes
-        failed = modes.get("e-hat")
-        rows.append((name, modes["r-hat"], one.mean, low, high, one.prob_greater(0.5), failed, one.truncation_error))
+        rows.append((name, modes["r-hat"], one.mean, one.sd, low, high, one.prob_greater(0.5), modes.get("e-hat")))
+    alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
+    meaning = (
+        f"r is the share of computable partitions in which the claim holds. Each partition holds one in {release.n:,} "
+        "of the units, so its estimate varies more than that of the whole data. If estimates scatter evenly about the "
+        "truth, the claim holds in more than half of the partitions exactly where it holds in the whole data; hence "
+        "the probability of r > 1/2. r-hat and e-hat are the posterior modes of r and of the share that cannot be "
+        f"computed. Prior: Dirichlet({alpha})."
+    )
     blocks: list[Block] = [Paragraph(_claim(claims[name])) for name in exact if name in claims]
-    blocks.append(Table("answers", "Share r of partitions in which each claim holds", columns, rows))
+    blocks += [Table("answers", "Share r of partitions in which each claim holds", columns, rows), Paragraph(meaning)]
     return Section("Answers", blocks)
+
+
+def _true_counts(release: Release, exact: dict[str, Posterior]) -> Section:
+    """Tabulate where the true counts probably are: their exact posterior under the noise law."""
+    columns = [Column("question"), Column("outcome"), Column("noisy", ".6g"), Column("mean", ".2f")]
+    columns += [Column("2.5 %", "d", "low"), Column("97.5 %", "d", "high")]
+    rows = []
+    for table in release.tables:
+        one = exact[table.label]
+        for outcome, noisy in zip(one.outcomes, table.counts.tolist(), strict=True):
+            values, probabilities = one.counts(outcome)
+            below = np.cumsum(probabilities)
+            low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
+            rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
+    return Section("Where the true counts lie", [Table("true_counts", "Posterior of the true counts", columns, rows)])
 
 
 def _pooled(trace: xr.DataTree, exact: dict[str, Posterior]) -> Section:
@@ -222,7 +169,11 @@ def _pooled(trace: xr.DataTree, exact: dict[str, Posterior]) -> Section:
 def _sentence(name: str, one: Posterior) -> str:
     low, high = one.interval()
     share = one.prob_greater(0.5)
-    return f"{name}: the claim holds in {one.mean:.0%} of partitions [{low:.0%}, {high:.0%}], P(r > 1/2) = {share:.3f}."
+    percent = "\N{NO-BREAK SPACE}%"
+    return (
+        f"\u201c{name}\u201d holds in {100 * one.mean:.0f}{percent} of partitions (95{percent} interval "
+        f"{100 * low:.0f} to {100 * high:.0f}{percent}), and in most of them with probability {share:.3f}."
+    )
 
 
 def _claim(question: Any) -> str:
@@ -231,8 +182,17 @@ def _claim(question: Any) -> str:
         if question.significant_at is not None
         else f"{question.direction} {question.threshold:g}"
     )
+    model = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
     absorbed = f", fixed effects of {', '.join(question.absorb)}" if question.absorb else ""
-    return f"{question.name}: in {question.formula} ({question.family}{absorbed}), is {question.coefficient} {claim}?"
+    return (
+        f"\u201c{question.name}\u201d: is the coefficient of {question.coefficient} {claim} in {question.formula} "
+        f"({model[question.family]}{absorbed})?"
+    )
+
+
+def _noise(law: Any) -> str:
+    name = {"TwoSidedGeometric": "two-sided geometric"}.get(type(law).__name__, type(law).__name__)
+    return f"{name}, scale {law.scale:g}"
 
 
 def _plain(value: Any) -> Any:

@@ -79,6 +79,8 @@ class Privacy(Section):
     """The relation between neighbouring sets of units."""
     noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
     """The noise law."""
+    with_failures: bool = True
+    """False releases two counts; a partition that cannot be computed then counts as not beyond."""
     ledger: str | None = None
     """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
     simulation_seed: int | None = Field(default=None, ge=0)
@@ -88,8 +90,8 @@ class Privacy(Section):
 class Model(Section):
     """The posterior."""
 
-    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=3, max_length=3)
-    """Dirichlet prior of the shares beyond, not beyond and not computed."""
+    alpha: list[float] | None = Field(default=None, min_length=2, max_length=3)
+    """Dirichlet prior of the shares beyond, not beyond and, where failures are released, not computed; all 1."""
     pooling: Literal["none", "partial"] = "none"
     """``"none"`` is exact; ``"partial"`` lets several questions inform one another, by NUTS."""
     draws: int = Field(default=1000, ge=10)
@@ -101,7 +103,7 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _positive(self) -> Model:
-        if min(self.alpha) <= 0:
+        if self.alpha is not None and min(self.alpha) <= 0:
             raise ValueError("alpha must be positive")
         return self
 
@@ -110,15 +112,17 @@ class Surface(Section):
     """Operating characteristics over a grid of designs."""
 
     n_partitions: list[int] = Field(min_length=1)
-    """Numbers of partitions, at most 120 each."""
+    """Numbers of partitions, at most 201 each (100 with Laplace noise)."""
     epsilon: list[float] = Field(min_length=1)
     """Epsilons."""
     r: list[float] = Field(min_length=1)
     """Supposed shares of partitions in which the claim holds."""
     failed: float = Field(default=0.0, ge=0, lt=1)
     """Supposed share of partitions that cannot be computed."""
-    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=3, max_length=3)
-    """The analyst's prior."""
+    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3)
+    """The analyst's prior, of three outcomes or, without a failure category, of two."""
+    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
+    """The noise law."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Posterior probability from which the analyst decides."""
     wanted: float = Field(default=0.9, gt=0, lt=1)
@@ -146,6 +150,10 @@ class Spec(RunSpec):
             raise ValueError("a verification needs [privacy] and at least one [[questions]]")
         if self.data is not None and self.data.release is not None and (self.privacy or self.questions):
             raise ValueError("a finished release carries its own cost and questions; leave them out")
+        if self.privacy is not None and self.model.alpha is not None:
+            outcomes = 3 if self.privacy.with_failures else 2
+            if len(self.model.alpha) != outcomes:
+                raise ValueError(f"model.alpha must give {outcomes} numbers, one an outcome, got {self.model.alpha}")
         names = [question.name for question in self.questions]
         if len(set(names)) < len(names):
             raise ValueError(f"questions must have different names, got {names!r}")

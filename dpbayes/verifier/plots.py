@@ -23,7 +23,7 @@ _LABELS = {
     "mode_mean": "mean of r-hat",
     "mode_sd": "standard deviation of r-hat",
     "width": "mean width of the 95 % interval",
-    "coverage": "coverage of the interval",
+    "coverage": "coverage of the 95 % interval",
     "right": "chance of the right decision",
     "wrong": "chance of the wrong decision",
     "decide_above": "chance to decide for the claim",
@@ -62,6 +62,7 @@ def posterior_plot(posteriors: Mapping[str, Posterior], *, threshold: float = 0.
         axis.axvline(threshold, color="0.4", linestyle=":")
         axis.set_title(name, loc="left", fontsize=9)
         axis.set_yticks([])
+        axis.set_ylabel("density", fontsize=9)
         axis.set_ylim(0, None)
     axes[-1, 0].set_xlim(0, 1)
     axes[-1, 0].set_xlabel("r: share of partitions in which the claim holds", fontsize=9)
@@ -90,19 +91,22 @@ def count_surface_plot(surface: xr.Dataset, variable: str = "width", *, solid: b
         raise InputError(f"variable {variable!r} is not in the surface; it has {', '.join(map(repr, surface))}")
     values = surface[variable].transpose("not_beyond", "beyond")
     x, y = values["beyond"].values, values["not_beyond"].values
+    # A share of 0 or 1 is never covered; its zeros would drown the rest.
+    shown = np.ma.masked_invalid(values.where(values > 0) if variable == "coverage" else values)
     label = _LABELS.get(variable, variable)
     title = f"M = {surface.attrs['n_partitions']}, epsilon = {surface.attrs['epsilon']:g}"
     if solid:
-        figure = plt.figure(figsize=(7.5, 6.0), layout="constrained")
-        axis: Any = figure.add_subplot(projection="3d")
+        figure = plt.figure(figsize=(6.4, 5.0))
+        # The layout engine does not see the labels of a third axis.
+        axis: Any = figure.add_axes((0.02, 0.02, 0.96, 0.98), projection="3d")
         mesh_x, mesh_y = np.meshgrid(x, y)
-        axis.plot_surface(mesh_x, mesh_y, np.ma.masked_invalid(values.values), cmap="viridis", linewidth=0)
-        axis.view_init(elev=28, azim=-125)
-        # The layout engine does not see the label of the third axis.
-        axis.set_title(label, fontsize=9, y=0.96)
+        axis.plot_surface(mesh_x, mesh_y, shown, cmap="viridis", linewidth=0)
+        axis.view_init(elev=32, azim=-110)
+        axis.set_box_aspect(None, zoom=0.95)
+        axis.set_zlabel(label, fontsize=9)
     else:
-        figure, axis = plt.subplots(figsize=(7.5, 6.0), layout="constrained")
-        drawn = axis.pcolormesh(x, y, np.ma.masked_invalid(values.values), shading="nearest", cmap="viridis")
+        figure, axis = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
+        drawn = axis.pcolormesh(x, y, shown, shading="nearest", cmap="viridis")
         figure.colorbar(drawn, ax=axis, label=label)
     axis.set_xlabel("true partitions beyond, S1", fontsize=9)
     axis.set_ylabel("true partitions not beyond, S0", fontsize=9)
@@ -138,6 +142,8 @@ def design_surface_plot(surface: xr.Dataset, variable: str = "right") -> Figure:
             axis.plot(
                 surface["epsilon"].values, values.values, marker="o", markersize=3, color=colour, label=f"M = {m}"
             )
+        if variable == "coverage":
+            axis.axhline(surface.attrs["prob"], color="0.4", linestyle=":")
         axis.set_xscale("log")
         axis.set_xticks(surface["epsilon"].values, [f"{e:g}" for e in surface["epsilon"].values])
         axis.minorticks_off()

@@ -37,6 +37,10 @@ def test_a_verification_runs_and_reports(tmp_path):
     facts = json.loads((result.folder / "facts.json").read_text())
     assert [row["question"] for row in facts["tables"]["answers"]] == list(trace["posterior"]["question"].values)
     assert facts["headline"]["epsilon"] == 1.0
+    assert facts["headline"]["mass_left_out"] < 1e-12
+    # Where the true counts lie, by outcome: their means add to M for each question.
+    means = [row["mean"] for row in facts["tables"]["true_counts"]]
+    assert [sum(means[i : i + 3]) for i in (0, 3)] == pytest.approx([50, 50], abs=1e-9)
     page = (result.folder / "report.html").read_text()
     assert "No sampler ran" in page
     # What was counted is confidential: nothing but noisy counts is in the folder.
@@ -62,7 +66,20 @@ def test_a_design_study_runs_and_reports(tmp_path):
     assert len(facts["tables"]["surface"]) == 4
     designs = {row["n_partitions"]: row["epsilon"] for row in facts["tables"]["designs"]}
     assert designs[8] is not None
-    assert facts["answer"].startswith("The least epsilon")
+    assert facts["answer"].startswith(
+        f"To decide rightly with chance 0.5 takes epsilon {min(filter(None, designs.values())):.3g}"
+    )
+    page = (result.folder / "report.html").read_text()
+    assert "Dirichlet(1, 1, 1)" in page
+
+
+def test_a_design_study_with_laplace_noise_and_two_outcomes(tmp_path):
+    small = ("surface.n_partitions=[6]", "surface.epsilon=[1.0, 4.0]", "surface.r=[0.9]", "surface.wanted=0.99")
+    other = ('surface.noise="laplace"', "surface.alpha=[1.0, 1.0]", "surface.failed=0.0")
+    result = run(MODELS / "verifier_surface.toml", tmp_path, *small, *other)
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert "more than these designs offer" in facts["answer"]
+    assert "By quadrature" in (result.folder / "report.html").read_text()
 
 
 def test_microdata_and_a_finished_release(tmp_path):
@@ -81,6 +98,7 @@ epsilon = 2.0
 n_partitions = 12
 adjacency = "add-remove"
 noise = "laplace"
+with_failures = false
 [[questions]]
 name = "gap"
 formula = "np.log(wage) ~ education + sex"
@@ -93,6 +111,7 @@ draws = 10
     folder = run(spec, tmp_path).folder
     release = read_release(folder / "release.json")
     assert (release.adjacency, release.n) == ("add-remove", 12)
+    assert release.tables[0].counts.shape == (2,)
     again = tmp_path / "again.toml"
     again.write_text('system = "verifier"\ntitle = "t"\n[data]\nrelease = "run/release.json"\n[model]\ndraws = 10\n')
     other = execute(load_spec(again), out=tmp_path / "other", progressbar=False, echo=lambda line: None)
@@ -108,6 +127,7 @@ draws = 10
         ("model.alpha=[1.0, 1.0, 0.0]", "alpha must be positive"),
         ("data.release=a.json", "exactly one"),
         ("surface.epsilon=[1.0]", "surface"),
+        ("model.alpha=[1.0, 1.0]", "3 numbers"),
     ],
 )
 def test_specs_with_mistakes_are_refused(override, message):
