@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
 from dpbayes.errors import InputError
 from dpbayes.privacy.gaussian import gaussian_epsilon
+from dpbayes.privacy.ledger_rounding import decimal_reading
 from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["GaussianTotal", "Query", "answer"]
@@ -56,6 +58,7 @@ class Query:
     deltas: list[float] | None
     adjacency: str
     plot: Path | None
+    pure: bool = False
 
     def __post_init__(self) -> None:
         option = "--" + self.parameter.replace(" ", "-")
@@ -77,6 +80,11 @@ class Query:
             raise InputError(f"{option} must be positive and finite, got {self.value}")
         if self.sensitivity is not None and not 0 < self.sensitivity < math.inf:
             raise InputError(f"--sensitivity must be positive and finite, got {self.sensitivity}")
+
+    @property
+    def whole_change(self) -> Fraction:
+        """Sum of the sensitivities of all runs: epsilon at delta 0 times the scale, for a law with a pure guarantee."""
+        return self.compositions * decimal_reading(self.sensitivity or 0.0)
 
     @property
     def title(self) -> str:
@@ -112,8 +120,8 @@ def answer(
         title = query.title
         table = Table("delta", "epsilon", "not below")
         for delta in deltas:
-            ends = loss.epsilon_bounds(delta)
-            table.add_row(f"{delta:g}", _round(ends.upper, ROUND_CEILING), _round(ends.lower, ROUND_FLOOR))
+            least, most = _ends(query, loss, delta)
+            table.add_row(f"{delta:g}", _round(most, ROUND_CEILING), _round(least, ROUND_FLOOR))
         curves = {title: loss}
     else:
         assert query.epsilon is not None
@@ -121,7 +129,10 @@ def answer(
         table = Table("delta", query.parameter)
         curves = {}
         for delta in deltas:
-            value = largest_below(_calibrate(lambda noise: build(largest_below(noise)), query.epsilon, delta))
+            if query.pure and delta == 0:
+                value: float | Fraction = query.whole_change / decimal_reading(query.epsilon)
+            else:
+                value = largest_below(_calibrate(lambda noise: build(largest_below(noise)), query.epsilon, delta))
             increasing = largest_below(2.0) > largest_below(1.0)
             shown = _round(value, ROUND_CEILING if increasing else ROUND_FLOOR)
             table.add_row(f"{delta:g}", shown)
@@ -133,6 +144,16 @@ def answer(
     if query.plot is not None:
         _draw(query, curves, query.plot)
         console.print(f"plot: {query.plot}", markup=False)
+
+
+def _ends(query: Query, loss: Total, delta: float) -> tuple[float | Fraction, float | Fraction]:
+    """Return the ends of epsilon at `delta`: one exact number where the law has a pure guarantee."""
+    if query.pure and delta == 0:
+        assert query.value is not None
+        exact = query.whole_change / decimal_reading(query.value)
+        return exact, exact
+    ends = loss.epsilon_bounds(delta)
+    return ends.lower, ends.upper
 
 
 def _calibrate(build: Callable[[float], Total], epsilon: float, delta: float) -> float:
@@ -159,11 +180,13 @@ def _calibrate(build: Callable[[float], Total], epsilon: float, delta: float) ->
     return math.exp(root)
 
 
-def _round(value: float, rounding: str) -> str:
-    """Six significant digits, rounded in the given direction."""
+def _round(value: float | Fraction, rounding: str) -> str:
+    """Six significant digits, rounded in the given direction; all of them when there are fewer."""
     if not math.isfinite(value):
         return "infinite"
-    return f"{Context(prec=6, rounding=rounding).create_decimal(Decimal(value)):f}"
+    exact = Fraction(value)
+    digits = Context(prec=6, rounding=rounding).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return f"{digits.normalize():f}"
 
 
 def _draw(query: Query, curves: dict[str, Total], path: Path) -> None:

@@ -1,9 +1,10 @@
 """`dpbayes privacy`: what a mechanism costs, or how much noise a promise needs, as a table and a plot."""
 
+import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -47,91 +48,101 @@ Scale = Annotated[float | None, typer.Option(help="Scale of the noise.")]
 Stddev = Annotated[float | None, typer.Option(help="Standard deviation of the noise.")]
 
 
-@app.command()
-def gaussian(
-    stddev: Stddev = None,
-    sensitivity: RealMove = 1.0,
-    compositions: Runs = 1,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    adjacency: Relation = AdjacencyChoice.REPLACE_ONE,
-    plot: Plot = None,
-) -> None:
+def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bool = False) -> Any:
+    """Register a noise law as a command: every law takes the same options but for its own parameter.
+
+    Parameters
+    ----------
+    command, law
+        Name of the command, and of the law in tables.
+    parameter
+        `Scale` or `Stddev`.
+    sensitivity
+        `RealMove` or `WholeMove`.
+    pure
+        Whether epsilon at delta 0 is exactly runs * sensitivity / parameter.
+
+    Returns
+    -------
+    callable
+        Decorates the function of (parameter, sensitivity, runs) that gives the composed loss; its docstring is the
+        help text.
+    """
+    name = "scale" if parameter is Scale else "stddev"
+    options = {
+        name: (parameter, None),
+        "sensitivity": (sensitivity, 1),
+        "compositions": (Runs, 1),
+        "epsilon": (Epsilon, None),
+        "delta": (Delta, None),
+        "adjacency": (Relation, AdjacencyChoice.REPLACE_ONE),
+        "plot": (Plot, None),
+    }
+
+    def register(build: Callable[[float, Any, int], Any]) -> Callable[[float, Any, int], Any]:
+        def run(**given: Any) -> None:
+            from dpbayes.cli._privacy_tables import Query, answer
+
+            value, move, runs, epsilon, delta, adjacency, plot = (given[option] for option in options)
+            query = Query(law, name, value, move, runs, epsilon, delta, adjacency.value, plot, pure=pure)
+            answer(query, lambda noise: build(noise, move, runs))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter(option, keyword, default=default, annotation=kind)
+            for option, (kind, default) in options.items()
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {option: kind for option, (kind, _) in options.items()}
+        run.__doc__ = build.__doc__
+        app.command(command)(run)
+        return build
+
+    return register
+
+
+@_noise("gaussian", "Gaussian", parameter=Stddev, sensitivity=RealMove)
+def gaussian(stddev: float, sensitivity: float, runs: int) -> Any:
     """Gaussian noise on numbers with an L2 sensitivity.
 
     Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.
     """
-    from dpbayes.cli._privacy_tables import GaussianTotal, Query, answer
+    from dpbayes.cli._privacy_tables import GaussianTotal
 
-    query = Query("Gaussian", "stddev", stddev, sensitivity, compositions, epsilon, delta, adjacency.value, plot)
-    answer(query, lambda value: GaussianTotal(sensitivity * compositions**0.5 / value))
+    return GaussianTotal(sensitivity * runs**0.5 / stddev)
 
 
-@app.command()
-def laplace(
-    scale: Scale = None,
-    sensitivity: RealMove = 1.0,
-    compositions: Runs = 1,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    adjacency: Relation = AdjacencyChoice.REPLACE_ONE,
-    plot: Plot = None,
-) -> None:
+@_noise("laplace", "Laplace", parameter=Scale, sensitivity=RealMove, pure=True)
+def laplace(scale: float, sensitivity: float, runs: int) -> Any:
     """Laplace noise on one number; density exp(-|x| / scale) / (2 scale).
 
     Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`
     """
-    from dpbayes.cli._privacy_tables import Query, answer
     from dpbayes.privacy.closed_forms import laplace_loss
 
-    query = Query("Laplace", "scale", scale, sensitivity, compositions, epsilon, delta, adjacency.value, plot)
-    answer(query, lambda value: laplace_loss(scale=value, sensitivity=sensitivity).compose(compositions))
+    return laplace_loss(scale=scale, sensitivity=sensitivity).compose(runs)
 
 
-@app.command()
-def geometric(
-    scale: Scale = None,
-    sensitivity: WholeMove = 1,
-    compositions: Runs = 1,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    adjacency: Relation = AdjacencyChoice.REPLACE_ONE,
-    plot: Plot = None,
-) -> None:
+@_noise("geometric", "Two-sided geometric", parameter=Scale, sensitivity=WholeMove, pure=True)
+def geometric(scale: float, sensitivity: int, runs: int) -> Any:
     """Two-sided geometric (discrete Laplace) noise on one integer; pmf tanh(1 / (2 scale)) exp(-|x| / scale).
 
     Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`
     """
-    from dpbayes.cli._privacy_tables import Query, answer
     from dpbayes.privacy.closed_forms import geometric_loss
 
-    query = Query(
-        "Two-sided geometric", "scale", scale, sensitivity, compositions, epsilon, delta, adjacency.value, plot
-    )
-    answer(query, lambda value: geometric_loss(scale=value, sensitivity=sensitivity).compose(compositions))
+    return geometric_loss(scale=scale, sensitivity=sensitivity).compose(runs)
 
 
-@app.command("discrete-gaussian")
-def discrete_gaussian(
-    stddev: Stddev = None,
-    sensitivity: WholeMove = 1,
-    compositions: Runs = 1,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    adjacency: Relation = AdjacencyChoice.REPLACE_ONE,
-    plot: Plot = None,
-) -> None:
+@_noise("discrete-gaussian", "Discrete Gaussian", parameter=Stddev, sensitivity=WholeMove)
+def discrete_gaussian(stddev: float, sensitivity: int, runs: int) -> Any:
     """Discrete Gaussian noise on one integer; pmf proportional to exp(-x^2 / (2 stddev^2)).
 
     Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`
     """
-    from dpbayes.cli._privacy_tables import Query, answer
     from dpbayes.privacy.closed_forms import discrete_gaussian_loss
 
-    query = Query(
-        "Discrete Gaussian", "stddev", stddev, sensitivity, compositions, epsilon, delta, adjacency.value, plot
-    )
-    answer(query, lambda value: discrete_gaussian_loss(stddev=value, sensitivity=sensitivity).compose(compositions))
+    return discrete_gaussian_loss(stddev=stddev, sensitivity=sensitivity).compose(runs)
 
 
 @app.command("randomized-response")
@@ -150,7 +161,7 @@ def randomized_response(
     from dpbayes.cli._privacy_tables import Query, answer
     from dpbayes.privacy.closed_forms import randomized_response_loss
 
-    def loss(probability: float):  # type: ignore[no-untyped-def]
+    def loss(probability: float) -> Any:
         return randomized_response_loss(truth_probability=probability, categories=categories).compose(compositions)
 
     name = f"Randomized response, {categories} categories"

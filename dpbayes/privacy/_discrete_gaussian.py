@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._calibration import STDDEV_REMEDY, rho_from_stddev, stddev_from_rho
-from dpbayes.privacy._checks import positive_finite, probability_below_one
+from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy._geometric import at_integers
+from dpbayes.privacy._laws import ConcentratedNoise
 
 __all__ = ["DiscreteGaussian"]
 
 
 @dataclass(frozen=True, slots=True)
-class DiscreteGaussian:
+class DiscreteGaussian(ConcentratedNoise):
     r"""The discrete Gaussian law on the integers.
 
     .. math:: P(X = x) = \frac{e^{-x^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-k^2/2\sigma^2}}, \qquad x \in \mathbb Z.
@@ -44,29 +44,6 @@ class DiscreteGaussian:
 
     name: ClassVar[str] = "discrete-gaussian"
     is_discrete: ClassVar[bool] = True
-
-    stddev: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=STDDEV_REMEDY))
-
-    @classmethod
-    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that costs at most `rho` of zCDP.
-
-        Parameters
-        ----------
-        rho
-            The zCDP cost of one release; positive and finite.
-        sensitivity
-            Largest L2 change of the released integers between neighbours, under the caller's adjacency.
-
-        Raises
-        ------
-        InputError
-            If either is not positive and finite.
-        """
-        return cls(stddev_from_rho(rho, sensitivity))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
@@ -106,21 +83,6 @@ class DiscreteGaussian:
         from dpbayes.privacy.zcdp import zcdp_epsilon
 
         return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
-
-    def rho(self, *, sensitivity: float) -> float:
-        """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards.
-
-        Parameters
-        ----------
-        sensitivity
-            Largest L2 change of the released integers between neighbours, under the caller's adjacency.
-        """
-        return rho_from_stddev(self.stddev, sensitivity)
-
-    @property
-    def mean(self) -> float:
-        """The mean, 0."""
-        return 0.0
 
     @property
     def variance(self) -> float:
@@ -177,10 +139,6 @@ class DiscreteGaussian:
         """
         share = probability_below_one(mass, "mass", remedy="it is the probability outside the radius")
         return math.ceil(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record of this law that a release or a ledger stores."""
-        return {"law": self.name, "stddev": self.stddev}
 
 
 def _direct_terms(sigma: float) -> list[float]:

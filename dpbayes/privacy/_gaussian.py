@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._calibration import STDDEV_REMEDY, epsilon_from_scale, rho_from_stddev, stddev_from_rho
-from dpbayes.privacy._checks import positive_finite, probability_below_one
+from dpbayes.privacy._calibration import epsilon_from_scale
+from dpbayes.privacy._checks import probability_below_one
+from dpbayes.privacy._laws import ConcentratedNoise
 
 __all__ = ["Gaussian"]
 
@@ -18,7 +19,7 @@ _CURVE_ERROR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Gaussian:
+class Gaussian(ConcentratedNoise):
     r"""The Gaussian law on the real line.
 
     Added to reals whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP (Bun and
@@ -44,29 +45,6 @@ class Gaussian:
 
     name: ClassVar[str] = "gaussian"
     is_discrete: ClassVar[bool] = False
-
-    stddev: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=STDDEV_REMEDY))
-
-    @classmethod
-    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that costs at most `rho` of zCDP.
-
-        Parameters
-        ----------
-        rho
-            The zCDP cost of one release; positive and finite.
-        sensitivity
-            Largest L2 change of the released values between neighbours, under the caller's adjacency.
-
-        Raises
-        ------
-        InputError
-            If either is not positive and finite.
-        """
-        return cls(stddev_from_rho(rho, sensitivity))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
@@ -112,21 +90,6 @@ class Gaussian:
         mu = epsilon_from_scale(self.stddev, sensitivity)  # sensitivity / stddev, rounded upwards
         return float(gaussian_epsilon(mu, delta)) * (1.0 + _CURVE_ERROR)
 
-    def rho(self, *, sensitivity: float) -> float:
-        """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards.
-
-        Parameters
-        ----------
-        sensitivity
-            Largest L2 change of the released values between neighbours, under the caller's adjacency.
-        """
-        return rho_from_stddev(self.stddev, sensitivity)
-
-    @property
-    def mean(self) -> float:
-        """The mean, 0."""
-        return 0.0
-
     @property
     def variance(self) -> float:
         """The variance, stddev^2."""
@@ -164,7 +127,3 @@ class Gaussian:
         r"""Return a number r with P(\|X\| > r) <= `mass`, by the Chernoff bound 2 exp(-r^2 / 2 sigma^2)."""
         share = probability_below_one(mass, "mass", remedy="it is the probability outside the radius")
         return math.nextafter(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)), math.inf)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record of this law that a release or a ledger stores."""
-        return {"law": self.name, "stddev": self.stddev}

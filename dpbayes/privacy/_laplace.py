@@ -2,26 +2,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._calibration import (
-    SCALE_REMEDY,
-    epsilon_from_scale,
-    rho_from_stddev,
-    scale_from_epsilon,
-    stddev_from_rho,
-)
-from dpbayes.privacy._checks import positive_finite, probability_below_one
+from dpbayes.privacy._checks import probability_below_one
+from dpbayes.privacy._laws import PureNoise
 
 __all__ = ["Laplace"]
 
 
 @dataclass(frozen=True, slots=True)
-class Laplace:
+class Laplace(PureNoise):
     r"""The Laplace law on the real line.
 
     .. math:: p(x) = \frac{1}{2s}\, e^{-|x|/s}.
@@ -49,72 +43,6 @@ class Laplace:
 
     name: ClassVar[str] = "laplace"
     is_discrete: ClassVar[bool] = False
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive_finite(self.scale, "scale", remedy=SCALE_REMEDY))
-
-    @classmethod
-    def from_epsilon(cls, epsilon: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that costs at most `epsilon`.
-
-        Parameters
-        ----------
-        epsilon
-            The pure-DP cost of one release; positive and finite.
-        sensitivity
-            Largest L1 change of the released values between neighbours, under the caller's adjacency.
-
-        Raises
-        ------
-        InputError
-            If either is not positive and finite.
-        """
-        return cls(scale_from_epsilon(epsilon, sensitivity))
-
-    @classmethod
-    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that pure DP certifies to cost at most `rho` of zCDP.
-
-        Parameters
-        ----------
-        rho
-            The zCDP cost of one release; positive and finite.
-        sensitivity
-            Largest L1 change of the released values between neighbours, under the caller's adjacency.
-
-        Raises
-        ------
-        InputError
-            If either is not positive and finite.
-        """
-        return cls(stddev_from_rho(rho, sensitivity))
-
-    def epsilon(self, *, sensitivity: float) -> float:
-        """Return the pure-DP cost of one release, sensitivity / scale rounded upwards.
-
-        Parameters
-        ----------
-        sensitivity
-            Largest L1 change of the released values between neighbours, under the caller's adjacency.
-        """
-        return epsilon_from_scale(self.scale, sensitivity)
-
-    def rho(self, *, sensitivity: float) -> float:
-        """Return a zCDP cost of one release: epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4), an upper bound.
-
-        Parameters
-        ----------
-        sensitivity
-            Largest L1 change of the released values between neighbours, under the caller's adjacency.
-        """
-        return rho_from_stddev(self.scale, sensitivity)
-
-    @property
-    def mean(self) -> float:
-        """The mean, 0."""
-        return 0.0
 
     @property
     def variance(self) -> float:
@@ -153,7 +81,3 @@ class Laplace:
         r"""Return a number r with P(\|X\| > r) <= `mass`."""
         share = probability_below_one(mass, "mass", remedy="it is the probability outside the radius")
         return math.nextafter(-self.scale * math.log(share), math.inf)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record of this law that a release or a ledger stores."""
-        return {"law": self.name, "scale": self.scale}

@@ -43,12 +43,7 @@ __all__ = [
 
 NoiseLaw = TwoSidedGeometric | Laplace | DiscreteGaussian | Gaussian
 
-_LAWS: dict[str, tuple[type[NoiseLaw], str]] = {
-    TwoSidedGeometric.name: (TwoSidedGeometric, "scale"),
-    Laplace.name: (Laplace, "scale"),
-    DiscreteGaussian.name: (DiscreteGaussian, "stddev"),
-    Gaussian.name: (Gaussian, "stddev"),
-}
+_LAWS: dict[str, type[NoiseLaw]] = {law.name: law for law in (TwoSidedGeometric, Laplace, DiscreteGaussian, Gaussian)}
 
 
 def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
@@ -80,7 +75,8 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     name = record.get("law")
     if not isinstance(name, str) or name not in _LAWS:
         raise InputError(f"law must be one of {', '.join(_LAWS)}, got {name!r}; a release names the law of its noise")
-    law, parameter = _LAWS[name]
+    law = _LAWS[name]
+    parameter = law.parameter
     expected = {"law", parameter}
     if set(record) != expected:
         missing = sorted(expected - set(record))

@@ -41,10 +41,18 @@ def test_the_calibrated_stddev_is_rounded_up_and_keeps_its_promise():
 
 def test_geometric_noise_for_ten_tables():
     output = run("geometric", "--epsilon", 1, "--sensitivity", 2, "--compositions", 10, "--delta", 0, "--delta", "1e-4")
-    assert row(output, "0")[1] == "20.0001"  # 2 * 10 / 1, on the safe side
+    assert row(output, "0")[1] == "20"  # 2 * 10 / 1
     scale = float(row(output, "0.0001")[1])
     assert geometric_loss(scale=scale, sensitivity=2).compose(10).epsilon(1e-4) <= 1
     assert geometric_loss(scale=scale - 2e-4, sensitivity=2).compose(10).epsilon(1e-4) > 1
+
+
+@pytest.mark.parametrize("law", ["geometric", "laplace"])
+def test_pure_costs_are_printed_as_they_are(law):
+    assert row(run(law, "--scale", 20, "--compositions", 3, "--delta", 0), "0") == ["0", "0.15", "0.15"]
+    assert row(run(law, "--scale", 3, "--delta", 0), "0") == ["0", "0.333334", "0.333333"]
+    assert row(run(law, "--epsilon", 0.1, "--sensitivity", 2, "--delta", 0), "0")[1] == "20"
+    assert row(run(law, "--epsilon", 0.3, "--delta", 0), "0")[1] == "3.33334"
 
 
 def test_laplace_and_discrete_gaussian_costs():
