@@ -11,6 +11,7 @@ plain sums of a mixture's cell probabilities, and no table over the domain is bu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -43,7 +44,7 @@ class Plan:
     cells
         Cells to evaluate, distinct.
     own
-        For each wanted cell, its place in `cells`.
+        For each wanted cell, its place in `cells`; ``len(cells)`` where all of it is impossible.
     lost
         For each wanted cell, the places of the disjoint parts of it that are impossible; ``len(cells)`` stands for
         none.
@@ -122,7 +123,7 @@ class ZeroSet:
     @property
     def size(self) -> int:
         """Number of impossible cells of the full table."""
-        return sum(self.domain.size // _volume(cell, self.domain.shape) for cell in self.cells)
+        return sum(map(self._size, self.cells))
 
     def plan(self, cells: Sequence[Cell]) -> Plan:
         """Return what must be summed for the conditional probabilities of some cells.
@@ -138,12 +139,17 @@ class ZeroSet:
             If more than 50,000 probabilities would be needed.
         """
         place: dict[Cell, int] = {}
-        own = [place.setdefault(cell, len(place)) for cell in cells]
         zero = [place.setdefault(cell, len(place)) for cell in self.cells]
-        lost = []
+        own: list[int] = []
+        lost: list[list[int]] = []
         for cell in cells:
-            met = (_meet(cell, part) for part in self.cells)
-            lost.append([place.setdefault(m, len(place)) for m in met if m is not None])
+            met = [m for m in (_meet(cell, part) for part in self.cells) if m is not None]
+            if sum(self._size(m) for m in met) == self._size(cell):  # none of it is possible: exactly zero
+                own.append(-1)
+                lost.append([])
+                continue
+            own.append(place.setdefault(cell, len(place)))
+            lost.append([place.setdefault(m, len(place)) for m in met])
             if len(place) > MAX_CELLS:
                 raise InputError(
                     f"structural zeros in {len(self.cells):,} disjoint parts meet the {len(cells):,} cells of this "
@@ -152,7 +158,13 @@ class ZeroSet:
         padded = np.full((len(cells), max(map(len, lost), default=0)), len(place), dtype=np.intp)
         for row, places in zip(padded, lost, strict=True):
             row[: len(places)] = places
-        return Plan(tuple(place), np.array(own, dtype=np.intp), padded, np.array(zero, dtype=np.intp))
+        owned = np.array(own, dtype=np.intp)
+        owned[owned < 0] = len(place)
+        return Plan(tuple(place), owned, padded, np.array(zero, dtype=np.intp))
+
+    def _size(self, cell: Cell) -> int:
+        """Return the number of cells of the full table in a margin cell."""
+        return self.domain.size // math.prod(self.domain.shape[axis] for axis, _ in cell)
 
     def holds(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Say which records are impossible.
@@ -195,7 +207,7 @@ def conditioned(probabilities: Any, plan: Plan) -> Any:
     import pytensor.tensor as pt
 
     padded = pt.concatenate([probabilities, [0.0]])
-    kept = probabilities[plan.own] - padded[plan.lost].sum(axis=1)
+    kept = padded[plan.own] - padded[plan.lost].sum(axis=1)
     return kept / (1.0 - probabilities[plan.zero].sum())
 
 
@@ -214,7 +226,7 @@ def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Plan) -> npt
     array of shape ``(draws, wanted cells)``
     """
     padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
-    kept = probabilities[:, plan.own] - padded[:, plan.lost].sum(axis=2)
+    kept = padded[:, plan.own] - padded[:, plan.lost].sum(axis=2)
     possible: npt.NDArray[np.float64] = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)
     return kept / possible
 
@@ -257,10 +269,3 @@ def _meet(cell: Cell, other: Cell) -> Cell | None:
         if joined.setdefault(axis, level) != level:
             return None
     return tuple(sorted(joined.items()))
-
-
-def _volume(cell: Cell, shape: Sequence[int]) -> int:
-    volume = 1
-    for axis, _ in cell:
-        volume *= shape[axis]
-    return volume

@@ -72,7 +72,7 @@ def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, n_class
     deadline = time.monotonic() + 60 * minutes
     tables, full = exact_tables(csv)
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
-    settings = NutsSettings(**sampler_defaults() | {"cores": 1})
+    settings = NutsSettings(**sampler_defaults() | {"cores": 2})
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]
         if not todo or time.monotonic() > deadline:
