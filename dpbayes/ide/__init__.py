@@ -8,6 +8,7 @@ from typing import Any
 
 # public name -> module that defines it
 _EXPORTS = {
+    "COMPONENTS": "dpbayes.ide.pooling",
     "Credibility": "dpbayes.ide.pooling",
     "Estimate": "dpbayes.ide.estimation",
     "GroupRelease": "dpbayes.ide.groups",
