@@ -21,6 +21,7 @@ _EXPORTS = {
     "draw_posterior": "dpbayes.verifier.draws",
     "posterior_batch": "dpbayes.verifier.batch",
     "count_surface": "dpbayes.verifier.surfaces",
+    "count_surfaces": "dpbayes.verifier.surfaces",
     "design_surface": "dpbayes.verifier.expectations",
     "expected": "dpbayes.verifier.expectations",
     "smallest_epsilon": "dpbayes.verifier.designer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from dpbayes.verifier.releases import NoiseName, Releases, releases_of
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["count_surface"]
+__all__ = ["count_surface", "count_surfaces"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -95,6 +95,64 @@ def count_surface(
         "prob": prob,
     }
     return xr.Dataset({name: (("beyond", "not_beyond"), v) for name, v in found.items()}, coords, attrs)
+
+
+def count_surfaces(
+    n_partitions: Sequence[int],
+    epsilon: Sequence[float],
+    *,
+    priors: Sequence[Sequence[float]] = ((1.0, 1.0, 1.0),),
+    threshold: float = 0.5,
+    confidence: float = 0.95,
+    prob: float = 0.95,
+    noise: NoiseName = "two-sided-geometric",
+) -> xr.Dataset:
+    """Return `count_surface` over a grid of M, epsilon and priors.
+
+    Parameters
+    ----------
+    n_partitions, epsilon
+        The grid.
+    priors
+        Dirichlet parameters of each prior, as `alpha` of `count_surface`.
+    threshold, confidence, prob, noise
+        As in `count_surface`.
+
+    Returns
+    -------
+    xarray.Dataset
+        Its variables over n_partitions, epsilon, prior, beyond and not_beyond; NaN where counts are not possible.
+
+    Raises
+    ------
+    InputError
+        If the grid is empty or a parameter is out of range.
+
+    Examples
+    --------
+    >>> found = count_surfaces([3, 5], [1.0, 2.0], priors=[(1, 1, 1), (0.5, 0.5, 0.5)])
+    >>> dict(found.sizes)
+    {'n_partitions': 2, 'epsilon': 2, 'prior': 2, 'beyond': 6, 'not_beyond': 6}
+    """
+    import xarray as xr
+
+    if not (n_partitions and epsilon and priors):
+        raise InputError("the grid is empty; give at least one number of partitions, one epsilon and one prior")
+    labels = [", ".join(f"{value:g}" for value in prior) for prior in priors]
+    common: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "prob": prob, "noise": noise}
+    by_size = [
+        xr.concat(
+            [
+                xr.concat([count_surface(m, epsilon=cost, alpha=prior, **common) for prior in priors], dim="prior")
+                for cost in epsilon
+            ],
+            dim="epsilon",
+        )
+        for m in n_partitions
+    ]
+    found = xr.concat(by_size, dim="n_partitions", join="outer")
+    coords = {"n_partitions": list(n_partitions), "epsilon": list(epsilon), "prior": labels}
+    return found.assign_coords(coords).assign_attrs(common)
 
 
 def _coverage(every: Releases, share: FloatArray) -> FloatArray:

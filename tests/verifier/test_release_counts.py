@@ -1,5 +1,7 @@
 """Releasing counts: what it costs, audited by enumeration, and what is refused."""
 
+import itertools
+
 import numpy as np
 import pytest
 from audit import assert_claimed_delta, clamped_log_pmf, product_log_pmf
@@ -60,6 +62,86 @@ def test_white_box_audit(epsilon):
     # The claim is tight: a little less epsilon is not enough.
     with pytest.raises(AssertionError, match="exceeds"):
         assert_claimed_delta(pairs, lambda e: 0.0, epsilons=[0.98 * epsilon])
+
+
+def test_laplace_densities_of_neighbours_differ_by_the_claim():
+    # Laplace(2 / epsilon) as printed: the log-ratio of two product densities is piecewise linear, so its extremes lie
+    # at the kinks, whole numbers here.
+    epsilon = 0.7
+    law = release_counts(PartitionCounts(1, 1, 1), epsilon=epsilon, noise="laplace", rng=RNG(0)).tables[0].noise
+    # The scale is rounded up, never down.
+    assert 0 <= law.scale - 2 / epsilon < 1e-14
+    y = np.stack(np.meshgrid(*[np.arange(-2, 6)] * 3), axis=-1).reshape(-1, 3)
+    for a, b in (((2, 1, 0), (1, 2, 0)), ((3, 0, 0), (2, 0, 1)), ((0, 1, 2), (1, 1, 1))):
+        ratio = (law.log_prob(y - np.array(a)) - law.log_prob(y - np.array(b))).sum(axis=1)
+        assert np.abs(ratio).max() == pytest.approx(epsilon, abs=1e-12)
+
+
+def releases_over_assignments(values, m, assignment, outcome, law):
+    """Distribution of the clamped release of a tiny data set, summed over every assignment of its units."""
+    n, mixture = len(values), {}
+    if assignment == "independent":
+        assignments = list(itertools.product(range(m), repeat=n))
+    else:
+        # As assign_partitions deals: which partitions are larger is random, and so is who goes where.
+        assignments = [
+            tuple(np.resize(order, n)[list(who)])
+            for order in itertools.permutations(range(m))
+            for who in itertools.permutations(range(n))
+        ]
+    for one in assignments:
+        parts = [tuple(v for v, k in zip(values, one, strict=True) if k == part) for part in range(m)]
+        verdicts = [outcome(part) for part in parts]
+        counts = tuple(verdicts.count(kind) for kind in (True, False, None))
+        mixture[counts] = mixture.get(counts, 0) + 1 / len(assignments)
+    logs = [
+        np.log(weight) + product_log_pmf(clamped_log_pmf(law, value, -1, m + 1) for value in counts)
+        for counts, weight in mixture.items()
+    ]
+    return np.logaddexp.reduce(logs, axis=0)
+
+
+def arbitrary_outcome(seed):
+    """Any function of a partition's rows: beyond, not beyond or not computed, drawn once for each set of rows."""
+    rng, known = RNG(seed), {}
+    return lambda part: known.setdefault(tuple(sorted(part)), (True, False, None)[rng.integers(3)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_white_box_audit_over_assignments(seed):
+    # From the units to the release: every assignment, arbitrary verdicts, both relations, exact sums.
+    epsilon, m = 0.8, 3
+    law, outcome = TwoSidedGeometric.from_epsilon(epsilon, sensitivity=2), arbitrary_outcome(seed)
+    neighbours = {
+        "replace-one": [("balanced", (1, 2, 3, 4), (1, 2, 3, 5)), ("independent", (1, 2, 3, 4), (1, 2, 3, 5))],
+        "add-remove": [("independent", (1, 2, 3, 4), (1, 2, 3)), ("independent", (1,), ())],
+    }
+    pairs = [
+        (
+            f"{adjacency}, {assignment}: {one} and {other}",
+            releases_over_assignments(one, m, assignment, outcome, law),
+            releases_over_assignments(other, m, assignment, outcome, law),
+        )
+        for adjacency, cases in neighbours.items()
+        for assignment, one, other in cases
+    ]
+    assert_claimed_delta(pairs, lambda e: 0.0, epsilons=[epsilon])
+
+
+def test_a_balanced_deal_breaks_add_remove():
+    # Why it is refused. Units a and b in two partitions are always dealt one and one; with a third, a and b share a
+    # partition one time in three, and then the outcomes of both partitions change: 2/3 + 1/3 exp(2 epsilon).
+    epsilon = 2.0
+    law = TwoSidedGeometric.from_epsilon(epsilon, sensitivity=2)
+
+    def outcome(part):
+        return part not in (("a", "b"), ("x",))
+
+    pair = [releases_over_assignments(tuple(units), 2, "balanced", outcome, law) for units in ("ab", "abx")]
+    with pytest.raises(AssertionError, match="exceeds"):
+        assert_claimed_delta([("balanced", *pair)], lambda e: 0.0, epsilons=[epsilon])
+    pair = [releases_over_assignments(tuple(units), 2, "independent", outcome, law) for units in ("ab", "abx")]
+    assert_claimed_delta([("independent", *pair)], lambda e: 0.0, epsilons=[epsilon])
 
 
 def test_several_questions_share_the_budget():

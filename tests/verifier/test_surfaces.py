@@ -8,7 +8,14 @@ import pytest
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
-from dpbayes.verifier import count_surface, design_surface, expected, smallest_epsilon, smallest_partitions
+from dpbayes.verifier import (
+    count_surface,
+    count_surfaces,
+    design_surface,
+    expected,
+    smallest_epsilon,
+    smallest_partitions,
+)
 from dpbayes.verifier.batch import posterior_of_many
 from dpbayes.verifier.count_grid import count_grid
 from dpbayes.verifier.exact import posterior_of_counts
@@ -90,6 +97,20 @@ def test_two_outcomes_are_sums_over_two_counts():
     weights = np.array([math.comb(m, s) * 0.7**s * 0.3 ** (m - s) for s in range(m + 1)])
     widths = [float(surface["width"].sel(beyond=s, not_beyond=m - s)) for s in range(m + 1)]
     assert expected(m, epsilon=2.0, r=0.7, alpha=(1.0, 2.0)).width == pytest.approx(weights @ widths, abs=1e-12)
+
+
+def test_a_grid_of_designs_and_priors():
+    grid = count_surfaces([3, 5], [0.5, 2.0], priors=[(1, 1, 1), (0.5, 2, 1)], confidence=0.8)
+    one = count_surface(3, epsilon=2.0, alpha=(0.5, 2, 1), confidence=0.8)
+    at = grid.sel(n_partitions=3, epsilon=2.0, prior="0.5, 2, 1")
+    for name in one:
+        np.testing.assert_array_equal(at[name].sel(beyond=slice(0, 3), not_beyond=slice(0, 3)), one[name])
+        assert np.all(np.isnan(at[name].sel(beyond=slice(4, 5))))
+    # The prior counts: one that doubts the claim decides for it less often.
+    wide = grid.sel(n_partitions=5, epsilon=2.0, beyond=4, not_beyond=1)["decide_above"]
+    assert float(wide[1]) < float(wide[0])
+    with pytest.raises(InputError, match="grid is empty"):
+        count_surfaces([], [1.0])
 
 
 def test_laplace_nodes_carry_the_law(monkeypatch):
