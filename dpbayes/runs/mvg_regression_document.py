@@ -36,14 +36,17 @@ def regression_document(spec: Spec, folder: Path) -> Document:
     rows = _rows(trace, naive, truth)
     epsilon = release.noise.epsilon(spec.privacy.delta)
     wider = [(row[3] - row[2]) / (row[6] - row[5]) for row in rows if row[6] > row[5]]
-    answer = (
-        f"Intervals that know the noise are {np.median(wider):.1f} times as wide, in the median, as those of least "
-        "squares on the released numbers, which count sampling error alone."
+    response = regression_columns(spec)[-1]
+    answer = _found(rows, response) + (
+        f" These intervals are {np.median(wider):.1f} times as wide, in the median, as those of least squares on the "
+        "released numbers, which count sampling error alone."
         if wider
-        else "The released moments admit no least squares fit; the posterior says what they still tell."
+        else " The released moments admit no least squares fit; the posterior says what they still tell."
     )
+    table = [*rows, _residual_row(trace, truth)]
+    caption = f"Coefficients in units of {response} for one unit of the term, with 95 % intervals (equal tails)"
     blocks: list[Block] = [
-        Table("coefficients", "Coefficients in original units, 95 % intervals", _coefficient_columns(), rows),
+        Table("coefficients", caption, _coefficient_columns(), table),
         Figure(_coefficient_figure(rows), *_COEFFICIENT_TEXT),
     ]
     return Document(
@@ -82,6 +85,19 @@ def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> 
     return rows
 
 
+def _found(rows: Sequence[Sequence[Any]], response: str) -> str:
+    """Say every coefficient with its interval."""
+    parts = [f"{mean:.3g} a unit of {term} ({low:.3g} to {high:.3g})" for term, mean, low, high, *_ in rows[1:]]
+    return f"Expected {response} changes by {', '.join(parts)}; 95 % intervals, the other terms held."
+
+
+def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any, ...]:
+    draws = trace["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
+    low, high = np.quantile(draws, [0.025, 0.975])
+    exact = None if truth is None else truth["residual_stddev"]
+    return ("residual sd", float(draws.mean()), float(low), float(high), None, None, None, exact)
+
+
 _COEFFICIENT_TEXT = (
     "Each term scaled by its noise-aware posterior: zero is the posterior mean, one its standard deviation. A cross "
     "marks least squares on the exact records, shown only where they are public.",
@@ -111,6 +127,7 @@ def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Any:
         first = place == 0
         axis.plot([(low - mean) / unit, (high - mean) / unit], [place - 0.12] * 2, color="#2f5fa8", linewidth=4,
                   label="noise-aware" if first else None)  # fmt: skip
+        axis.plot(0.0, place - 0.12, "|", color="#111111", markersize=10)
         axis.plot([(naive_low - mean) / unit, (naive_high - mean) / unit], [place + 0.12] * 2, color="#c2571a",
                   linewidth=4, label="naive" if first else None)  # fmt: skip
         axis.plot((naive - mean) / unit, place + 0.12, "|", color="#111111", markersize=10)
