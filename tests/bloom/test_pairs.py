@@ -2,13 +2,14 @@ import itertools
 
 import numpy as np
 import pytest
+from audit import assert_claimed_delta
 
 from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.transition import transition_matrix
-from dpbayes.bloom.worst_count import one_filter_epsilon
+from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 
 
@@ -33,23 +34,62 @@ def _neighbours(k, m):
             yield (*common, a), (*common, b)
 
 
-@pytest.mark.parametrize(("k", "m", "p"), [(1, 4, 0.3), (2, 3, 0.2), (2, 4, 0.4)])
+def _audited_pairs(k, m, p):
+    """Every pair of neighbouring inputs with its enumerated output laws, over one list of outcomes."""
+    outcomes = list(itertools.combinations_with_replacement(range(2**k), m))
+    laws = {}
+    for pair in _neighbours(k, m):
+        for logos in pair:
+            if tuple(sorted(logos)) not in laws:
+                law = _histogram_law(logos, p, k)
+                laws[tuple(sorted(logos))] = np.log([law[outcome] for outcome in outcomes])
+        one, two = pair
+        yield f"{one} ~ {two}", laws[tuple(sorted(one))], laws[tuple(sorted(two))]
+
+
+DELTAS = [0.3, 0.05, 1e-3, 1e-6]
+
+
+@pytest.mark.parametrize(
+    ("k", "m", "p"), [(1, 1, 0.3), (1, 4, 0.3), (1, 7, 0.05), (2, 3, 0.2), (2, 4, 0.4), (3, 2, 0.25)]
+)
 def test_white_box_audit_of_every_claim(k, m, p):
-    """Every output of every pair, both orders: nothing exceeds a claim for all pairs, and the exhaustive one is met."""
-    delta = 0.05
-    claim = worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
-    bound = all_pairs_epsilon(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
-    laws, worst = {}, 0.0
-    for one, two in _neighbours(k, m):
-        first, second = (
-            laws.setdefault(tuple(sorted(x)), None) or _histogram_law(tuple(sorted(x)), p, k) for x in (one, two)
-        )
-        laws[tuple(sorted(one))], laws[tuple(sorted(two))] = first, second
-        for left, right in ((first, second), (second, first)):
-            assert _hockey_stick(left, right, bound.upper) <= delta * (1 + 1e-9)
-            worst = max(worst, _hockey_stick(left, right, claim.upper))
-    assert worst == pytest.approx(delta, rel=1e-6)
-    assert bound.lower <= claim.upper * (1 + 1e-9) <= bound.upper * (1 + 2e-9)
+    """Every output of every pair, both orders: nothing exceeds what is claimed for all pairs; the worst meets it."""
+    pairs = list(_audited_pairs(k, m, p))
+    exhaustive = {d: worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=d) for d in DELTAS}
+    proven = {d: all_pairs_epsilon(n_filters=k, n_bits=m, flip_prob=p, delta=d) for d in DELTAS[1:2]}
+    claims = [exhaustive, proven]
+    if k == 1:
+        claims.append({d: one_filter_epsilon(n_bits=m, flip_prob=p, delta=d) for d in DELTAS})
+    for curve in claims:
+        for delta, claim in curve.items():
+            worst = assert_claimed_delta(pairs, lambda _, delta=delta: delta, epsilons=[claim.upper])
+            if curve is not proven and claim.upper > 1e-9:
+                assert worst.delta == pytest.approx(delta, rel=1e-6)
+    for delta in proven:
+        assert proven[delta].lower <= exhaustive[delta].upper * (1 + 1e-9) <= proven[delta].upper * (1 + 2e-9)
+
+
+@pytest.mark.parametrize(("k", "m", "p"), [(1, 6, 0.2), (2, 4, 0.3), (3, 2, 0.25)])
+def test_white_box_audit_of_the_losses(k, m, p):
+    """The whole curve of a loss covers the pair that it is about, and the audit would notice if it did not."""
+    epsilons = np.linspace(0.0, k * np.log((1 - p) / p), 15)[:-1]
+    loss = filters_loss(n_filters=k, n_bits=m, flip_prob=p)
+    laws = {
+        f"{one} ~ {two}": (first, second)
+        for (one, two), (_, first, second) in zip(_neighbours(k, m), _audited_pairs(k, m, p), strict=True)
+    }
+    paper = f"{(0,) * m} ~ {(*(0,) * (m - 1), 2**k - 1)}"
+    worst = assert_claimed_delta([(paper, *laws[paper])], lambda e: loss.delta_bounds(e).upper, epsilons=epsilons)
+    assert worst.delta == pytest.approx(worst.claimed, abs=1e-6)
+    if k == 1:
+        for ones in range(m):
+            single = one_filter_loss(n_bits=m, flip_prob=p, count_ones=ones)
+            common = (0,) * (m - 1 - ones) + (1,) * ones
+            pair = f"{(*common, 0)} ~ {(*common, 1)}"
+            assert_claimed_delta([(pair, *laws[pair])], single.delta, epsilons=epsilons)
+    with pytest.raises(AssertionError, match="exceeds the claimed"):
+        assert_claimed_delta([(paper, *laws[paper])], lambda e: 0.99 * loss.delta_bounds(e).lower, epsilons=epsilons)
 
 
 @pytest.mark.parametrize(("k", "m", "p", "epsilon"), [(2, 3, 0.2, 0.4), (3, 2, 0.3, 0.1), (2, 4, 0.1, 1.0)])
