@@ -107,7 +107,8 @@ def design(
     whole = rows.size == len(frame)
     data = pd.DataFrame({name: values if whole else values[rows] for name, values in table.items()})
     if not rows.size:
-        raise InputError("no row is complete in all columns of the formula; check the columns and the levels")
+        # That no row is complete is for the counts to say, with noise. The columns follow from a row made up.
+        data = pd.DataFrame({name: _made_up(values) for name, values in table.items()}, index=[0])
     with np.errstate(all="ignore"):
         matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
     response, matrix = matrices.lhs, matrices.rhs
@@ -116,11 +117,20 @@ def design(
     if not intercept and "Intercept" in matrix.columns:
         matrix = matrix.drop(columns="Intercept")
     return Design(
-        np.ascontiguousarray(response.to_numpy(dtype=np.float64)[:, 0]),
-        matrix.to_numpy(dtype=np.float64),
+        np.ascontiguousarray(response.to_numpy(dtype=np.float64)[: rows.size, 0]),
+        matrix.to_numpy(dtype=np.float64)[: rows.size],
         tuple(map(str, matrix.columns)),
         rows,
     )
+
+
+def _made_up(values: Any) -> Any:
+    """Return a column of one value that is no datum: the first declared level, or 1."""
+    import pandas as pd
+
+    if isinstance(values, pd.Categorical):
+        return pd.Categorical(values.categories[:1], categories=values.categories)
+    return np.ones(1)
 
 
 def collect(frame: Any) -> nw.DataFrame[Any]:

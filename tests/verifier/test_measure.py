@@ -275,6 +275,16 @@ def test_missing_values_drop_their_row_and_undeclared_levels_are_refused():
     assert all(e is not None for e in by_year)
 
 
+def test_no_complete_row_is_an_outcome_and_no_error():
+    # An error would tell a data set without a complete row from its neighbour with one.
+    frame = people(6).with_columns(educ=pl.lit(None, dtype=pl.Float64))
+    asked = {"formula": "wage ~ educ + place + union", "n_partitions": 4, "unit": "person", "random_state": 1}
+    counts = count_partitions(frame, coefficient="educ", threshold=0, direction=">", **asked)
+    assert (counts.beyond, counts.not_beyond, counts.not_computed) == (0, 0, 4)
+    with pytest.raises(InputError, match="not in the model"):
+        count_partitions(frame, coefficient="place", threshold=0, direction=">", **asked)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
