@@ -6,7 +6,7 @@ import numpy as np
 
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import positive_finite
-from dpbayes.privacy.adjacency import Adjacency
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
@@ -44,16 +44,18 @@ def width(value: float, name: str) -> float:
     return positive_finite(value, name, remedy="it is the spread of the noise, in the unit of the number released")
 
 
-def move_of(sensitivity: float) -> float:
-    """Return a positive sensitivity."""
+def move_of(sensitivity: float, adjacency: Adjacency | None = None) -> float:
+    """Return a positive sensitivity, stated under a relation that exists."""
+    if adjacency is not None:
+        check_adjacency(adjacency)
     return positive_finite(
         sensitivity, "sensitivity", remedy="it is the largest change between neighbours under the adjacency in use"
     )
 
 
-def integer_move(sensitivity: float) -> int:
-    """Return a positive whole sensitivity."""
-    move = move_of(sensitivity)
+def integer_move(sensitivity: float, adjacency: Adjacency | None = None) -> int:
+    """Return a positive whole sensitivity, stated under a relation that exists."""
+    move = move_of(sensitivity, adjacency)
     if move != int(move):
         raise InputError(f"sensitivity must be a whole number, got {sensitivity!r}; integer noise protects integers")
     return int(move)

@@ -23,7 +23,7 @@ _LARGEST_STDDEV = 1e6
 _LARGEST_MOVE = 1 << 20
 
 
-def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1) -> Any:
+def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> Any:
     r"""Return the smallest delta of two-sided geometric noise.
 
     Parameters
@@ -34,6 +34,8 @@ def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1) -> Any:
         s of the pmf tanh(1 / (2 s)) exp(-abs(x) / s) on the integers.
     sensitivity
         Largest change of the integer between neighbours.
+    adjacency
+        The relation that `sensitivity` was derived under, for the reader; checked, and without effect on the number.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1) -> Any:
     >>> round(geometric_delta(0.5, scale=1.0), 6)
     0.287649
     """
-    scale, move = width(scale, "scale"), integer_move(sensitivity)
+    scale, move = width(scale, "scale"), integer_move(sensitivity, adjacency)
 
     def one(e: float) -> float:
         if e >= move / scale:
@@ -68,26 +70,60 @@ def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1) -> Any:
     return each(one, epsilon)
 
 
-def geometric_epsilon(delta: float, *, scale: float, sensitivity: int = 1) -> float:
+def geometric_epsilon(delta: float, *, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> float:
     """Return the smallest epsilon of two-sided geometric noise, rounded up by about 1e-13.
+
+    Parameters
+    ----------
+    delta
+        At least 0 and below 1.
+    scale, sensitivity, adjacency
+        As in `geometric_delta`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------
     >>> round(geometric_epsilon(0.0, scale=2.0), 9)
     0.5
     """
-    return geometric_loss(scale=scale, sensitivity=sensitivity).epsilon(checked_delta(delta))
+    return geometric_loss(scale=scale, sensitivity=sensitivity, adjacency=adjacency).epsilon(checked_delta(delta))
 
 
 def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the privacy loss of two-sided geometric noise: sensitivity + 1 values on a lattice, exact to rounding.
+
+    Parameters
+    ----------
+    scale
+        As in `geometric_delta`.
+    sensitivity
+        Largest change of the integer between neighbours, at most 2^20.
+    adjacency
+        The relation that `sensitivity` belongs to; losses of different relations do not compose.
+
+    Returns
+    -------
+    PrivacyLoss
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------
     >>> round(geometric_loss(scale=10.0).compose(100).epsilon(1e-6), 6)
     4.774568
     """
-    scale, move = width(scale, "scale"), integer_move(sensitivity)
+    scale, move = width(scale, "scale"), integer_move(sensitivity, adjacency)
     if move > _LARGEST_MOVE:
         raise InputError(f"a sensitivity of {move} needs a list of as many losses; use the Laplace curve above 2**20")
     t = np.arange(move + 1)
@@ -99,7 +135,9 @@ def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency |
     return symmetric(law, adjacency)
 
 
-def discrete_gaussian_delta(epsilon: Any, *, stddev: float, sensitivity: int = 1) -> Any:
+def discrete_gaussian_delta(
+    epsilon: Any, *, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None
+) -> Any:
     r"""Return the smallest delta of discrete Gaussian noise (Canonne, Kamath and Steinke 2020, Theorem 7).
 
     Parameters
@@ -108,8 +146,8 @@ def discrete_gaussian_delta(epsilon: Any, *, stddev: float, sensitivity: int = 1
         At least 0; scalar or array.
     stddev
         sigma of the pmf proportional to exp(-x**2 / (2 sigma**2)) on the integers, at most 1e6.
-    sensitivity
-        Largest change of the integer between neighbours.
+    sensitivity, adjacency
+        As in `geometric_delta`.
 
     Returns
     -------
@@ -125,7 +163,7 @@ def discrete_gaussian_delta(epsilon: Any, *, stddev: float, sensitivity: int = 1
     >>> round(discrete_gaussian_delta(1.0, stddev=3.730631634816464), 9)
     1.0346e-05
     """
-    sigma, move = _stddev(stddev), integer_move(sensitivity)
+    sigma, move = _stddev(stddev), integer_move(sensitivity, adjacency)
     log_norm = _log_norm(sigma)
 
     def one(e: float) -> float:
@@ -140,26 +178,61 @@ def discrete_gaussian_delta(epsilon: Any, *, stddev: float, sensitivity: int = 1
     return each(one, epsilon)
 
 
-def discrete_gaussian_epsilon(delta: float, *, stddev: float, sensitivity: int = 1) -> float:
+def discrete_gaussian_epsilon(
+    delta: float, *, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None
+) -> float:
     """Return the smallest epsilon of discrete Gaussian noise, rounded up by about 1e-13.
+
+    Parameters
+    ----------
+    delta
+        At least 0 and below 1; infinite epsilon at 0.
+    stddev, sensitivity, adjacency
+        As in `discrete_gaussian_delta`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------
     >>> round(discrete_gaussian_epsilon(1e-5, stddev=3.730631634816464), 6)
     1.002623
     """
-    return discrete_gaussian_loss(stddev=stddev, sensitivity=sensitivity).epsilon(checked_delta(delta))
+    loss = discrete_gaussian_loss(stddev=stddev, sensitivity=sensitivity, adjacency=adjacency)
+    return loss.epsilon(checked_delta(delta))
 
 
 def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the privacy loss of discrete Gaussian noise: a lattice, exact to rounding for delta above 1e-280.
+
+    Parameters
+    ----------
+    stddev
+        As in `discrete_gaussian_delta`; the lattice has 74 points a unit of it.
+    sensitivity, adjacency
+        As in `geometric_loss`.
+
+    Returns
+    -------
+    PrivacyLoss
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------
     >>> round(discrete_gaussian_loss(stddev=10.0).compose(1000).epsilon(1e-6), 5)
     19.42366
     """
-    sigma, move = _stddev(stddev), integer_move(sensitivity)
+    sigma, move = _stddev(stddev), integer_move(sensitivity, adjacency)
     # exp(-37**2 / 2) = 1e-297: what is left out is below 1e-295 and counted as infinite loss.
     radius = int(np.ceil(37 * sigma)) + 1
     x = np.arange(radius, -radius - 1, -1, dtype=float)

@@ -12,7 +12,7 @@ from dpbayes.privacy.loss_law import LossLaw
 __all__ = ["laplace_delta", "laplace_epsilon", "laplace_loss"]
 
 
-def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0) -> Any:
+def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0, adjacency: Adjacency | None = None) -> Any:
     r"""Return the smallest delta of Laplace noise, :math:`\delta = 1 - e^{(\epsilon - \Delta/b)/2}`, or 0.
 
     Parameters
@@ -23,6 +23,8 @@ def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0) -> An
         b of the density exp(-abs(x) / b) / (2 b).
     sensitivity
         Largest change of the number between neighbours.
+    adjacency
+        The relation that `sensitivity` was derived under, for the reader; checked, and without effect on the number.
 
     Returns
     -------
@@ -38,19 +40,38 @@ def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0) -> An
     >>> round(laplace_delta(0.5, scale=1.0), 6)
     0.221199
     """
-    most = move_of(sensitivity) / width(scale, "scale")
+    most = move_of(sensitivity, adjacency) / width(scale, "scale")
     return each(lambda e: max(0.0, -float(np.expm1(min(0.0, (e - most) / 2)))), epsilon)
 
 
-def laplace_epsilon(delta: float, *, scale: float, sensitivity: float = 1.0) -> float:
+def laplace_epsilon(
+    delta: float, *, scale: float, sensitivity: float = 1.0, adjacency: Adjacency | None = None
+) -> float:
     """Return the smallest epsilon of Laplace noise: sensitivity / scale + 2 ln(1 - delta), or 0.
+
+    Parameters
+    ----------
+    delta
+        At least 0 and below 1.
+    scale, sensitivity, adjacency
+        As in `laplace_delta`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------
     >>> laplace_epsilon(0.0, scale=2.0)
     0.5
     """
-    return max(0.0, move_of(sensitivity) / width(scale, "scale") + 2 * float(np.log1p(-checked_delta(delta))))
+    most = move_of(sensitivity, adjacency) / width(scale, "scale")
+    return max(0.0, most + 2 * float(np.log1p(-checked_delta(delta))))
 
 
 def laplace_loss(
@@ -81,7 +102,7 @@ def laplace_loss(
     >>> laplace_delta(0.3, scale=1.0) in loss.delta_bounds(0.3)
     True
     """
-    a = move_of(sensitivity) / width(scale, "scale")
+    a = move_of(sensitivity, adjacency) / width(scale, "scale")
     step = 2 * a / cells
     points = -a + step * np.arange(cells + 1)
     ends = np.array([0.5 * np.exp(-a), 0.5])

@@ -46,6 +46,23 @@ def randomized_response_delta(epsilon: Any, *, truth_probability: float, categor
 def randomized_response_epsilon(delta: float, *, truth_probability: float, categories: int = 2) -> float:
     """Return the smallest epsilon of randomized response under replacement of the respondent's answer.
 
+    Parameters
+    ----------
+    delta
+        At least 0 and below 1.
+    truth_probability, categories
+        As in `randomized_response_delta`.
+
+    Returns
+    -------
+    float
+        The logarithm of (larger probability - delta) / smaller probability, or 0.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
+
     Examples
     --------
     >>> round(randomized_response_epsilon(0.0, truth_probability=0.75), 6)
@@ -58,6 +75,20 @@ def randomized_response_epsilon(delta: float, *, truth_probability: float, categ
 
 def randomized_response_loss(*, truth_probability: float, categories: int = 2) -> PrivacyLoss:
     """Return the privacy loss of randomized response; its adjacency is replace-one.
+
+    Parameters
+    ----------
+    truth_probability, categories
+        As in `randomized_response_delta`.
+
+    Returns
+    -------
+    PrivacyLoss
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
 
     Examples
     --------

@@ -9,6 +9,9 @@ Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)` the exponential cancels,
 :math:`\delta = \varphi(a) (m(a) - m(b))`, and for small mu the difference is the integral of
 :math:`-m'(x) = 1 - x m(x)`, which a continued fraction gives without cancellation. a itself is formed in doubled
 precision.
+
+mu, epsilon and delta know no datasets, so `gaussian_delta` and `gaussian_epsilon` take no adjacency; the sensitivity in
+mu belongs to one, and whatever keeps the cost (a `PrivacyLoss`, a release, a budget book) states it.
 """
 
 import math
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
 
@@ -90,7 +94,7 @@ def gaussian_epsilon(mu: Any, delta: Any) -> Any:
     return float(value) if np.ndim(value) == 0 else value
 
 
-def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any) -> Any:
+def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Adjacency | None = None) -> Any:
     """Return the smallest standard deviation of Gaussian noise that gives (epsilon, delta).
 
     Parameters
@@ -101,6 +105,8 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any) -> Any:
         At least 0.
     delta
         Between 0 and 1, both excluded.
+    adjacency
+        The relation that `sensitivity` was derived under, for the reader; checked, and without effect on the number.
 
     Returns
     -------
@@ -117,6 +123,8 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any) -> Any:
     >>> round(gaussian_stddev(1.0, 1.0, 1e-5), 8)
     3.73063163
     """
+    if adjacency is not None:
+        check_adjacency(adjacency)
     sensitivity, epsilon, delta = (
         _positive(sensitivity, "sensitivity"),
         _not_negative(epsilon, "epsilon"),

@@ -21,7 +21,7 @@ from dpbayes.privacy.closed_forms import (
     randomized_response_loss,
 )
 from dpbayes.privacy.curves import PrivacyLoss
-from dpbayes.privacy.gaussian import gaussian_delta
+from dpbayes.privacy.gaussian import gaussian_delta, gaussian_stddev
 from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
 
 
@@ -152,3 +152,32 @@ def test_names_are_exported():
 def test_a_refusal_gives_the_value(call, match):
     with pytest.raises(InputError, match=match):
         call()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda **a: geometric_delta(0.1, scale=2.0, **a),
+        lambda **a: geometric_epsilon(0.1, scale=2.0, **a),
+        lambda **a: geometric_loss(scale=2.0, **a).epsilon(0.1),
+        lambda **a: laplace_delta(0.1, scale=2.0, **a),
+        lambda **a: laplace_epsilon(0.1, scale=2.0, **a),
+        lambda **a: laplace_loss(scale=2.0, **a).epsilon(0.1),
+        lambda **a: discrete_gaussian_delta(0.1, stddev=2.0, **a),
+        lambda **a: discrete_gaussian_epsilon(0.1, stddev=2.0, **a),
+        lambda **a: discrete_gaussian_loss(stddev=2.0, **a).epsilon(0.1),
+        lambda **a: gaussian_stddev(1.0, 1.0, 1e-5, **a),
+    ],
+)
+def test_every_form_that_takes_a_sensitivity_states_its_relation(form):
+    assert form() == form(adjacency="replace-one") == form(adjacency="add-remove")
+    with pytest.raises(InputError, match="adjacency must be one of"):
+        form(adjacency="substitute")
+
+
+def test_losses_of_different_relations_do_not_compose():
+    one = geometric_loss(scale=2.0, sensitivity=2, adjacency="replace-one")
+    two = laplace_loss(scale=2.0, adjacency="add-remove")
+    with pytest.raises(InputError, match="do not compose"):
+        one.compose(two)
+    assert one.compose(one).adjacency == "replace-one"
