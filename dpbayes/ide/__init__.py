@@ -12,7 +12,7 @@ _EXPORTS = {
     "Credibility": "dpbayes.ide.pooling",
     "Estimate": "dpbayes.ide.estimation",
     "GroupRelease": "dpbayes.ide.groups",
-    "GroupSynthesis": "dpbayes.ide.synthesis",
+    "GroupSynthesis": "dpbayes.ide.group_results",
     "Hierarchy": "dpbayes.ide.groups",
     "Measurements": "dpbayes.ide.measurements",
     "PartialWorkload": "dpbayes.ide.updates",

@@ -49,6 +49,15 @@ class Estimate:
         Noise-aware: the prior's strength and the certified solution.
     iterations
         Algorithm 1: the trace.
+
+    Examples
+    --------
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> found = estimate(Prior.full(release.domain), release)
+    >>> found.sample(3, rng=np.random.default_rng(1)).columns
+    ['citizenship', 'age', 'race', 'sex', 'income']
     """
 
     prior: Prior

@@ -95,6 +95,20 @@ def release_groups(
         `stability`. No message shows a confidential value.
     BudgetExceededError
         If the book has too little left; nothing is drawn then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
+    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
+    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
+    >>> released = release_groups(
+    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
+    ... )
+    >>> released.epsilon, list(released.groups)
+    (8.0, ['a', 'b'])
     """
     _check(hierarchy, domain, unit_sets, group_sets, epsilon, stability, noise)
     _check_stability(frame, individual, stability)

@@ -79,6 +79,21 @@ class GroupRelease:
         Releases by unit and by group, all under add-remove.
     stability
         Most records that one individual has: neighbours differ in one individual.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> from dpbayes.ide import release_groups
+    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
+    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
+    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
+    >>> released = release_groups(
+    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
+    ... )
+    >>> released.epsilon, released.stability
+    (8.0, 1)
     """
 
     hierarchy: Hierarchy
@@ -144,6 +159,23 @@ def read_group_release(path: str | Path) -> GroupRelease:
         If the file does not read as a group release or does not match its digest.
     FileNotFoundError
         If there is no such file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> from dpbayes.ide import release_groups
+    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
+    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
+    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
+    >>> released = release_groups(
+    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_group_release(released.write(Path(folder) / "groups.json")).digest == released.digest
+    True
     """
     path = Path(path)
     try:

@@ -34,6 +34,15 @@ class Measurements:
         Released counts of all cells, shape ``(cells,)``.
     n
         Number of records, a real number where it was released with noise.
+
+    Examples
+    --------
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables()[:1], epsilon=1.0, rng=np.random.default_rng(1))
+    >>> measurements = measure(Prior.full(release.domain), release)
+    >>> measurements.n, measurements.prior_chance.tolist()
+    (10000.0, [0.25, 0.25, 0.25, 0.25])
     """
 
     prior: Prior
@@ -114,6 +123,17 @@ def estimated_size(release: Release) -> float:
 
     Under add-remove the noisy total and the sum of every noisy table are independent unbiased estimates; they are
     weighed by the inverse of their variances (Gauss-Markov). The result may be 0 or negative.
+
+    Examples
+    --------
+    A noisy total of 101, and a table of two cells, twice as uncertain, that sums to 110:
+
+    >>> from dpbayes.data import Domain
+    >>> from dpbayes.privacy import Laplace
+    >>> domain, law = Domain.from_levels({"x": (0, 1)}), Laplace(2.0)
+    >>> table = NoisyTable(domain, np.array([60.0, 50.0]), law, 1.0, 0.5)
+    >>> estimated_size(Release(domain, (table,), "add-remove", NoisyTotal(101.0, law, 1.0, 0.5), "simulation"))
+    104.0
     """
     if not isinstance(release.n, NoisyTotal):
         return float(release.n)

@@ -64,6 +64,11 @@ class Solution:
         Newton steps.
     gaps
         The gap before the first step and after each.
+
+    Examples
+    --------
+    >>> Solution(np.ones(1), np.zeros(2), 3.0, 0.005, 100.0, 2, (4.0, 0.1, 0.005)).l1_bound
+    0.01
     """
 
     weights: Floats
@@ -200,6 +205,18 @@ def solve(
 
     The costly part of the curvature is the cells' covariance. The prior's, which is shared by all groups that start
     from it, serves as long as the gap falls fast (chord steps); then the covariance is taken anew where it stands.
+
+    Examples
+    --------
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.ide import Prior, measure
+    >>> from dpbayes.ide.losses import noise_loss
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> measurements = measure(Prior.full(release.domain), release)
+    >>> solution = solve(measurements, noise_loss(measurements, 50.0), strength=20.0)
+    >>> bool(solution.gap <= 1e-2), bool(solution.l1_bound < 0.04)
+    (True, True)
     """
     if not (tolerance > 0 and max_iterations >= 0):
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")

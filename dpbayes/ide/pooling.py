@@ -55,6 +55,12 @@ class Credibility:
         The grouping attribute, or None where all records are one group.
     weights
         Weight of each of the four `COMPONENTS`, shape ``(levels of by, 4)``; rows sum to 1.
+
+    Examples
+    --------
+    >>> half = Credibility("place", np.array([[0.5, 0.25, 0.0, 0.25], [1.0, 0.0, 0.0, 0.0]]))
+    >>> half.borrowed.tolist()
+    [0.5, 0.0]
     """
 
     by: str | None

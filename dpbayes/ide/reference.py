@@ -75,6 +75,17 @@ def least_l1_loss(measurements: Measurements) -> float:
     ------
     DPBayesError
         If HiGHS does not reach the optimum.
+
+    Examples
+    --------
+    Ten noisy tables that contradict each other:
+
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.ide import Prior, measure
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> round(least_l1_loss(measure(Prior.full(release.domain), release)), 3)
+    0.079
     """
     answers = measurements.values / measurements.n
     cells, rows = len(answers), measurements.prior.size

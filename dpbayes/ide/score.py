@@ -42,6 +42,12 @@ class Score:
         The attribute sets.
     penalized
         Whether each group's number of records missed by more than the limit.
+
+    Examples
+    --------
+    >>> score = Score(("a", "b"), np.array([0.1, 0.3]), np.array([0.2]), (("x", "y"),), np.zeros(2, bool))
+    >>> score.value
+    900.0
     """
 
     groups: tuple[str | int, ...]
@@ -139,6 +145,15 @@ def subsample_score(truth: Prior, share: float, *, by: str, rng: np.random.Gener
         As in `k_marginal_score`.
     rng
         Generator of the subsample.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
+    >>> truth = Prior.full(domain, np.arange(1, 9).reshape(2, 2, 2))
+    >>> truth = Prior(domain, truth.codes, truth.weights, n_records=3600)
+    >>> round(subsample_score(truth, 0.1, by="place", rng=np.random.default_rng(1)).value)
+    926
     """
     if not 0 < share <= 1:
         raise InputError(f"share must lie in (0, 1], got {share!r}")
@@ -152,6 +167,15 @@ def bootstrap_score(truth: Prior, *, by: str, rng: np.random.Generator, k: int =
     ----------
     truth, by, rng, k
         As in `subsample_score`.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
+    >>> truth = Prior.full(domain, np.arange(1, 9).reshape(2, 2, 2))
+    >>> truth = Prior(domain, truth.codes, truth.weights, n_records=3600)
+    >>> round(bootstrap_score(truth, by="place", rng=np.random.default_rng(1)).value)
+    986
     """
     counts = _counts(truth)
     return k_marginal_score(truth.reweighted(rng.multinomial(counts.sum(), truth.weights)), truth, by=by, k=k)

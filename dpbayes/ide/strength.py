@@ -56,6 +56,11 @@ class Strength:
         The largest strength that sampling error allows.
     grid, log_likelihood
         The curve, relative to its maximum; empty where the strength was given.
+
+    Examples
+    --------
+    >>> Strength.given(250).value
+    250.0
     """
 
     value: float
@@ -79,6 +84,16 @@ def strength_bound(measurements: Measurements) -> float:
     """Return the strength at which prior and private data are samples of one population: 1 / (1/n + 1/m).
 
     Without a number of public records it is n.
+
+    Examples
+    --------
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.ide import Prior, measure
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> measurements = measure(Prior.full(release.domain), release)
+    >>> strength_bound(measurements)
+    10000.0
     """
     records = measurements.prior.n_records
     return 1.0 / (1.0 / measurements.n + (0.0 if records is None else 1.0 / records))
@@ -134,6 +149,19 @@ def composite_log_likelihood(measurements: Measurements, strength: float) -> flo
     -------
     float
         In nats. Cells that the prior holds impossible or certain do not depend on the strength and are left out.
+
+    Examples
+    --------
+    A uniform prior is worth few records here:
+
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.ide import Prior, measure
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> measurements = measure(Prior.full(release.domain), release)
+    >>> values = [composite_log_likelihood(measurements, strength) for strength in (1.0, 3.0, 1000.0)]
+    >>> bool(values[0] < values[1] > values[2])
+    True
     """
     mean, variance = _prior_moments(measurements, strength)
     free = variance > 0
@@ -154,6 +182,17 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
     The best Gaussian approximation to the posterior of one count, by its variational fixed point :math:`1/V = 1/v +
     \ell_V''(r - z)`, :math:`z / v = \ell_V'(r - z)`, v the prior variance (Opper and Archambeau 2009, Neural
     Computation 21).
+
+    Examples
+    --------
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.ide import Prior, measure
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> measurements = measure(Prior.full(release.domain), release)
+    >>> before = measurements.n**2 / 1000.0 * measurements.prior_chance * (1 - measurements.prior_chance)
+    >>> bool(np.all(posterior_variance(measurements, 1000.0) <= before * (1 + 1e-9)))
+    True
     """
     mean, variance = _prior_moments(measurements, strength)
     noise = measurements.cells.per_cell([table.noise.variance for table in measurements.tables])

@@ -6,8 +6,7 @@ Everything here is post-processing of a `GroupRelease`; it costs no privacy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from dpbayes.data.domain import Level
 from dpbayes.errors import InputError
 from dpbayes.ide.cells import CellMap
 from dpbayes.ide.estimation import Estimate, estimate
+from dpbayes.ide.group_results import GroupResult, GroupSynthesis
 from dpbayes.ide.group_updates import GroupTables, advance
 from dpbayes.ide.groups import GroupRelease
 from dpbayes.ide.measurements import measure
@@ -23,10 +23,7 @@ from dpbayes.ide.prior import Prior
 from dpbayes.ide.updates import kl_divergence
 from dpbayes.privacy.release import NoisyTotal, Release
 
-if TYPE_CHECKING:
-    import polars as pl
-
-__all__ = ["GroupResult", "GroupSynthesis", "released_size", "synthesize_groups"]
+__all__ = ["released_size", "synthesize_groups"]
 
 type Floats = npt.NDArray[np.float64]
 type Method = Literal["algorithm-1", "noise-aware"]
@@ -34,77 +31,6 @@ type Method = Literal["algorithm-1", "noise-aware"]
 # Weights of one chunk: small enough to stay near the processor, large enough to share the cost of a step.
 _CHUNK_BYTES = 16 * 2**20
 _SWEEPS = 2
-
-
-@dataclass(frozen=True, eq=False)
-class GroupResult:
-    """What was estimated for one group.
-
-    Parameters
-    ----------
-    size
-        The noisy number of records, rounded, at least 0 (lines 4 and 5 of Algorithm 2).
-    records
-        How often each row of the support was drawn; sums to `size`.
-    l1_loss
-        L1 distance between the released answers and the distribution's, over the group's tables; NaN at size 0, where
-        answers cannot be divided by the size and the unit's distribution stands.
-    kl
-        KL divergence from the unit's distribution, in nats.
-    gap
-        Noise-aware: the duality gap that the group's problem was solved to, in nats; NaN where nothing was solved.
-    """
-
-    size: int
-    records: npt.NDArray[np.int32]
-    l1_loss: float
-    kl: float
-    gap: float
-
-
-@dataclass(frozen=True, eq=False)
-class GroupSynthesis:
-    """Synthetic records of all groups.
-
-    Parameters
-    ----------
-    priors
-        The support of each unit.
-    units
-        The estimate of each unit, from which its groups started.
-    groups
-        The result of each group.
-    parent
-        Group to unit.
-    attribute
-        Name of the group's column.
-    """
-
-    priors: Mapping[Level, Prior]
-    units: Mapping[Level, Estimate]
-    groups: Mapping[Level, GroupResult]
-    parent: Mapping[Level, Level]
-    attribute: str
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Number of synthetic records of each group."""
-        return np.array([result.size for result in self.groups.values()], dtype=np.int64)
-
-    def frame(self) -> pl.DataFrame:
-        """Return all synthetic records, the group's column first."""
-        import polars as pl
-
-        parts = []
-        for group, result in self.groups.items():
-            prior = self.priors[self.parent[group]]
-            codes = np.repeat(prior.codes, result.records, axis=0)
-            columns = {self.attribute: np.full(len(codes), group, dtype=object).tolist()}
-            for axis, attribute in enumerate(prior.domain):
-                columns[attribute.name] = np.asarray(attribute.levels, dtype=object)[codes[:, axis]].tolist()
-            if len(codes):
-                parts.append(pl.DataFrame(columns))
-        return pl.concat(parts) if parts else pl.DataFrame()
 
 
 def synthesize_groups(
@@ -144,6 +70,21 @@ def synthesize_groups(
     ------
     InputError
         If a unit has no prior, or a table is over an attribute that the prior lacks.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> from dpbayes.ide import Hierarchy, Prior, release_groups
+    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
+    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
+    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
+    >>> released = release_groups(
+    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
+    ... )
+    >>> result = synthesize_groups(Prior.full(domain), released)
+    >>> result.frame().columns, result.sizes.tolist()
+    (['place', 'x', 'y'], [49, 50])
     """
     from joblib import Parallel, delayed
 
@@ -182,7 +123,22 @@ def synthesize_groups(
 
 
 def released_size(release: Release) -> int:
-    """Return a group's number of records as Algorithm 2 takes it: rounded, at least 0."""
+    """Return a group's number of records as Algorithm 2 takes it: rounded, at least 0.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> from dpbayes.ide import Hierarchy, Prior, release_groups
+    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
+    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
+    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
+    >>> released = release_groups(
+    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
+    ... )
+    >>> released_size(released.groups["a"])
+    49
+    """
     value = release.n.value if isinstance(release.n, NoisyTotal) else release.n
     return max(round(value), 0)
 

@@ -45,6 +45,14 @@ class PartialWorkload:
     ------
     InputError
         If a row's cell has no answer.
+
+    Examples
+    --------
+    Two cells of three rows, with answers that sum to more than one:
+
+    >>> workload = PartialWorkload(np.array([0, 0, 1]), np.array([0.9, 0.3]))
+    >>> workload.target().round(9).tolist()
+    [0.8, 0.2]
     """
 
     cell: npt.NDArray[np.intp]

@@ -97,6 +97,17 @@ def justified(prior: Prior, by: str | None) -> Credibility | None:
 
     A prior that is no sample has no sampling error to reduce, one attribute has no pairs, and groups may have records
     enough of their own.
+
+    Examples
+    --------
+    Four records at one place borrow; a prior that is no sample does not:
+
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
+    >>> codes = [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
+    >>> thin = Prior(domain, codes, [3, 1, 400, 380], n_records=784)
+    >>> bool(justified(thin, "place").borrowed[0] > 0.3), justified(Prior(domain, codes, [3, 1, 400, 380]), "place")
+    (True, None)
     """
     if by is not None and np.count_nonzero(prior.marginal([by])) < 2:
         by = None

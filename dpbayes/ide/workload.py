@@ -39,6 +39,12 @@ class DependenceGraph:
         Mutual information in nats, corrected for sampling (Miller and Madow), at least 0; symmetric, zero diagonal.
     sizes
         Number of levels of each attribute.
+
+    Examples
+    --------
+    >>> graph = DependenceGraph(("x", "y"), np.array([[0.0, 0.2], [0.2, 0.0]]), (2, 3))
+    >>> graph.edges()
+    [('x', 'y', 0.2)]
     """
 
     names: tuple[str, ...]
@@ -152,6 +158,14 @@ def choose_cliques(
     ------
     InputError
         If not even the one-way tables meet the error.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"x": (0, 1), "copy": (0, 1), "coin": (0, 1)})
+    >>> graph = dependence_graph(Prior.full(domain, [[[1, 1], [0, 0]], [[0, 0], [1, 1]]]))
+    >>> choose_cliques(graph, n_records=1000, epsilon=1.0)
+    (('x', 'copy'), ('coin',))
     """
     _check(max_error, max_size)
 
@@ -200,6 +214,14 @@ def choose_roots(
     tuple of tuple of str
         Attributes are taken by how much information they carry about all others, each if it is nearly independent of
         those taken before and the error allows one table more; at least one is taken.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"x": (0, 1), "copy": (0, 1), "coin": (0, 1)})
+    >>> graph = dependence_graph(Prior.full(domain, [[[1, 1], [0, 0]], [[0, 0], [1, 1]]]))
+    >>> choose_roots(graph, n_records=1000, epsilon=1.0)
+    (('x',), ('coin',))
     """
     _check(max_error, 1)
     carried = graph.information.sum(axis=1)

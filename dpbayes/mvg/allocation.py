@@ -40,6 +40,13 @@ class OptimalCovariance:
         :math:`\operatorname{tr}(C \Sigma)`, the weighted noise variance of one record.
     lower
         No feasible covariance has a smaller objective (equal to `objective` for a closed form).
+
+    Examples
+    --------
+    >>> from dpbayes.mvg.sensitivity import FeatureRanges
+    >>> found = optimal_covariance(FeatureRanges([0.0, 0.0], [1.0, 2.0], "replace-one"), mu=1.0)
+    >>> round(found.objective, 6), round(found.lower, 6)
+    (9.0, 9.0)
     """
 
     covariance: Covariance

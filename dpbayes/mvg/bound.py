@@ -75,6 +75,11 @@ class BoundTerms:
         :math:`\zeta(\delta)` in the reading that was asked for.
     bound
         B, the largest product of the two precision norms that the theorem allows.
+
+    Examples
+    --------
+    >>> BoundTerms(alpha=2.0, beta=30.0, zeta=15.0, bound=1e-3).bound
+    0.001
     """
 
     alpha: float
@@ -207,6 +212,11 @@ class BoundCheck:
         :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` of the pair.
     bound
         B of `precision_bound`.
+
+    Examples
+    --------
+    >>> BoundCheck(holds=True, precision=9e-4, bound=1e-3).holds
+    True
     """
 
     holds: bool

@@ -27,6 +27,11 @@ class ClippedRecords:
         Values outside their range, per feature, shape (m,). It stays with the custodian: no release carries it.
     n_missing
         Values that were not finite and were set to the middle of the range, per feature, shape (m,). Stays likewise.
+
+    Examples
+    --------
+    >>> ClippedRecords(np.array([[0.0, 1.0]]), np.array([1]), np.array([0])).values.shape
+    (1, 2)
     """
 
     values: FloatArray

@@ -51,6 +51,11 @@ class CovarianceResult:
         The same of the eigenvalues themselves, in squared units of the unit-scaled features.
     runtime
         Seconds of the fastest draw of the mechanism, query included.
+
+    Examples
+    --------
+    >>> round(CovarianceResult(100, "covariance", (1e-4, 3e-4), (0.1, 0.2), 0.01).summary()["mean"], 9)
+    0.0002
     """
 
     n: int

@@ -37,6 +37,11 @@ class RegressionPriors:
         Standard deviation of the predictors' means.
     spread
         Root mean predictor variance: their covariance is Wishart with q + 3 degrees of freedom and mean spread^2 I.
+
+    Examples
+    --------
+    >>> RegressionPriors(coefficient=2.0).residual
+    0.3
     """
 
     coefficient: float = 1.0
@@ -171,6 +176,16 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
     pymc.Model
         Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
         ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import Covariance, FeatureRanges, calibrate, release_records, whiten_records
+    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
+    >>> rng = np.random.default_rng(1)
+    >>> noise = calibrate(np.eye(2), Covariance.identity(50), ranges, epsilon=9.0, delta=1e-5)
+    >>> release = release_records(rng.random((2, 50)), noise, ranges=ranges, rng=rng)
+    >>> [rv.name for rv in build_record_model(whiten_records(release, ranges)).observed_RVs]
+    ['released_mean', 'released_scatter']
     """
     settings = RegressionPriors() if priors is None else priors
     coords = _coords(data.coordinates) | {

@@ -44,6 +44,14 @@ class MomentRelease:
         The law of the noise and its price; holds the query (ranges, n, centre, intercept) and the adjacency.
     sampler
         ``"opendp"`` or ``"simulation"``.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments
+    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+    >>> release.value.shape, release.sampler
+    ((1, 1), 'simulation')
     """
 
     value: FloatArray
@@ -95,6 +103,16 @@ def read_moments(path: str | Path) -> MomentRelease:
     ------
     DamagedFileError
         If the file is not such a release or its digest does not fit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments
+    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_moments(release.write(Path(folder) / "m.json")).digest == release.digest
+    True
     """
     try:
         record = json.loads(Path(path).read_text())

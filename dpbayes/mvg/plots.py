@@ -37,8 +37,8 @@ def noise_ellipses(
 
     The ellipse is the projection of :math:`\{d : d^T \Sigma^{-1} d \le \mu^2\}` at the mu that the guarantee allows,
     the largest among `costs`. It must hold every change one record can make: the guarantee is that the box of all
-    features fits inside, the cost is the ellipse's size. The box is drawn square. Mechanisms whose ellipse is more than
-    20 times the box are named in the title.
+    features fits inside, the cost is the ellipse's size. The box is drawn square unless the ranges differ more than
+    fourfold. Mechanisms whose ellipse is more than 20 times the box are named in the title.
 
     Parameters
     ----------
@@ -62,6 +62,16 @@ def noise_ellipses(
     ------
     InputError
         If the features are not two different ones.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import compare_noise
+    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
+    >>> costs = compare_noise(ranges, n=100, epsilon=1.0, delta=1e-5)
+    >>> figure = noise_ellipses(costs, ranges, names=("age", "bmi"))
+    >>> figure.axes[0].get_xlabel()
+    'change in age'
+    >>> plt.close(figure)
     """
     first, second = features
     if first == second or not all(0 <= i < ranges.size for i in features):
@@ -85,7 +95,8 @@ def noise_ellipses(
     suffix = f" ({unit})" if unit else ""
     axis.set_xlabel(f"change in {labels[first]}{suffix}")
     axis.set_ylabel(f"change in {labels[second]}{suffix}")
-    axis.set_aspect(float(half[first] / half[second]))
+    if 0.25 <= half[first] / half[second] <= 4.0:
+        axis.set_aspect(float(half[first] / half[second]))
     axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
@@ -108,6 +119,13 @@ def noise_bars(stddevs: dict[str, Sequence[float]], names: Sequence[str]) -> Fig
     -------
     matplotlib.figure.Figure
         One panel with a logarithmic axis; bars start at 1, where noise is as large as the range.
+
+    Examples
+    --------
+    >>> figure = noise_bars({"i.i.d.": [4.0, 4.0], "optimal": [2.0, 6.0]}, ["age", "bmi"])
+    >>> len(figure.axes[0].patches)
+    4
+    >>> plt.close(figure)
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
     width, place = 0.8 / len(stddevs), np.arange(len(names))
@@ -139,6 +157,13 @@ def rss_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> Fig
     -------
     matplotlib.figure.Figure
         One panel, both axes logarithmic.
+
+    Examples
+    --------
+    >>> figure = rss_lines([CovarianceResult(100, "covariance", (1e-4, 3e-4), (0.1, 0.2), 0.01)], paper=False)
+    >>> figure.axes[0].get_yscale()
+    'log'
+    >>> plt.close(figure)
     """
     figure, axis = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
     for query, colour, marker in (("covariance", _COLOURS[0], "o"), ("identity", _COLOURS[1], "s")):
@@ -178,6 +203,15 @@ def error_strips(study: SvrStudy) -> Figure:
     matplotlib.figure.Figure
         The dashed line is the error without privacy, the solid one the error of one constant: strips at or right of it
         have drowned the signal.
+
+    Examples
+    --------
+    >>> clean = SvrScore("no privacy", None, (0.1,), (0.0,), 0.0, 0.1, 1.0)
+    >>> noisy = SvrScore("optimal", 1.0, (0.2, 0.3), (1.0,), 1e-3, 0.1, 1.0)
+    >>> figure = error_strips(SvrStudy((clean, noisy), constant=0.14, n_train=70, n_tuning=15, n_holdout=15))
+    >>> figure.axes[0].get_title()
+    'epsilon 1'
+    >>> plt.close(figure)
     """
     epsilons = sorted({score.epsilon for score in study.scores if score.epsilon is not None})
     clean = next(score for score in study.scores if score.epsilon is None)

@@ -132,6 +132,16 @@ def whiten_moments(
     ------
     InputError
         If the release has no intercept, protects n, or its noise mixes the response with a predictor.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> rng = np.random.default_rng(1)
+    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> whiten_moments(release).moments.shape
+    (3, 3)
     """
     query = release.query
     if query.intercept is None:
@@ -166,6 +176,16 @@ def whiten_records(
     ------
     InputError
         If columns are correlated, n is protected, or the noise mixes the response with a predictor.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import calibrate, release_records
+    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
+    >>> rng = np.random.default_rng(1)
+    >>> noise = calibrate(np.eye(2), Covariance.identity(50), ranges, epsilon=9.0, delta=1e-5)
+    >>> release = release_records(rng.random((2, 50)), noise, ranges=ranges, rng=rng)
+    >>> whiten_records(release, ranges).scatter.shape
+    (2, 2)
     """
     if not release.noise.col_cov.is_identity:
         raise InputError("the records' noise must be independent between columns; release with Covariance.identity(n)")
@@ -210,6 +230,16 @@ def naive_regression(data: WhitenedMoments | WhitenedRecords) -> NaiveFit:
     -------
     NaiveFit
         Estimates and the textbook standard errors, in original units.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> rng = np.random.default_rng(1)
+    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> naive_regression(whiten_moments(release, features=("dose", "effect"))).terms
+    ('intercept', 'dose')
     """
     moments, constant = _plain_moments(data)
     size = moments.shape[0] - 1

@@ -35,6 +35,11 @@ class Maximum:
         ``"closed form"`` and ``"vertices"`` are exact up to rounding; ``"upper bound"`` may exceed the maximum.
     lower
         A value that is attained in the set; equal to `value` when the method is exact.
+
+    Examples
+    --------
+    >>> Maximum(2.0, "upper bound", 1.9).value
+    2.0
     """
 
     value: float
