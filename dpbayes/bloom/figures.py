@@ -40,6 +40,13 @@ def signal_by_skewness_figure(*, n_filters: int = 3, flip_probs: Sequence[float]
     -------
     Figure
         Solid: the largest ratio over all changes. Dashed: that of 0 -> 2^k - 1, where it is smaller.
+
+    Examples
+    --------
+    >>> figure = signal_by_skewness_figure(n_filters=2, flip_probs=[0.1])
+    >>> len(figure.axes) > 0
+    True
+    >>> plt.close(figure)
     """
     skewness = np.linspace(0.0, 20.0, 41)
     figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
@@ -70,6 +77,13 @@ def signal_heatmaps_figure(
     -------
     Figure
         The mark is not always at 0 -> 2^k - 1: the paper's Observation 2 fails.
+
+    Examples
+    --------
+    >>> figure = signal_heatmaps_figure(n_filters=2, skewnesses=[0.0])
+    >>> len(figure.axes) > 0
+    True
+    >>> plt.close(figure)
     """
     figure, axes = plt.subplots(
         1, len(skewnesses), figsize=(3.0 * len(skewnesses), 3.4), squeeze=False, layout="constrained"
@@ -100,6 +114,13 @@ def signal_coefficients_figure(
     -------
     Figure
         With growing skewness they approach (s, ..., s, -1) up to sign and length, as the paper says.
+
+    Examples
+    --------
+    >>> figure = signal_coefficients_figure(n_filters=2, skewnesses=[0.0, 3.0])
+    >>> len(figure.axes) > 0
+    True
+    >>> plt.close(figure)
     """
     figure, axis = plt.subplots(figsize=(6.0, 3.4), layout="constrained")
     logos = np.arange(2**n_filters)
@@ -139,6 +160,13 @@ def epsilon_figure(
     -------
     Figure
         One filter: all pairs, exhaustive. Several: the paper's pair, certified.
+
+    Examples
+    --------
+    >>> figure = epsilon_figure(n_filters=[1], n_bits=[100], delta=1e-3, flip_probs=[0.2, 0.3])
+    >>> len(figure.axes) > 0
+    True
+    >>> plt.close(figure)
     """
     grid = np.linspace(0.05, 0.45, 17) if flip_probs is None else np.asarray(flip_probs)
     figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
@@ -171,6 +199,13 @@ def flip_prob_figure(*, n_filters: Sequence[int], n_bits: Sequence[int], epsilon
     Returns
     -------
     Figure
+
+    Examples
+    --------
+    >>> figure = flip_prob_figure(n_filters=[1, 2], n_bits=[50], epsilon=1.0, delta=1e-2)
+    >>> len(figure.axes) > 0
+    True
+    >>> plt.close(figure)
     """
     figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
     for m in n_bits:

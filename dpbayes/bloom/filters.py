@@ -89,6 +89,12 @@ class FlippedFilters(Filters):
     sampler
         "secure" if the operating system's generator drew the noise, "simulation" if a NumPy generator did; only the
         former protects anybody.
+
+    Examples
+    --------
+    >>> released = shuffle_flip([[1, 0, 1, 0]], flip_prob=0.2)
+    >>> released.n_bits, released.flip_prob, released.sampler
+    (4, 0.2, 'secure')
     """
 
     flip_prob: float = 0.0

@@ -39,6 +39,13 @@ class FiltersLoss:
         Filters k, positions m and flip probability p.
     tolerance
         Width of the certified ends, relative to epsilon, at which refining stops.
+
+    Examples
+    --------
+    >>> loss = filters_loss(n_filters=2, n_bits=1000, flip_prob=0.2)
+    >>> bounds = loss.epsilon_bounds(1e-3)
+    >>> bounds.width < 5e-4 * bounds.upper, loss.delta_bounds(bounds.upper).lower <= 1e-3
+    (True, True)
     """
 
     n_filters: int

@@ -31,6 +31,11 @@ __all__ = ["Estimate", "LogoEstimate", "ReachEstimate", "debias", "estimate_reac
 class Estimate:
     """A number and its standard error.
 
+    Parameters
+    ----------
+    value, stderr
+        In people, or positions.
+
     Examples
     --------
     >>> Estimate(100.0, 10.0).interval(0.95)
@@ -60,6 +65,12 @@ class LogoEstimate:
         Debiased counts, shape (2^k,); some may be negative.
     flip_prob
         Flip probability p.
+
+    Examples
+    --------
+    >>> found = debias(np.array([82, 18]), flip_prob=0.1)
+    >>> found.counts.round(6).tolist(), round(found.linear(np.array([0.0, 1.0])).stderr, 3)
+    ([90.0, 10.0], 3.75)
     """
 
     released: np.ndarray
@@ -129,6 +140,14 @@ class ReachEstimate:
         Law of the positions.
     people
         n_S for every set S of publishers, coded as a logo, shape (2^k,).
+
+    Examples
+    --------
+    >>> from dpbayes.bloom import build_filters, shuffle_flip
+    >>> filters = build_filters([range(300), range(200, 500)], distribution=BitDistribution(10_000), seed=1)
+    >>> reach = estimate_reach(shuffle_flip(filters, flip_prob=0.01, rng=np.random.default_rng(1)))
+    >>> abs(reach.union().value - 500) < 4 * reach.union().stderr
+    True
     """
 
     logos: LogoEstimate

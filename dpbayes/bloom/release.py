@@ -3,7 +3,6 @@
 After the common permutation the counts are all that the filters hold, so nothing is lost by releasing them alone.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.filters import FlippedFilters, logo_counts
 from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.privacy.release import record_digest
 
 __all__ = ["BloomRelease", "read_bloom_release", "release_counts"]
 
@@ -37,6 +37,11 @@ class BloomRelease:
     -----
     Neighbouring inputs differ in one position (replace-one). What the release costs is a function of its three public
     numbers: `bloom_epsilon`.
+
+    Examples
+    --------
+    >>> BloomRelease(np.array([70, 10, 15, 5]), 0.1, "simulation").n_filters
+    2
     """
 
     counts: np.ndarray
@@ -66,26 +71,24 @@ class BloomRelease:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the release's JSON."""
-        return hashlib.sha256(self._json().encode()).hexdigest()
+        """SHA-256 of the release's canonical JSON; the file carries it."""
+        return record_digest(self._record())
 
     def write(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""
         temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(self._json(), encoding="utf-8")
+        temporary.write_text(json.dumps(self._record() | {"digest": self.digest}), encoding="utf-8")
         temporary.replace(path)
 
-    def _json(self) -> str:
-        return json.dumps(
-            {
-                "kind": "bloom",
-                "adjacency": "replace-one",
-                "flip_prob": self.flip_prob,
-                "sampler": self.sampler,
-                "decay": self.decay,
-                "counts": self.counts.tolist(),
-            }
-        )
+    def _record(self) -> dict[str, Any]:
+        return {
+            "kind": "bloom",
+            "adjacency": "replace-one",
+            "flip_prob": self.flip_prob,
+            "sampler": self.sampler,
+            "decay": self.decay,
+            "counts": self.counts.tolist(),
+        }
 
 
 def release_counts(released: FlippedFilters, *, decay: float = 0.0) -> BloomRelease:
@@ -115,18 +118,40 @@ def release_counts(released: FlippedFilters, *, decay: float = 0.0) -> BloomRele
 def read_bloom_release(path: str | Path) -> BloomRelease:
     """Read a release that `BloomRelease.write` wrote.
 
+    Parameters
+    ----------
+    path
+        The JSON file.
+
+    Returns
+    -------
+    BloomRelease
+
     Raises
     ------
     DamagedFileError
         If the file is no such release.
     FileNotFoundError
         If there is no such file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "release.json"
+    ...     BloomRelease(np.array([70, 10, 15, 5]), 0.1, "simulation").write(path)
+    ...     read_bloom_release(path).n_bits
+    100
     """
     try:
         raw: Any = json.loads(Path(path).read_text(encoding="utf-8"))
         if raw["kind"] != "bloom":
             raise InputError(f"its kind is {raw['kind']!r}")
+        stated = raw.pop("digest")
         counts = np.array(raw["counts"], dtype=np.int64)
-        return BloomRelease(counts, raw["flip_prob"], raw["sampler"], raw["decay"])
-    except (ValueError, KeyError, TypeError) as error:
+        release = BloomRelease(counts, raw["flip_prob"], raw["sampler"], raw["decay"])
+        if not release.digest == stated == record_digest(raw):
+            raise InputError("its digest does not match its contents")
+        return release
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedFileError(f"{path} is no release of Bloom filters ({error}); write it again") from None

@@ -164,6 +164,18 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
 def skewed_counts(n_filters: int, *, skewness: float) -> np.ndarray:
     """Return the paper's skewed logo shares, proportional to exp(-skewness (i + 1) / 2^k).
 
+    Parameters
+    ----------
+    n_filters
+        Filters k, at most 10.
+    skewness
+        0 for equal shares; the paper goes to 20.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shares that sum to 1, shape (2^k,).
+
     Examples
     --------
     >>> skewed_counts(1, skewness=0.0).tolist()

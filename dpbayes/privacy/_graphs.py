@@ -59,7 +59,22 @@ def two_sided_geometric_logp(x: Any, scale: Any) -> Any:
 
 
 def laplace_logp(x: Any, scale: Any) -> Any:
-    r"""Log-density of the Laplace law, :math:`-\log 2s - |x|/s`; arguments as in `two_sided_geometric_logp`."""
+    r"""Log-density of the Laplace law, :math:`-\log 2s - |x|/s`.
+
+    Parameters
+    ----------
+    x, scale
+        As in `two_sided_geometric_logp`.
+
+    Returns
+    -------
+    pytensor.tensor.TensorVariable
+
+    Examples
+    --------
+    >>> laplace_logp([0.0, 1.0], 2.0).type.ndim
+    1
+    """
     import pytensor.tensor as pt
 
     x, scale = _tensor(x), _tensor(scale)
@@ -67,7 +82,22 @@ def laplace_logp(x: Any, scale: Any) -> Any:
 
 
 def gaussian_logp(x: Any, stddev: Any) -> Any:
-    r"""Log-density of the Gaussian law, :math:`-\tfrac12 (x/\sigma)^2 - \log \sigma\sqrt{2\pi}`; broadcasts."""
+    r"""Log-density of the Gaussian law, :math:`-\tfrac12 (x/\sigma)^2 - \log \sigma\sqrt{2\pi}`.
+
+    Parameters
+    ----------
+    x, stddev
+        Numbers, arrays or PyTensor variables that broadcast; unit of `x`. The stddev must be positive.
+
+    Returns
+    -------
+    pytensor.tensor.TensorVariable
+
+    Examples
+    --------
+    >>> gaussian_logp([[0.0], [1.0]], [1.0, 2.0]).type.ndim
+    2
+    """
     import pytensor.tensor as pt
 
     x, stddev = _tensor(x), _tensor(stddev)
@@ -90,6 +120,11 @@ def discrete_gaussian_logp(x: Any, stddev: Any) -> Any:
     -----
     The normalizer is a theta function. Its direct series serves sigma below 1 / sqrt(2 pi), its Poisson dual
     :math:`\sigma\sqrt{2\pi}\,(1 + 2\sum_{k\ge1} e^{-2\pi^2\sigma^2k^2})` the rest; three terms of either are enough.
+
+    Examples
+    --------
+    >>> discrete_gaussian_logp([0, 1, 2], 1.5).type.ndim
+    1
     """
     import pytensor.tensor as pt
 

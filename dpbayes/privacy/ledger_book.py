@@ -20,7 +20,19 @@ __all__ = ["Ledger", "PendingRelease"]
 
 
 class PendingRelease:
-    """A reservation inside `Ledger.spend`; confirm it with the digest of what was released."""
+    """A reservation inside `Ledger.spend`; confirm it with the digest of what was released.
+
+    Attributes
+    ----------
+    entry
+        Number of the reservation in the book.
+    confirmed
+        Whether `confirm` was called.
+
+    Examples
+    --------
+    See `Ledger.spend`.
+    """
 
     def __init__(self, ledger: "Ledger", entry: int) -> None:
         self.entry = entry

@@ -29,6 +29,13 @@ class Spent:
         The one of the two epsilons that is held against the total.
     releases, unconfirmed
         How many releases are recorded, and how many of them were never confirmed.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.ledger_cost import Guarantee
+    >>> terms = BookTerms("0" * 32, 1.0, 0.0, "add-remove", "basic", "census", "2026-01-01T00:00:00+00:00")
+    >>> spent_of(Spending().add([Cost(Guarantee(0.1), None, count=4)]), terms, releases=4, unconfirmed=1)
+    Spent(basic_epsilon=0.4, basic_delta=0.0, tight_epsilon=0.4, epsilon=0.4, releases=4, unconfirmed=1)
     """
 
     basic_epsilon: float
@@ -51,6 +58,13 @@ class Remaining:
         Total minus spent, rounded down.
     delta
         What plain addition has left of delta; the whole delta under tight composition, which counts at all of it.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.ledger_cost import Guarantee
+    >>> terms = BookTerms("0" * 32, 1.0, 0.0, "add-remove", "basic", "census", "2026-01-01T00:00:00+00:00")
+    >>> remaining_of(Spending().add([Cost(Guarantee(0.1), None, count=4)]), terms)
+    Remaining(epsilon=0.6, delta=0.0)
     """
 
     epsilon: float

@@ -26,6 +26,12 @@ both ratios average to 1: by Karlin and Novikoff's cut criterion the scalar expe
 the sense of Blackwell, and that order survives composition. The same computation holds for the two-sided geometric law
 and whole moves. `tests/privacy/test_ledger_cost.py` enumerates it.
 
+**Disjoint groups.** Entries always add up: a book knows no partition of the people, so it cannot count too little for
+want of one. Noise on the parts of disjoint groups is one query, the vector of all parts, and parallel composition lies
+in its sensitivity, where it can be checked: one person's data change the part of one group under add-remove, and of two
+under replace-one. If the groups have different laws, record the one with the least noise. `tests/privacy/test_audit.py`
+enumerates it.
+
 References
 ----------
 Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian for differential privacy. NeurIPS 33.

@@ -55,6 +55,11 @@ class BookTerms:
         What the custodian calls the confidential dataset. Public text.
     created
         UTC time, ISO 8601.
+
+    Examples
+    --------
+    >>> BookTerms("0" * 32, 0.1, 1e-6, "add-remove", "basic", "census", EPOCH).exact_epsilon > Fraction(1, 10)
+    True
     """
 
     book: str
@@ -92,6 +97,12 @@ class Reservation:
         Law, sensitivity, number of queries.
     confirmed_at, digest
         Time and release digest of the confirmation, None while there is none.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.ledger_cost import Guarantee
+    >>> Reservation(1, EPOCH, "randomized response", Cost(Guarantee(0.5), None), "one question").digest is None
+    True
     """
 
     entry: int

@@ -36,6 +36,18 @@ class NoisyTable:
         noise, L2 for Gaussian noise.
     epsilon
         Privacy-loss parameter of this table alone; None under Gaussian noise, whose cost is a curve, not a number.
+
+    Raises
+    ------
+    InputError
+        If shape, values, sensitivity or epsilon contradict the domain or the law.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.noise import TwoSidedGeometric
+    >>> table = NoisyTable(Domain.from_levels({"sex": ("f", "m")}), [51, -2], TwoSidedGeometric(2.0), 1.0, 0.5)
+    >>> table.label, table.counts.tolist()
+    ('sex', [51, -2])
     """
 
     domain: Domain
@@ -73,6 +85,17 @@ class NoisyTotal:
         Sensitivity of the number of records (1 under add-remove).
     epsilon
         Privacy-loss parameter of this number alone, or None under Gaussian noise.
+
+    Raises
+    ------
+    InputError
+        If the value does not belong to the law, or sensitivity or epsilon are no positive numbers.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.noise import TwoSidedGeometric
+    >>> NoisyTotal(998, TwoSidedGeometric(2.0), 1.0, 0.5).value
+    998
     """
 
     value: float

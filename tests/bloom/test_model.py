@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from scipy.stats import multinomial
@@ -104,6 +106,13 @@ def test_sampled_posterior_agrees_with_debiasing():
     assert reach.std() == pytest.approx(estimate.stderr, rel=0.25)
 
 
+def _loaded(path):
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        return None
+
+
 def test_release_round_trip(tmp_path):
     release = release_counts(shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1), decay=2.0)
     path = tmp_path / "release.json"
@@ -111,6 +120,17 @@ def test_release_round_trip(tmp_path):
     again = read_bloom_release(path)
     np.testing.assert_array_equal(again.counts, release.counts)
     assert again.digest == release.digest and again.decay == 2.0 and again.sampler == "secure"
+    written = path.read_text()
+    for old, new in (("[", "[1, "), ("0.1", "0.2"), ("secure", "simulation"), ("2.0", "2"), ("bloom", "broom")):
+        assert old in written
+        path.write_text(written.replace(old, new, 1))
+        with pytest.raises(DamagedFileError, match="write it again"):
+            read_bloom_release(path)
+    for place in range(0, len(written), 3):
+        path.write_text(written[:place] + written[place + 1 :])
+        if json.loads(written) != _loaded(path):
+            with pytest.raises(DamagedFileError, match="write it again"):
+                read_bloom_release(path)
     path.write_text('{"kind": "bloom"}')
     with pytest.raises(DamagedFileError, match="write it again"):
         read_bloom_release(path)

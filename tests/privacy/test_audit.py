@@ -124,6 +124,25 @@ def test_audit_catches_the_sensitivity_of_the_wrong_relation():
     audit(workload, "replace-one", laws, None, lambda _: 0.0, epsilons=[2.0])
 
 
+@pytest.mark.parametrize(("adjacency", "moves"), [("add-remove", (1, 0)), ("replace-one", (1, 1))])
+def test_disjoint_groups_are_one_query_with_the_least_noise(adjacency, moves):
+    """Two groups (rows of the table), each with its own law: what the book asks to be recorded is the exact cost."""
+    laws = [TwoSidedGeometric(2.0), TwoSidedGeometric(5.0)]
+
+    def outputs(counts):
+        return product_log_pmf([clamped_log_pmf(laws[cell // 2], int(n), LOW, HIGH) for cell, n in enumerate(counts)])
+
+    pairs = [
+        (f"{left} ~ {right}", outputs(left), outputs(right))
+        for left, right in neighbouring_tables(adjacency, DOMAIN.size, 2)
+    ]
+    # One record in one group; or out of one cell and into another of the group with the least noise.
+    cost = laws[0].epsilon(sensitivity=sum(moves))
+    assert_claimed_delta(pairs, lambda _: 0.0, epsilons=[cost])
+    with pytest.raises(AssertionError, match="exceeds the claimed"):
+        assert_claimed_delta(pairs, lambda _: 0.0, epsilons=[0.999 * cost])
+
+
 def test_audit_catches_a_forgotten_table():
     laws = [TwoSidedGeometric.from_epsilon(1.0, sensitivity=2)] * 2
     with pytest.raises(AssertionError, match="exceeds the claimed"):
