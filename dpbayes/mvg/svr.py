@@ -205,6 +205,17 @@ def svr_study(
     Notes
     -----
     Needs scikit-learn, an optional dependency.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> ranges = FeatureRanges([0, 0, 0], [1, 1, 1], "replace-one")
+    >>> features = rng.random((2, 60))
+    >>> records = np.vstack([features, features.mean(axis=0)])
+    >>> config = SvrConfig(epsilons=(1.0,), draws=1, favoured=(2,), costs=(1.0,), gammas=(1.0,))
+    >>> study = svr_study(records, ranges, weights=[1.0, 1.0, 1.0], config=config, rng=rng)
+    >>> bool(study.scores[0].mean < study.constant), len(study.scores)
+    (True, 7)
     """
     settings = SvrConfig() if config is None else config
     scaled, unit = unit_records(records, ranges)
