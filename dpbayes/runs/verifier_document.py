@@ -52,17 +52,19 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
     sections = [_released(release), _answers(spec, release, exact), Section("Posterior of r", [figure])]
     sections.append(_true_counts(release, exact))
     verdict = _EXACT
+    found = {name: (one.mean, *one.interval(), one.prob_greater(0.5)) for name, one in exact.items()}
     if spec.model.pooling == "partial":
         from dpbayes.inference import Verdict
 
         judged = Verdict.from_json(trace.attrs["convergence"])
         verdict = verdict_callout(judged)
-        sections += [_pooled(trace, exact), convergence_section(trace, judged, judged="All shares are judged.")]
+        alone, found = found, {name: _of_draws(trace, name) for name in exact}
+        sections += [_pooled(found, alone), convergence_section(trace, judged, judged="All shares are judged.")]
     left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
         question=spec.question,
-        answer=" ".join(_sentence(name, one) for name, one in exact.items()),
+        answer=" ".join(_sentence(name, *numbers) for name, numbers in found.items()),
         verdict=verdict,
         headline=[
             privacy_fact(release),
@@ -153,26 +155,31 @@ def _true_counts(release: Release, exact: dict[str, Posterior]) -> Section:
     return Section("Where the true counts lie", [Table("true_counts", "Posterior of the true counts", columns, rows)])
 
 
-def _pooled(trace: xr.DataTree, exact: dict[str, Posterior]) -> Section:
-    draws = trace["posterior"]["r"]
-    rows = []
-    for name, one in exact.items():
-        values = np.asarray(draws.sel(question=name))
-        low, high = np.quantile(values, [0.025, 0.975]).tolist()
-        rows.append((name, float(values.mean()), low, high, one.mean, *one.interval()))
-    columns = [Column("question"), Column("pooled mean", ".3f", "mean"), Column("2.5 %", ".3f", "low")]
-    columns += [Column("97.5 %", ".3f", "high"), Column("alone: mean", ".3f", "alone_mean")]
-    columns += [Column("alone: 2.5 %", ".3f", "alone_low"), Column("alone: 97.5 %", ".3f", "alone_high")]
-    return Section("Questions that inform one another", [Table("pooled", "r pooled and alone", columns, rows)])
+def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, float]:
+    """Return mean, 95 % interval and the probability of more than one half."""
+    values = np.asarray(trace["posterior"].to_dataset()["r"].sel(question=question))
+    low, high = np.quantile(values, [0.025, 0.975]).tolist()
+    return float(values.mean()), low, high, float((values > 0.5).mean())
 
 
-def _sentence(name: str, one: Posterior) -> str:
-    low, high = one.interval()
-    share = one.prob_greater(0.5)
+def _pooled(pooled: dict[str, tuple[float, ...]], alone: dict[str, tuple[float, ...]]) -> Section:
+    columns = [Column("question")]
+    for name, key in (("pooled", ""), ("alone", "alone_")):
+        columns += [Column(f"{name}: mean", ".3f", f"{key}mean"), Column("2.5 %", ".3f", f"{key}low")]
+        columns += [Column("97.5 %", ".3f", f"{key}high"), Column("P(r > 1/2)", ".3f", f"{key}prob_majority")]
+    meaning = Paragraph(
+        "The questions share a normal distribution of the log-odds of r, whose mean and spread are estimated with "
+        "them: what one question says moves the others. The answer above is the pooled one."
+    )
+    rows: list[tuple[str | float, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
+    return Section("Questions that inform one another", [meaning, Table("pooled", "r pooled and alone", columns, rows)])
+
+
+def _sentence(name: str, mean: float, low: float, high: float, majority: float) -> str:
     percent = "\N{NO-BREAK SPACE}%"
     return (
-        f"\u201c{name}\u201d holds in {100 * one.mean:.0f}{percent} of partitions (95{percent} interval "
-        f"{100 * low:.0f} to {100 * high:.0f}{percent}), and in most of them with probability {share:.3f}."
+        f"\u201c{name}\u201d holds in {100 * mean:.0f}{percent} of partitions (95{percent} interval "
+        f"{100 * low:.0f} to {100 * high:.0f}{percent}), and in most of them with probability {majority:.3f}."
     )
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpbayes.data.wages import wages
@@ -80,6 +81,20 @@ def test_a_design_study_with_laplace_noise_and_two_outcomes(tmp_path):
     facts = json.loads((result.folder / "facts.json").read_text())
     assert "more than these designs offer" in facts["answer"]
     assert "By quadrature" in (result.folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_pooled_verification_answers_from_the_pooled_draws(tmp_path):
+    overrides = ("data.n_persons=400", 'model.pooling="partial"', "model.draws=500", "privacy.simulation_seed=4")
+    result = run(MODELS / "verifier_threshold.toml", tmp_path, *overrides)
+    facts = json.loads((result.folder / "facts.json").read_text())
+    draws = read_trace(result.folder / "trace.nc")["posterior"]["r"]
+    for row in facts["tables"]["pooled"]:
+        mean = float(draws.sel(question=row["question"]).mean())
+        assert row["mean"] == pytest.approx(mean, abs=1e-12)
+        assert row["alone_mean"] != row["mean"]
+        assert f"{100 * mean:.0f}\N{NO-BREAK SPACE}% of partitions" in facts["answer"]
+    assert {row["prob_majority"] for row in facts["tables"]["pooled"]} <= set(np.arange(2001) / 2000)
 
 
 def test_microdata_and_a_finished_release(tmp_path):
