@@ -163,7 +163,7 @@ def test_same_records_on_a_dask_cluster(public, processes):
     alone = synthesize_groups(public, data, method=method, random_state=5).frame()
     workers = {"n_workers": 2 if processes else 1, "threads_per_worker": 1, "processes": processes}
     with (
-        distributed.LocalCluster(**workers, dashboard_address=None) as cluster,
+        distributed.LocalCluster(**workers, dashboard_address=":0") as cluster,
         distributed.Client(cluster),
         parallel_config(backend="dask"),
     ):
