@@ -203,7 +203,8 @@ class BetaMixture:
             return float(self.quantile(0.5) >= 0.5)
         highest = np.flatnonzero(local & (density >= density[local].max() * (1 - 1e-9)))
         # Where several are equally high (a flat or a mirrored density), the middle of the outermost.
-        return 0.5 * (self._refined(grid, int(highest[0])) + self._refined(grid, int(highest[-1])))
+        first = self._refined(grid, int(highest[0]))
+        return first if highest.size == 1 else 0.5 * (first + self._refined(grid, int(highest[-1])))
 
     def _refined(self, grid: FloatArray, best: int) -> float:
         """Return the zero of the log-density's slope next to a grid point, or the point where there is none."""
