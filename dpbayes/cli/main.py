@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbayes import __version__
-from dpbayes.cli import bloom, compare, ledger, mvg, privacy, sbc
+from dpbayes.cli import bench, bloom, compare, ledger, mvg, privacy, sbc
 from dpbayes.errors import DPBayesError
 
 __all__ = ["app", "main"]
@@ -31,6 +31,7 @@ app = typer.Typer(
 
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(privacy.app, name="privacy")
+app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
 app.command("sbc")(sbc.sbc)
 privacy.app.command("bloom")(bloom.bloom)

@@ -166,7 +166,9 @@ def marginals(
     Parameters
     ----------
     frame
-        Any eager or lazy frame that narwhals reads (Polars, pandas, PyArrow, DuckDB, ...), one row a record.
+        Any eager or lazy frame that narwhals reads (Polars, pandas, PyArrow, DuckDB, Spark, ...), one row a record.
+        Lazy ones are counted where they are: ``pl.scan_parquet`` and DuckDB need not hold the records in memory, and a
+        Spark session counts on its cluster. Only the cells come back.
     attribute_sets
         The attributes of each table.
     domain
@@ -208,7 +210,9 @@ def marginals(
 
 def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
     """Group, count and place one table's cells."""
-    grouped = table.group_by(*domain.names).agg(nw.len().alias("__dpbayes_count")).collect()
+    counted = table.group_by(*domain.names).agg(nw.len().alias("__dpbayes_count"))
+    # Polars reads a file that is larger than memory only in its streaming engine; other engines decide for themselves.
+    grouped = counted.collect(engine="streaming") if counted.implementation.is_polars() else counted.collect()
     cells = []
     for attribute in domain:
         index = {level: position for position, level in enumerate(attribute.levels)}

@@ -150,7 +150,7 @@ def _headline_section(
 
 def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: tuple[str, list[float]] | None) -> Section:
     labels = [run.label for run in runs]
-    blocks: list[Block] = [Paragraph(f"{runs[0].caption(table.name).rstrip('.')}.")]
+    blocks: list[Block] = []
     if table.left_out:
         blocks.append(Paragraph(f"{table.left_out} rows that only some of the runs have are left out."))
     if table.intervals:

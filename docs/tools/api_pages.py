@@ -1,0 +1,32 @@
+"""A hook of the documentation build: one page a room, with every name of its ``__all__``, from the docstrings."""
+
+import importlib
+import inspect
+
+from mkdocs.structure.files import File
+
+ROOMS = ("data", "privacy", "inference", "latent_class", "verifier", "bloom", "mvg", "ide", "report", "runs", "errors")
+
+
+def on_files(files, config):
+    """Add the pages to the build; they are not written to the source."""
+    for room in ROOMS:
+        files.append(File.generated(config, f"api/{room}.md", content=page(room)))
+    return files
+
+
+def page(room):
+    """Return the Markdown of a room's page: a directive for every public name, at the place of its definition."""
+    name = f"dpbayes.{room}"
+    module = importlib.import_module(name)
+    lines = [f"# {name}", "", (module.__doc__ or "").split("\n\n")[0], ""]
+    for public in module.__all__:
+        thing = getattr(module, public)
+        if inspect.ismodule(thing):
+            lines += [f"::: {thing.__name__}", "    options:", "      show_root_toc_entry: true", ""]
+            continue
+        home = getattr(thing, "__module__", None) or name
+        documented = (inspect.isclass(thing) or inspect.isfunction(thing)) and home.startswith("dpbayes")
+        # A type alias or a constant stands where it is assigned, which only its value's module would say.
+        lines += [f"::: {home}.{public}", ""] if documented else [f"### {public}", "", f"`{name}.{public}`", ""]
+    return "\n".join(lines)

@@ -1,0 +1,231 @@
+"""Benchmarks as a page: run pytest-benchmark, and tabulate what it measured with machine, versions and date."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpbayes.errors import InputError
+
+__all__ = ["Measured", "run_benchmarks", "write_benchmarks"]
+
+LIBRARIES = ("numpy", "scipy", "polars", "pymc", "pytensor", "nutpie", "opendp", "dp-accounting", "statsmodels",
+             "scikit-learn", "mbi")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One benchmark.
+
+    Parameters
+    ----------
+    system
+        The benchmark file's system, ``"mvg"`` of ``test_mvg.py``.
+    group
+        Benchmarks of one group do the same work; the first of them is what the others are compared with.
+    name
+        What was timed.
+    best, median
+        Seconds.
+    rounds
+        How often.
+    axis, size
+        For a scaling: what grows, and how large it was.
+    """
+
+    system: str
+    group: str
+    name: str
+    best: float
+    median: float
+    rounds: int
+    axis: str = ""
+    size: float = float("nan")
+
+
+def run_benchmarks(folder: Path, *, only: str = "", echo: Callable[[str], None] = print) -> list[Measured]:
+    """Run the benchmarks of a folder and read what they measured.
+
+    Parameters
+    ----------
+    folder
+        Holds ``test_<system>.py`` files.
+    only
+        One system.
+    echo
+        Where lines for the person who waits go.
+
+    Returns
+    -------
+    list of Measured
+        In the order of the files.
+
+    Raises
+    ------
+    InputError
+        If there are no such files, pytest-benchmark is not installed, or a benchmark fails.
+    """
+    files = sorted(folder.glob(f"test_{only or '*'}.py"))
+    if not files:
+        raise InputError(
+            f"there are no benchmarks test_{only or '*'}.py in {folder}; run this in a checkout of dpbayes"
+        )
+    if importlib.util.find_spec("pytest_benchmark") is None:
+        raise InputError("benchmarks need pytest-benchmark; install the development group: uv sync")
+    found: list[Measured] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in files:
+            echo(f"benchmarks: {file.stem.removeprefix('test_')}")
+            found += _run(file, Path(scratch) / f"{file.stem}.json")
+    return found
+
+
+def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
+    r"""Write a table of benchmarks, and a picture of the scalings if there are any.
+
+    Parameters
+    ----------
+    measured
+        What `run_benchmarks` gave.
+    path
+        Markdown file; replaced.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> one = Measured("mvg", "draw", "ours", 0.001, 0.002, 5)
+    >>> two = Measured("mvg", "draw", "a peer", 0.003, 0.004, 5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text = write_benchmarks([one, two], Path(folder, "b.md")).read_text()
+    >>> print("\n".join(text.splitlines()[-4:]))
+    | group | what | best | median | rounds | to the first |
+    |---|---|---:|---:|---:|---:|
+    | draw | ours | 1 ms | 2 ms | 5 | 1 |
+    |  | a peer | 3 ms | 4 ms | 5 | 3 |
+    """
+    lines = ["# Benchmarks", "", *_machine(), ""]
+    scalings = [one for one in measured if one.axis]
+    if scalings:
+        picture = path.with_suffix(".png")
+        _plot(scalings, picture)
+        axes = ", ".join(dict.fromkeys(one.axis for one in scalings))
+        lines += [f"![Seconds against {axes}, both axes logarithmic]({picture.name})", ""]
+    for system in dict.fromkeys(one.system for one in measured):
+        lines += [f"## {system}", "", *_table([one for one in measured if one.system == system]), ""]
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    return path
+
+
+def _run(file: Path, out: Path) -> list[Measured]:
+    command = [sys.executable, "-m", "pytest", str(file), "-o", "addopts=", "--import-mode=importlib", "-q"]
+    command += ["-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", f"--benchmark-json={out}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    nothing_to_time = 5
+    if done.returncode == nothing_to_time or not (out.exists() and out.stat().st_size):
+        if done.returncode in (0, nothing_to_time):
+            return []
+        raise InputError(f"{file.name} failed; run `pytest {file}` to see why\n{done.stdout[-1500:]}")
+    if done.returncode != 0:
+        raise InputError(f"{file.name} failed; run `pytest {file}` to see why\n{done.stdout[-1500:]}")
+    system = file.stem.removeprefix("test_")
+    return [_measured(system, one) for one in json.loads(out.read_text(encoding="utf-8"))["benchmarks"]]
+
+
+def _measured(system: str, one: dict[str, Any]) -> Measured:
+    extra, stats = one["extra_info"], one["stats"]
+    name = one["name"].removeprefix("test_").replace("_", " ")
+    return Measured(
+        system,
+        one["group"] or "",
+        name,
+        stats["min"],
+        stats["median"],
+        stats["rounds"],
+        extra.get("axis", ""),
+        float(extra.get("size", "nan")),
+    )
+
+
+def _machine() -> list[str]:
+    """Say where and when, without naming a host or a person."""
+    versions = []
+    for library in LIBRARIES:
+        try:
+            versions.append(f"{library} {importlib.metadata.version(library)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return [
+        f"Written by `dpbayes bench` on {today}: {_processor()}, {os.cpu_count()} cores, {platform.system()}, "
+        f"Python {platform.python_version()}; {', '.join(versions)}.",
+        "",
+        "Best and median of repeated calls in one process. Compare within a group: its last column is the ratio of the "
+        "best times to the group's first.",
+    ]
+
+
+def _processor() -> str:
+    if importlib.util.find_spec("cpuinfo") is None:
+        return platform.machine()
+    found = importlib.import_module("cpuinfo").get_cpu_info()
+    return str(found.get("brand_raw", platform.machine()))
+
+
+def _table(rows: Sequence[Measured]) -> list[str]:
+    lines = ["| group | what | best | median | rounds | to the first |", "|---|---|---:|---:|---:|---:|"]
+    for group in dict.fromkeys(one.group for one in rows):
+        members = [one for one in rows if one.group == group]
+        for place, one in enumerate(members):
+            label = (group or "–") if place == 0 else ""
+            ratio = f"{one.best / members[0].best:.2g}" if group else ""
+            lines.append(f"| {label} | {one.name} | {_time(one.best)} | {_time(one.median)} | {one.rounds} | {ratio} |")
+    return lines
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _plot(scalings: Sequence[Measured], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    axes_named = list(dict.fromkeys(one.axis for one in scalings))
+    columns = min(3, len(axes_named))
+    rows = -(-len(axes_named) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.4 * columns, 2.7 * rows), squeeze=False, layout="constrained")
+    for axis in axes.flat[len(axes_named) :]:
+        axis.set_visible(False)
+    for axis, name in zip(axes.flat, axes_named, strict=False):
+        members = [one for one in scalings if one.axis == name]
+        for group in dict.fromkeys(one.group for one in members):
+            points = np.array(sorted((one.size, one.best) for one in members if one.group == group))
+            axis.loglog(points[:, 0], points[:, 1], "o-", markersize=4, linewidth=1, label=group)
+        axis.set_xlabel(name, fontsize=9)
+        axis.set_ylabel("seconds", fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.grid(color="0.92")
+        axis.legend(frameon=False, fontsize=7)
+    figure.savefig(path, dpi=100, facecolor="white")
+    plt.close(figure)

@@ -1,0 +1,86 @@
+"""Latent class: tables, gradients, synthetic records, beside what they could be made with."""
+
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+import xarray as xr
+
+from dpbayes.data import Domain, datasets, marginals
+from dpbayes.privacy import release_tables
+
+ROWS = 1_000_000
+LEVELS = {f"a{i}": tuple(range(4)) for i in range(6)}
+PAIRS = list(combinations(LEVELS, 2))
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(1)
+    return pl.DataFrame({name: rng.integers(0, 4, ROWS) for name in LEVELS})
+
+
+def test_count_15_tables_of_a_million_records(benchmark, frame):
+    benchmark.group = "15 two-way tables of 1e6 records"
+    benchmark.pedantic(lambda: marginals(frame, PAIRS, domain=Domain.from_levels(LEVELS)), rounds=5)
+
+
+def test_numpy_bincount_with_the_indices_ready(benchmark, frame):
+    columns = {name: frame[name].to_numpy() for name in LEVELS}
+    benchmark.group = "15 two-way tables of 1e6 records"
+    benchmark.pedantic(lambda: [np.bincount(4 * columns[a] + columns[b], minlength=16) for a, b in PAIRS], rounds=5)
+
+
+def test_pandas_crosstab(benchmark, frame):
+    import pandas as pd
+
+    table = pd.DataFrame(frame.to_dict(as_series=False))
+    benchmark.group = "15 two-way tables of 1e6 records"
+    benchmark.pedantic(lambda: [pd.crosstab(table[a], table[b]) for a, b in PAIRS], rounds=2)
+
+
+@pytest.fixture(scope="module")
+def release():
+    return release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n_classes"), [("joint", 8), ("joint", 2), ("joint", 4), ("joint", 16), ("composite", 8)]
+)
+def test_gradient(benchmark, release, likelihood, n_classes):
+    import pytensor
+
+    from dpbayes.latent_class import build_model
+
+    model = build_model(release, n_classes=n_classes, likelihood=likelihood)
+    with pytensor.config.change_flags(mode="NUMBA"):
+        function = model.logp_dlogp_function(ravel_inputs=True)
+        point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
+        function.set_extra_values({})
+        function(point)
+        benchmark.group = "log-density and gradient, ACS tables"
+        if likelihood == "joint":
+            benchmark.extra_info.update(axis="classes k", size=n_classes)
+        benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
+
+
+def trace_of(domain, n_classes, draws=20):
+    """Make a posterior that names what synthesis reads, without sampling."""
+    rng = np.random.default_rng(2)
+    data = {"weights": (("chain", "draw", "class"), rng.dirichlet(np.ones(n_classes), (1, draws)))}
+    for attribute in domain:
+        values = rng.dirichlet(np.ones(attribute.size), (1, draws, n_classes))
+        data[f"profile_{attribute.name}"] = (("chain", "draw", "class", attribute.name), values)
+    coords = {attribute.name: list(attribute.levels) for attribute in domain}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(data, coords=coords)})
+
+
+@pytest.mark.parametrize("rows", [10_000, 100_000, 1_000_000])
+def test_synthesize(benchmark, rows):
+    from dpbayes.latent_class import synthesize
+
+    trace = trace_of(datasets.acs_tables()[0].domain, 8)
+    benchmark.group = "one synthetic data set, two attributes"
+    benchmark.extra_info.update(axis="synthetic records", size=rows)
+    benchmark.pedantic(lambda: synthesize(trace, n_datasets=1, n_rows=rows, random_seed=1), rounds=5)
