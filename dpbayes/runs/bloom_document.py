@@ -48,7 +48,6 @@ def bloom_document(
     low, high = np.quantile(posterior, [0.025, 0.975])
     rows = _estimates(release, truth)
     verdict = Verdict.from_json(trace.attrs["convergence"])
-    epsilon = certificate["claims"][0]
     return Document(
         title=spec.title,
         question=spec.question,
@@ -59,7 +58,7 @@ def bloom_document(
         verdict=verdict_callout(verdict),
         headline=[
             Fact("flip_prob", "flip probability", certificate["flip_prob"], f"{certificate['flip_prob']:.4f}"),
-            Fact("epsilon", f"epsilon, {epsilon['scope']}", epsilon["epsilon"]["upper"], _epsilon(epsilon)),
+            *_epsilon_facts(certificate["claims"]),
             Fact("reach", "people reached, posterior mean", float(posterior.mean()), f"{posterior.mean():,.0f}"),
         ],
         sections=[
@@ -77,7 +76,17 @@ def bloom_document(
     )
 
 
-def _epsilon(claim: dict[str, Any]) -> str:
+def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
+    """Put what the release costs first: for the pair that it was calibrated for, and for every pair."""
+    every = [claim for claim in claims if claim["scope"].startswith("all pairs") and claim["definition"] == "tight"]
+    shown = {"epsilon": claims[0]} if every[:1] == claims[:1] else {"epsilon": claims[0], "epsilon_every": every[0]}
+    return [
+        Fact(key, f"epsilon at delta {claim['delta']:g}, {claim['scope']}", claim["epsilon"]["upper"], _shown(claim))
+        for key, claim in shown.items()
+    ]
+
+
+def _shown(claim: dict[str, Any]) -> str:
     return f"{claim['epsilon']['upper']:.4f}"
 
 
@@ -121,8 +130,9 @@ def _privacy(certificate: dict[str, Any], release: BloomRelease) -> Section:
     blocks: list[Any] = [
         Paragraph(
             "Neighbouring inputs differ in one position of the filters (replace-one): a person more or less, or other "
-            "publishers for one person. Only a number that covers all pairs protects every input; its lower end is "
-            "the epsilon of the worst pair found."
+            "publishers for one person. Only a number that covers all pairs protects every input: its upper end is "
+            "proven, its lower end is the epsilon of the worst pair found, and the truth lies between. The paper's "
+            "pair, all filters empty but for one position, says what the release costs at least."
         ),
         Table("privacy", f"Certified epsilon at flip probability {certificate['flip_prob']:.6f}.", columns, rows),
     ]
@@ -140,7 +150,9 @@ def _reach(rows: list[tuple[str, int, float, float]], posterior: Any) -> Section
         Column("simulated truth", ",d", "truth"),
         Column("estimate", ",.0f", "estimate"),
         Column("standard error", ",.0f", "stderr"),
+        Column("error / standard error", "+.1f", "z"),
     ]
+    scored = [(*row, (row[2] - row[1]) / row[3]) for row in rows]
     summary = Table(
         "posterior",
         "Posterior of the people reached by at least one publisher.",
@@ -151,11 +163,16 @@ def _reach(rows: list[tuple[str, int, float, float]], posterior: Any) -> Section
         "Reach",
         [
             summary,
-            Table("reach", "Debiased estimates; the standard error counts flipping and hashing.", columns, rows),
+            Paragraph(
+                "The posterior and the standard errors count both flipping and hashing. The estimates below are "
+                "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, whose "
+                "prior holds all logo shares equally likely, is not."
+            ),
+            Table("reach", "Debiased estimates beside the simulated truth.", columns, scored),
             Figure(
                 _interval_figure(rows),
-                "Estimates with 95 % intervals (bars) and the simulated truth (circles).",
-                "People reached, by publisher and by number of publishers: estimates with intervals beside the truth.",
+                "Estimate minus simulated truth, with 95 % intervals: one in twenty should miss the line.",
+                "Errors of the reach by publisher and by number of publishers, with intervals around a line at zero.",
             ),
         ],
     )
@@ -167,11 +184,13 @@ def _interval_figure(rows: list[tuple[str, int, float, float]]) -> Any:
     figure, axis = plt.subplots(figsize=(6.4, 0.32 * len(rows) + 1.0), layout="constrained")
     place = np.arange(len(rows))[::-1]
     value, error = np.array([row[2] for row in rows]), np.array([row[3] for row in rows])
-    axis.errorbar(value, place, xerr=1.96 * error, fmt="|", capsize=3, label="estimate")
-    axis.plot([row[1] for row in rows], place, "o", markerfacecolor="none", color="black", label="truth")
+    axis.axvline(0.0, color="0.5", linewidth=1.0)
+    axis.errorbar(
+        value - np.array([row[1] for row in rows]), place, xerr=1.96 * error, fmt="o", markersize=4, capsize=3
+    )
     axis.set_yticks(place, [row[0] for row in rows])
-    axis.set_xlabel("people")
-    axis.legend()
+    axis.xaxis.set_major_formatter("{x:+,.0f}")
+    axis.set_xlabel("estimate minus truth, people")
     return figure
 
 
@@ -184,12 +203,15 @@ def _signal(release: BloomRelease) -> Section:
     value, (source, target) = signal.largest
     ends = signal.ratio(0, counts.size - 1)
     columns = [Column("change of one position", key="change"), Column("signal-to-noise ratio", ".3e", "ratio")]
+    source_bits, target_bits = (format(logo, f"0{release.n_filters}b")[::-1] for logo in (source, target))
+    none, all_ones = "0" * release.n_filters, "1" * release.n_filters
     rows = [
-        (f"logo {source} to {target}, the most visible", value),
-        (f"logo 0 to {counts.size - 1}, the paper's", ends),
+        (f"logo {source_bits} to {target_bits}, the most visible", value),
+        (f"logo {none} to {all_ones}, the paper's", ends),
     ]
     text = (
         "How well the best linear combination of released counts shows the change of one position, at the debiased "
-        "counts (negative ones set to zero). The paper holds the second to be the largest; it need not be."
+        "counts (negative ones set to zero). A logo is one bit a publisher, the first on the left. The paper holds the "
+        "second change to be the most visible; it need not be."
     )
     return Section("Signal", [Paragraph(text), Table("signal", "Squared shift over variance.", columns, rows)])
