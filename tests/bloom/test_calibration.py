@@ -3,10 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
 from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
 from dpbayes.bloom.dominating import dominating_loss
+from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.worst_count import one_filter_loss
+from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 
 
@@ -91,3 +93,59 @@ def test_dominating_pair_of_six_filters_covers_both_directions():
 def test_bad_input(change, text):
     with pytest.raises(InputError, match=text):
         flip_prob_for(**{"epsilon": 1.0, "delta": 1e-3, "n_filters": 2, "n_bits": 10, **change})
+
+
+FUNCTIONS = {
+    "one_filter_loss": lambda n_filters, delta, definition, **a: one_filter_loss(count_ones=0, **a),
+    "one_filter_epsilon": lambda n_filters, **a: one_filter_epsilon(**a),
+    "filters_loss": lambda delta, definition, **a: filters_loss(**a).epsilon_bounds(delta),
+    "worst_pair": worst_pair,
+    "worst_crowd": lambda definition, **a: worst_crowd(**a),
+    "all_pairs_epsilon": lambda definition, **a: all_pairs_epsilon(**a),
+    "bloom_epsilon": bloom_epsilon,
+    "bloom_epsilon for all pairs": lambda **a: bloom_epsilon(pairs="all", **a),
+    "flip_prob_for": lambda flip_prob, **a: flip_prob_for(epsilon=1.0, **a),
+    "flip_prob_for by quantile": lambda flip_prob, definition, **a: flip_prob_for(
+        epsilon=1.0, definition="quantile", **a
+    ),
+}
+BAD = {
+    "flip_prob": [0.0, -0.1, 0.5, 0.7, np.nan, np.inf, "0.1", True],
+    "delta": [0.0, 1.0, -0.1, 1.5, np.nan, "1e-3"],
+    "n_filters": [0, -1, 21, 1.5, "2", True],
+    "n_bits": [0, -3, 2.5, np.nan, "10", True],
+    "definition": ["loose", None, 1],
+}
+
+
+# Arguments that a function does not have.
+LACKS = {
+    "one_filter_loss": {"n_filters", "delta", "definition"},
+    "one_filter_epsilon": {"n_filters"},
+    "filters_loss": {"definition"},
+    "worst_crowd": {"definition"},
+    "all_pairs_epsilon": {"definition"},
+    "flip_prob_for": {"flip_prob"},
+    "flip_prob_for by quantile": {"flip_prob", "definition"},
+}
+CASES = [
+    (function, name, value)
+    for function in FUNCTIONS
+    for name, values in BAD.items()
+    for value in values
+    if name not in LACKS.get(function, set())
+]
+
+
+@pytest.mark.parametrize(("function", "name", "value"), CASES)
+def test_every_function_refuses_every_bad_value(function, name, value):
+    good = {"flip_prob": 0.2, "delta": 1e-2, "n_filters": 2, "n_bits": 4, "definition": "tight"}
+    with pytest.raises(InputError) as refusal:
+        FUNCTIONS[function](**good | {name: value})
+    assert name in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, np.nan, np.inf, "1"])
+def test_a_target_must_be_positive(epsilon):
+    with pytest.raises(InputError, match="epsilon"):
+        flip_prob_for(epsilon=epsilon, delta=1e-3, n_filters=2, n_bits=10)
