@@ -150,10 +150,10 @@ def sampler_defaults() -> dict[str, Any]:
     'low_rank'
     """
     return {
-        "draws": 800,
-        "tune": 600,
+        "draws": 600,
+        "tune": 400,
         "chains": 4,
-        "target_accept": 0.9,
+        "target_accept": 0.94,
         "max_treedepth": 12,
         "adaptation": "low_rank",
     }

@@ -91,13 +91,13 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=800, ge=10)
+    draws: int = Field(default=600, ge=10)
     """Draws kept a chain."""
-    tune: int = Field(default=600, ge=10)
+    tune: int = Field(default=400, ge=10)
     """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""
-    target_accept: float = Field(default=0.9, gt=0, lt=1)
+    target_accept: float = Field(default=0.94, gt=0, lt=1)
     """Acceptance rate that the step size aims at."""
     max_treedepth: int = Field(default=12, ge=1, le=20)
     """Doublings at which a trajectory is cut; a few of this model's need more than the usual 10."""
