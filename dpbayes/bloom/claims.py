@@ -1,6 +1,7 @@
 """What a privacy number of this room stands for: its definition, and which pairs of inputs it covers."""
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Literal
 
 from dpbayes.bloom._checks import Definition
@@ -53,4 +54,10 @@ class EpsilonClaim:
         return self.epsilon.upper
 
     def __str__(self) -> str:
-        return f"epsilon {self.upper:.6g} at delta {self.delta:g} ({self.definition}; {self.scope})"
+        return f"epsilon {_up(self.upper)} at delta {self.delta:g} ({self.definition}; {self.scope})"
+
+
+def _up(value: float) -> str:
+    """Six significant digits, rounded upwards: a promise is never made smaller by printing it."""
+    shown = Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(value))
+    return f"{shown.normalize():f}" if value >= 1e-4 else f"{shown.normalize():g}"

@@ -26,6 +26,10 @@ _LEAST = 1e-4
 SKEWNESSES = (0.0, 1.0, 2.0, 3.0)
 
 
+# What the privacy figures cover.
+_COVERS = "one filter: all pairs; several: the paper's pair; one position replaced"
+
+
 def signal_by_skewness_figure(*, n_filters: int = 3, flip_probs: Sequence[float] = (0.05, 0.1, 0.2)) -> Figure:
     """Redraw the paper's figure 2: the largest signal-to-noise ratio grows with the skewness of the logo counts.
 
@@ -182,6 +186,7 @@ def epsilon_figure(
     axis.set_yscale("log")
     axis.set_xlabel("flip probability")
     axis.set_ylabel(f"epsilon at delta {delta:g} ({definition})")
+    axis.set_title(f"{_COVERS}\na line ends where delta {delta:g} is enough for epsilon 0", fontsize=9, loc="left")
     axis.legend(fontsize=8)
     return figure
 
@@ -214,5 +219,6 @@ def flip_prob_figure(*, n_filters: Sequence[int], n_bits: Sequence[int], epsilon
     axis.set_xticks(list(n_filters))
     axis.set_xlabel("filters")
     axis.set_ylabel(f"flip probability for epsilon {epsilon:.4g} at delta {delta:g}")
+    axis.set_title(_COVERS, fontsize=9, loc="left")
     axis.legend()
     return figure
