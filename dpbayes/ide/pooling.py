@@ -114,45 +114,59 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
             f"pooling over {by!r} needs records in two groups and two other attributes or more; "
             "leave the prior as it is (pool=False)"
         )
-    records = share * prior.n_records
-    seen = records > 1.0
+    seen = share * prior.n_records > 1.0
+    group = np.zeros(prior.size, dtype=np.intp) if by is None else prior.index([by])
     gram, cross = np.zeros((len(share), 4, 4)), np.zeros((len(share), 4))
     for names in chosen:
-        mass = prior.marginal(names if by is None else [by, *names])
-        mass = mass.reshape(len(share), *(prior.domain[name].size for name in names))
-        found, left_out, own = _components(mass[seen], mass.sum(axis=0), records[seen])
-        gram[seen] += found @ found.transpose(0, 2, 1)
-        cross[seen] += np.einsum("gkx,gx->gk", left_out, own)
+        products, judged = _products(prior, names, group, len(share))
+        gram[seen] += products[seen]
+        cross[seen] += judged[seen]
     weights = np.tile([0.0, 1.0, 0.0, 0.0], (len(share), 1))
-    for group in np.flatnonzero(seen):
-        weights[group] = _minimize(gram[group], cross[group], alone=share[group] >= 1.0)
+    for place in np.flatnonzero(seen):
+        weights[place] = _minimize(gram[place], cross[place], alone=share[place] >= 1.0)
     return Credibility(by, weights)
 
 
-def _components(mass: Floats, total: Floats, records: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the four distributions of one table, the same without the record they are judged by, and the own one.
+def _products(prior: Prior, names: Sequence[str], group: npt.NDArray[np.intp], n_groups: int) -> tuple[Floats, Floats]:
+    """Return G and the estimate of c for one table, shapes ``(groups, 4, 4)`` and ``(groups, 4)``.
 
-    Shapes ``(groups, 4, cells)`` twice and ``(groups, cells)``.
+    Only cells that hold a public record are visited, however large the table: off them the recorded components vanish,
+    and two recombined ones multiply attribute by attribute.
     """
-    groups, axes = len(mass), tuple(range(1, mass.ndim))
-    wide = (-1, *(1 for _ in axes))
-    own = mass / mass.sum(axis=axes).reshape(wide)
-    outside = np.clip(total - mass, 0.0, None)
-    rest = outside / np.maximum(outside.sum(axis=axes), 1e-300).reshape(wide)
-    less = np.reshape(records, wide)
+    cells, place = np.unique(prior.index(names), return_inverse=True)
+    levels = np.unravel_index(cells, prior.domain.project(names).shape)
+    own, rest, records = _shares(place, len(cells), group, n_groups, prior)
+    less = records[:, None] - 1.0
 
     def without_one(share: Floats) -> Floats:
-        return np.where(own > 0, (less * share - 1.0) / (less - 1.0), 0.0)
+        return np.divide(less * share + share - 1.0, less, out=np.zeros_like(share), where=less > 0)
 
     recombined, elsewhere, left_out = np.ones_like(own), np.ones_like(own), np.ones_like(own)
-    for axis in axes:
-        summed = tuple(other for other in axes if other != axis)
-        margin = own.sum(axis=summed, keepdims=True)
-        recombined, left_out = recombined * margin, left_out * without_one(np.broadcast_to(margin, own.shape))
-        elsewhere = elsewhere * rest.sum(axis=summed, keepdims=True)
+    alike, mixed, others = np.ones(n_groups), np.ones(n_groups), np.ones(n_groups)
+    for name, level in zip(names, levels, strict=True):
+        here, there, _ = _shares(prior.index([name]), prior.domain[name].size, group, n_groups, prior)
+        recombined, elsewhere = recombined * here[:, level], elsewhere * there[:, level]
+        left_out = left_out * without_one(here[:, level])
+        alike, mixed = alike * (here * here).sum(axis=1), mixed * (here * there).sum(axis=1)
+        others = others * (there * there).sum(axis=1)
     found = np.stack([own, rest, recombined, elsewhere], axis=1)
+    gram = found @ found.transpose(0, 2, 1)
+    gram[:, 2, 2], gram[:, 3, 3], gram[:, 2, 3], gram[:, 3, 2] = alike, others, mixed, mixed
     judged = np.stack([without_one(own), rest, left_out, elsewhere], axis=1)
-    return found.reshape(groups, 4, -1), judged.reshape(groups, 4, -1), own.reshape(groups, -1)
+    return gram, np.einsum("gkx,gx->gk", judged, own)
+
+
+def _shares(
+    cell: npt.NDArray[np.intp], n_cells: int, group: npt.NDArray[np.intp], n_groups: int, prior: Prior
+) -> tuple[Floats, Floats, Floats]:
+    """Return each group's distribution over cells, that of all others, and each group's number of records."""
+    mass = np.bincount(group * n_cells + cell, prior.weights, n_groups * n_cells).reshape(n_groups, n_cells)
+    outside = np.clip(mass.sum(axis=0) - mass, 0.0, None)
+    inside, beyond = mass.sum(axis=1, keepdims=True), outside.sum(axis=1, keepdims=True)
+    own = np.divide(mass, inside, out=np.zeros_like(mass), where=inside > 0)
+    # What rounding leaves outside a group that holds everything is nothing.
+    rest = np.divide(outside, beyond, out=np.zeros_like(mass), where=beyond > 1e-12)
+    return own, rest, inside[:, 0] * (prior.n_records or 0.0)
 
 
 def _minimize(gram: Floats, cross: Floats, *, alone: bool) -> Floats:

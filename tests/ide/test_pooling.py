@@ -8,7 +8,7 @@ import pytest
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, credibility, estimate, measure, pool
-from dpbayes.ide.pooling import Credibility, _components, _minimize
+from dpbayes.ide.pooling import Credibility, _minimize, _products
 from dpbayes.ide.widening import grouping_attribute
 from dpbayes.privacy import release_tables
 
@@ -77,20 +77,52 @@ def test_credibility_is_the_weight_that_minimizes_the_true_error():
     assert found - errors.min() < 0.5 * (errors[0] - errors.min())
 
 
+TWO = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1, 2)})
+
+
+def dense(counts):
+    """The four components of both groups as full tables."""
+    own = counts / counts.sum(axis=(1, 2), keepdims=True)
+    rest = own[::-1]
+    recombined = own.sum(axis=2, keepdims=True) * own.sum(axis=1, keepdims=True)
+    return np.stack([own, rest, recombined, recombined[::-1]], axis=1).reshape(2, 4, -1)
+
+
 def test_leaving_records_out_estimates_how_each_component_agrees_with_the_truth():
     rng = np.random.default_rng(8)
     truth = rng.dirichlet(np.full(6, 1.0), 2).reshape(2, 2, 3)
     sizes, repeats, gaps = np.array([12, 30]), 4000, []
+    codes = np.stack([axis.ravel() for axis in np.indices((2, 2, 3))], axis=1)
     for _ in range(repeats):
-        mass = np.stack([rng.multinomial(m, p.ravel()).reshape(2, 3) for m, p in zip(sizes, truth, strict=True)])
-        found, judged, own = _components(mass.astype(float), mass.sum(axis=0), sizes.astype(float))
-        agreed = np.einsum("gkx,gx->gk", found, truth.reshape(2, -1))
-        gaps.append(np.einsum("gkx,gx->gk", judged, own) - agreed)
+        counts = np.stack([rng.multinomial(m, p.ravel()).reshape(2, 3) for m, p in zip(sizes, truth, strict=True)])
+        prior = Prior(TWO, codes, counts.ravel(), float(counts.sum()))
+        _, judged = _products(prior, ("x", "y"), prior.index(["place"]), 2)
+        gaps.append(judged - np.einsum("gkx,gx->gk", dense(counts), truth.reshape(2, -1)))
     mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(repeats)
     # Six unbiased means: 4.5 standard errors, a false alarm once in 25,000 (Bonferroni).
     assert np.all(np.abs(mean[:, [0, 1, 3]]) < 4.5 * error[:, [0, 1, 3]])
     # A group recombined is judged as of one record less: a bias below 1/m of the product it estimates.
     assert np.all(np.abs(mean[:, 2]) < 4.5 * error[:, 2] + 0.25 / sizes)
+
+
+def test_inner_products_are_those_of_the_full_tables():
+    rng = np.random.default_rng(9)
+    counts = rng.integers(0, 4, (2, 2, 3))
+    codes = np.argwhere(counts > 0)  # the empty cells are no rows of the support
+    prior = Prior(TWO, codes, counts[counts > 0], float(counts.sum()))
+    assert len(codes) < counts.size
+    gram, _ = _products(prior, ("x", "y"), prior.index(["place"]), 2)
+    full = dense(counts)
+    np.testing.assert_allclose(gram, full @ full.transpose(0, 2, 1), atol=1e-12)
+
+
+def test_attributes_of_many_levels_take_no_table_of_all_pairs():
+    many = tuple(range(30_000))  # a table of the pair would have 9e8 cells
+    domain = Domain.from_levels({"place": ("a", "b"), "x": many, "y": many})
+    rng = np.random.default_rng(1)
+    codes = np.column_stack([rng.integers(0, 2, 50), rng.integers(0, 30_000, (50, 2))])
+    prior = Prior(domain, codes, np.ones(50), 50.0)
+    assert pool(prior, credibility(prior, by="place"), n_rows=100).marginal(["place"]).sum() == pytest.approx(1)
 
 
 def test_weights_are_the_minimum_over_the_simplex():
