@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
-from scipy.optimize import brentq, linprog
 
 from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
@@ -143,6 +142,9 @@ def worst_crowd(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) 
 
 def _crowd_root(shape: CrowdShape, m: int, p: float, delta: float, *, floor: float, size: int = 2**14) -> float:
     """Return where the upper end of the shape's curve reaches delta, or `floor` if it is below delta there already."""
+    # scipy.optimize takes longer to import than the first answer for the paper's pair takes altogether.
+    from scipy.optimize import brentq
+
     top = shape.differ * float(np.log1p(-p) - np.log(p))
 
     def over(epsilon: float) -> float:
@@ -195,6 +197,8 @@ class _Proof:
 
     def _budget(self, differ: int, epsilon: float) -> float:
         """Return sum_c y_c mu*_c at the best feasible y for logos that differ in `differ` filters."""
+        from scipy.optimize import linprog
+
         shapes = crowd_shapes(self.n_filters, differ=differ)
         needed = np.array([self._mean_needed(shape, epsilon) for shape in shapes])
         if (needed == 0.0).any():
