@@ -51,6 +51,8 @@ def test_a_failing_or_missing_benchmark_is_an_error(tmp_path):
     (tmp_path / "test_bad.py").write_text("def test_x(benchmark):\n    benchmark(lambda: 1 / 0)\n")
     with pytest.raises(InputError, match=r"test_bad\.py failed"):
         run_benchmarks(tmp_path, echo=lambda line: None)
+    # As in the project: a file of timed assertions alone, where a warning is an error.
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_bad.py").write_text("def test_x():\n    pass\n")
     assert run_benchmarks(tmp_path, echo=lambda line: None) == []
 
