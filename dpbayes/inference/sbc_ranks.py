@@ -109,7 +109,7 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
     Returns
     -------
     matplotlib.figure.Figure
-        One line a quantity. Below the band on the left and above on the right: posteriors too narrow; the reverse: too
+        One line a quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse: too
         wide; on one side throughout: biased.
 
     Examples

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.stats import norm
 
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 from dpbayes.inference import sbc_fit
@@ -250,6 +251,16 @@ def test_coverage_counts_misses_and_missing():
         coverage(fake_study(pit), prob=1.0)
     with pytest.raises(InputError, match="prior_sbc"):
         coverage(xr.DataTree())
+
+
+@pytest.mark.parametrize(("spread", "sign"), [(0.5, 1), (2.0, -1)])
+def test_narrow_posteriors_rise_above_on_the_left(spread, sign):
+    """How the plot is read: with posteriors half as wide as they should be the line is high on the left, low right."""
+    rng = np.random.default_rng(10)
+    z = norm.cdf(rng.normal(size=400) / spread)
+    study = fake_study((np.floor(100 * z) + 0.5) / 100)
+    line = plot_ranks(study).axes[0].lines[0].get_ydata()
+    assert sign * line[20] > 0.05 and sign * line[80] < -0.05
 
 
 def test_plots_draw_a_panel_a_variable_and_arviz_reads_the_study():

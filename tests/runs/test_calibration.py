@@ -15,7 +15,7 @@ from dpbayes.inference import sbc
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.nuts import NutsSettings
 from dpbayes.inference.sbc_fit import prior_simulator
-from dpbayes.report.calibration import judge
+from dpbayes.report.calibration import calibration_document, judge
 from dpbayes.runs import load_spec
 from dpbayes.runs.calibration import calibrate, calibration_of
 
@@ -184,11 +184,16 @@ def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, pas
     arguments = ["sbc", ACS, "-n", "200", "--n-records", "500", "--out", str(tmp_path / "sbc"), "--draws", "80"]
     result = CliRunner().invoke(app, [*arguments, "--chains", "1", "--quiet"])
     assert result.exit_code == (0 if passed else 3), result.output
-    assert ("Calibrated" in result.output) == passed
+    assert ("No miscalibration found" in result.output) == passed
+    asked = load_spec(ACS).spec.sampling
     assert given["settings"] == NutsSettings(
-        draws=80, tune=500, chains=1, target_accept=0.9, max_treedepth=given["settings"].max_treedepth,
-        adaptation="low_rank",
-    )  # fmt: skip
+        draws=80,
+        tune=500,
+        chains=1,
+        target_accept=asked.target_accept,
+        max_treedepth=asked.max_treedepth,
+        adaptation=asked.adaptation,
+    )
     assert given["n_ranks"] == 80
     facts = json.loads((tmp_path / "sbc" / "facts.json").read_text())
     assert facts["headline"]["n_simulations"] == 200
@@ -196,6 +201,7 @@ def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, pas
     assert facts["tables"]["variables"][0]["quantities"] == 4
     page = (tmp_path / "sbc" / "report.html").read_text()
     assert "500 records of 5 attributes" in page
+    assert facts["verdict"]["tone"] == ("good" if passed else "bad")
     with xr.open_datatree(tmp_path / "sbc" / "ranks.nc", engine="h5netcdf") as ranks:
         assert ranks["prior_sbc"]["p"].shape == (200, 4)
     assert (tmp_path / "sbc" / "spec.toml").is_file()
@@ -216,6 +222,15 @@ def test_judging_keeps_its_level():
     missing[7, 2] = np.nan
     assert not judge(_study(missing)).passed
     assert judge(_study(missing)).coverages["p[cell=c]"] < 1
+
+
+def test_few_simulations_and_failed_fits_are_said():
+    study = _study(_pit(np.random.default_rng(5))[:20])
+    study["fit"]["passed"][:] = np.arange(20) < 15
+    document = calibration_document(study, judge(study), title="t", design="d", settings=NutsSettings())
+    assert document.verdict.tone == "warning"
+    assert "20 simulations show gross errors alone" in document.verdict.lines[0]
+    assert "15 of 20 fits passed" in document.verdict.lines[1]
 
 
 @pytest.mark.slow
