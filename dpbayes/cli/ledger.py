@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbayes.cli._choices import AdjacencyChoice
 from dpbayes.errors import DPBayesError
 
 if TYPE_CHECKING:
@@ -29,13 +30,6 @@ app = typer.Typer(
 
 Book = Annotated[Path, typer.Argument(metavar="BOOK", help="File of the budget book.")]
 Head = Annotated[str | None, typer.Option(metavar="DIGEST", help="Head digest noted earlier; it must be in the book.")]
-
-
-class AdjacencyChoice(StrEnum):
-    """Neighbouring relations."""
-
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE = "add-remove"
 
 
 class CompositionChoice(StrEnum):

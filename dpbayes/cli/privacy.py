@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from dpbayes.cli._choices import AdjacencyChoice
 
 __all__ = ["app"]
 
@@ -28,13 +29,6 @@ app = typer.Typer(
 
     Every number is rounded to the safe side. Add --plot curve.png for epsilon as a function of delta.""",
 )
-
-
-class AdjacencyChoice(StrEnum):
-    """Neighbouring relations."""
-
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE = "add-remove"
 
 
 Delta = Annotated[list[float] | None, typer.Option(help="A delta; may be given again. Default: a few powers of ten.")]
