@@ -122,11 +122,16 @@ def models(
 
 
 @app.command()
-def report(run_dir: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="A run folder.")],
+    sbc_study: Annotated[
+        Path | None, typer.Option("--sbc", help="Calibration study to cite. Default: RUN_DIR-sbc, if it is there.")
+    ] = None,
+) -> None:
     """Write the report of a finished run again, from the files in its folder."""
     from dpbayes.runs import rebuild_report
 
-    typer.echo(f"report: {rebuild_report(run_dir)}")
+    typer.echo(f"report: {rebuild_report(run_dir, calibration=sbc_study)}")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbayes.errors import DamagedFileError, InputError
 
-__all__ = ["RunFacts", "differing_settings", "label_runs", "read_run", "read_runs", "show"]
+__all__ = ["RunFacts", "differing_settings", "flatten", "label_runs", "read_run", "read_runs", "show"]
 
 type Scalar = str | int | float | bool | None
 type Row = Mapping[str, Scalar]
@@ -117,8 +117,7 @@ def read_run(folder: str | Path) -> RunFacts:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("tables", {}), dict):
         raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
-    flat = {name: value for name, value in _flatten(settings).items() if name not in _WORDS}
-    return RunFacts(folder, folder.name, flat, facts)
+    return RunFacts(folder, folder.name, flatten(settings), facts)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
@@ -200,6 +199,17 @@ def _order(value: Scalar) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return (0, float(value), "")
     return (1, 0.0, str(value))
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return a spec's settings under dotted names, lists as text, without the words that change no number.
+
+    Examples
+    --------
+    >>> flatten({"title": "t", "privacy": {"epsilon": 1.0}, "sizes": [1, 2]})
+    {'privacy.epsilon': 1.0, 'sizes': '[1, 2]'}
+    """
+    return {name: value for name, value in _flatten(settings).items() if name not in _WORDS}
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:

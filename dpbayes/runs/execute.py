@@ -117,13 +117,15 @@ def execute(
     return RunResult(folder, outcome)
 
 
-def rebuild_report(folder: Path) -> Path:
+def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     """Write ``report.html`` and ``facts.json`` of a finished run again, from the files in its folder.
 
     Parameters
     ----------
     folder
         A run folder.
+    calibration
+        A study of the spec (`dpbayes sbc`), whose verdict goes on the page; by default ``<folder>-sbc``, if there.
 
     Returns
     -------
@@ -133,12 +135,23 @@ def rebuild_report(folder: Path) -> Path:
     Raises
     ------
     FileNotFoundError
-        If the folder holds no ``spec.toml``.
+        If the folder holds no ``spec.toml``, or `calibration` is given and is no finished study.
+    InputError
+        If the study is of another system.
     """
+    from dataclasses import replace
+
     from dpbayes.report import write_report
 
     spec = Path(folder) / "spec.toml"
     if not spec.is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
     loaded = load_spec(spec)
-    return write_report(loaded.module.document(loaded.spec, Path(folder)), Path(folder))
+    document = loaded.module.document(loaded.spec, Path(folder))
+    beside = Path(folder).with_name(Path(folder).name + "-sbc")
+    study = beside if calibration is None and (beside / "ranks.nc").is_file() else calibration
+    if study is not None:
+        from dpbayes.report.calibrated import calibration_section
+
+        document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
+    return write_report(document, Path(folder))

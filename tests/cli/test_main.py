@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -74,6 +73,4 @@ assert not heavy, heavy
 
 def test_import_is_light():
     code = "import sys, dpbayes; assert not {'numpy', 'pymc', 'pydantic'} & set(sys.modules)"
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert time.perf_counter() - started < 30  # a hang, not a timing: those are in the benchmarks
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
