@@ -28,7 +28,8 @@ def _imports(path: Path) -> list[tuple[str, str, str]]:
 
 
 def _marked(path: Path):
-    samples = ("dpbayes.inference", "sample", "sample") in _imports(path)  # compiles a PyMC model
+    compiling = {("dpbayes.inference", name, name) for name in ("sample", "simulate_and_rank")}
+    samples = bool(compiling & set(_imports(path)))  # compiles a PyMC model
     return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if samples else [])
 
 
