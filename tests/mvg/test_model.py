@@ -6,7 +6,7 @@ from mvg_simulate import draw_parameters, moment_data, record_data, records
 from scipy import stats
 
 from dpbayes.errors import InputError
-from dpbayes.mvg.model import RegressionPriors, build_moment_model, build_record_model
+from dpbayes.mvg.model import RegressionPriors, build_moment_model, build_record_model, sampler_defaults
 
 PRIORS = RegressionPriors()
 SHAPE = np.array([[1.0, 0.6, 0.0], [0.6, 30.0, 0.0], [0.0, 0.0, 300.0]])
@@ -203,7 +203,7 @@ def calibration_study(kind, *, n_simulations, folder=None):
         random_seed=20261120,
         var_names=RANKED,
         simulate=lambda seed: simulate_study(kind, seed),
-        settings=NutsSettings(draws=300, tune=400, chains=2, adaptation="low_rank"),
+        settings=NutsSettings(**sampler_defaults() | {"draws": 300, "tune": 400, "chains": 2}),
         folder=folder,
         progressbar=False,
     )

@@ -34,12 +34,7 @@ SVR = (
     BASE.replace("3000", "200")
     + '[svr]\nepsilons = [1.0]\ndraws = 2\nfavoured = ["age", "framingham"]\ncosts = [0.1]\ngammas = [1.0]\n'
 )
-# Records enough that the noise leaves the predictors' spread clear; intercept and coefficient of bmi go together, at
-# about three draws for an effective one.
-REGRESSION = (
-    BASE.replace("3000", "20000")
-    + '[regression]\npredictors = ["age", "bmi"]\nresponse = "systolic_mmhg"\ndraws = 700\ntune = 700\n'
-)
+REGRESSION = BASE + '[regression]\npredictors = ["age", "bmi"]\nresponse = "systolic_mmhg"\ndraws = 300\ntune = 300\n'
 
 
 def _spec(text):
@@ -105,7 +100,7 @@ def test_confidential_truth_is_not_written(tmp_path):
     from dpbayes.runs.mvg_regression import _release
 
     patients(100, 1).write_csv(tmp_path / "records.csv")
-    text = REGRESSION.replace('embedded = "patients"\nn = 20000', 'file = "records.csv"')
+    text = REGRESSION.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"')
     release = _release(_spec(text), _context(tmp_path))
     assert release.query.n == 100 and not (tmp_path / "truth.json").exists()
 
