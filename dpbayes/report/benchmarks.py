@@ -223,6 +223,13 @@ def _plot(scalings: Sequence[Measured], path: Path) -> None:
         for group in dict.fromkeys(one.group for one in members):
             points = np.array(sorted((one.size, one.best) for one in members if one.group == group))
             axis.loglog(points[:, 0], points[:, 1], "o-", markersize=4, linewidth=1, label=group)
+        sizes = sorted({one.size for one in members})
+        axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axis.minorticks_off()
+        low, high = (scale(one.best for one in members) for scale in (min, max))
+        axis.set_ylim(
+            10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high))
+        )  # whole decades: no slope is made up
         axis.set_xlabel(name, fontsize=9)
         axis.set_ylabel("seconds", fontsize=9)
         axis.tick_params(labelsize=8)
