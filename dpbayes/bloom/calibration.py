@@ -52,7 +52,7 @@ def bloom_epsilon(
     Examples
     --------
     >>> print(bloom_epsilon(flip_prob=0.2, delta=1e-3, n_filters=1, n_bits=1000))
-    epsilon 0.0813508 at delta 0.001 (tight; all pairs, exhaustive)
+    epsilon 0.0813509 at delta 0.001 (tight; all pairs, exhaustive)
     """
     check_definition(definition)
     if pairs not in ("paper", "all"):
