@@ -109,8 +109,7 @@ def sampler_defaults() -> dict[str, Any]:
     """Return the sampler settings that pass the gate on models of this module.
 
     Tables leave most directions of the support to the prior and pin the others: a posterior that is long and thin, for
-    which a diagonal metric needs trees of the largest depth and a low-rank one, weak directions included, a quarter of
-    that.
+    which a diagonal metric needs trees of the largest depth and a low-rank one a quarter of that.
 
     Returns
     -------
@@ -122,7 +121,7 @@ def sampler_defaults() -> dict[str, Any]:
     >>> sampler_defaults()["adaptation"]
     'low_rank'
     """
-    return {"adaptation": "low_rank", "target_accept": 0.9, "options": {"mass_matrix_eigval_cutoff": 2.0}}
+    return {"adaptation": "low_rank", "target_accept": 0.9}
 
 
 def merge_rows(prior: Prior, names: Sequence[str]) -> Prior:

@@ -24,11 +24,6 @@ __all__ = ["Adaptation", "NutsSettings", "draw"]
 
 Adaptation = Literal["diag", "draw_diag", "low_rank"]
 
-# The low-rank metric follows directions whose variance is off by this factor. nutpie's 2 takes the noise of its first,
-# short windows for directions: on the ACS tables the first third of the warm-up then takes 2,500 steps a draw where
-# 1,100 do, and the draws after it are no better for it.
-_EIGENVALUE_CUTOFF = 30.0
-
 # nutpie's names -> those of the output contract, which are ArviZ's
 _STATS = {
     "diverging": "diverging",
@@ -104,13 +99,7 @@ class NutsSettings:
     def to_dict(self) -> dict[str, Any]:
         """Give the settings as plain data, without the number of cores, which does not change a draw."""
         names = ("draws", "tune", "chains", "target_accept", "max_treedepth", "adaptation")
-        return {name: getattr(self, name) for name in names} | self.all_options
-
-    @property
-    def all_options(self) -> dict[str, Any]:
-        """The `options`, over the ones that this house sets for the adaptation."""
-        own = {"mass_matrix_eigval_cutoff": _EIGENVALUE_CUTOFF} if self.adaptation == "low_rank" else {}
-        return own | dict(self.options)
+        return {name: getattr(self, name) for name in names} | dict(self.options)
 
 
 def draw(
@@ -164,7 +153,7 @@ def draw(
                 maxdepth=settings.max_treedepth,
                 progress_bar=progressbar,
                 save_warmup=False,
-                **settings.all_options,
+                **settings.options,
             )
         except RuntimeError as error:
             raise _no_start(error) from error

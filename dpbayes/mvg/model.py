@@ -59,22 +59,14 @@ def sampler_defaults() -> dict[str, Any]:
     """Return the sampler settings that suit both models, as keyword arguments of `dpbayes.inference.sample`.
 
     Coefficients of correlated predictors are correlated in the posterior; a low-rank mass matrix takes a tenth of the
-    steps of a diagonal one there. There are few parameters, so it may follow weak directions too: left to strong ones
-    only, intercept and slopes give a third of the effective draws.
+    steps of a diagonal one there.
 
     Examples
     --------
     >>> sampler_defaults()["adaptation"]
     'low_rank'
     """
-    return {
-        "draws": 1000,
-        "tune": 1000,
-        "chains": 4,
-        "target_accept": 0.9,
-        "adaptation": "low_rank",
-        "options": {"mass_matrix_eigval_cutoff": 2.0},
-    }
+    return {"draws": 1000, "tune": 1000, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
 
 
 def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None = None) -> pm.Model:

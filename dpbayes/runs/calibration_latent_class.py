@@ -48,11 +48,7 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
         build_model=build,
         simulate=LatentClassSimulator(release, build, n),
         var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), "exact_counts"),
-        sampling={
-            "target_accept": spec.sampling.target_accept,
-            "max_treedepth": spec.sampling.max_treedepth,
-            "adaptation": spec.sampling.adaptation,
-        },
+        sampling=spec.sampling.metric(),
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
         f"{release.adjacency}, {noise}",
     )

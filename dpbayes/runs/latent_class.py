@@ -164,11 +164,9 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
         draws=settings.draws,
         tune=settings.tune,
         chains=settings.chains,
-        target_accept=settings.target_accept,
-        max_treedepth=settings.max_treedepth,
-        adaptation=settings.adaptation,
         random_seed=settings.seed,
         progressbar=context.progressbar,
+        **settings.metric(),
     )
     predicted = min(_PREDICTED, settings.draws * settings.chains)
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=settings.seed)

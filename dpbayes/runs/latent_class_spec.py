@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -105,6 +105,17 @@ class Sampling(Section):
     """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
+
+    def metric(self) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told of step size, trajectories and mass matrix."""
+        from dpbayes.latent_class.model import LOW_RANK_OPTIONS
+
+        return {
+            "target_accept": self.target_accept,
+            "max_treedepth": self.max_treedepth,
+            "adaptation": self.adaptation,
+            "options": dict(LOW_RANK_OPTIONS) if self.adaptation == "low_rank" else {},
+        }
 
 
 class Synthesis(Section):

@@ -120,7 +120,7 @@ def where(number):
 def cluster(tmp_path_factory):
     distributed = pytest.importorskip("distributed", reason="needs the group cluster: uv sync --group cluster")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1",
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1",
                                  local_directory=str(tmp_path_factory.mktemp("dask"))) as local,
         distributed.Client(local),
     ):  # fmt: skip

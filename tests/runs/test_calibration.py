@@ -186,14 +186,7 @@ def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, pas
     assert result.exit_code == (0 if passed else 3), result.output
     assert ("No miscalibration found" in result.output) == passed
     asked = load_spec(ACS).spec.sampling
-    assert given["settings"] == NutsSettings(
-        draws=80,
-        tune=500,
-        chains=1,
-        target_accept=asked.target_accept,
-        max_treedepth=asked.max_treedepth,
-        adaptation=asked.adaptation,
-    )
+    assert given["settings"] == NutsSettings(draws=80, tune=500, chains=1, **asked.metric())
     assert given["n_ranks"] == 80
     facts = json.loads((tmp_path / "sbc" / "facts.json").read_text())
     assert facts["headline"]["n_simulations"] == 200
