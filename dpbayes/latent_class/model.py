@@ -155,7 +155,7 @@ def sampler_defaults() -> dict[str, Any]:
     'low_rank'
     """
     return {
-        "draws": 600,
+        "draws": 1000,
         "tune": 400,
         "chains": 4,
         "target_accept": 0.94,

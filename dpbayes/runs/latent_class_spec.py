@@ -91,7 +91,7 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=600, ge=10)
+    draws: int = Field(default=1000, ge=10)
     """Draws kept a chain."""
     tune: int = Field(default=400, ge=10)
     """Draws spent on adaptation, a chain."""
