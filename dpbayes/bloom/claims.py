@@ -1,13 +1,13 @@
 """What a privacy number of this room stands for: its definition, and which pairs of inputs it covers."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Literal
 
 from dpbayes.bloom._checks import Definition
 from dpbayes.privacy.loss_law import Bounds
 
-__all__ = ["EpsilonClaim", "Scope"]
+__all__ = ["EpsilonClaim", "Scope", "outward"]
 
 Scope = Literal["one pair", "paper's pair, certified", "all pairs, exhaustive", "all pairs, upper bound"]
 """Which neighbouring inputs a number covers; only the last two protect every input."""
@@ -54,10 +54,26 @@ class EpsilonClaim:
         return self.epsilon.upper
 
     def __str__(self) -> str:
-        return f"epsilon {_up(self.upper)} at delta {self.delta:g} ({self.definition}; {self.scope})"
+        return f"epsilon {outward(self.upper)} at delta {self.delta:g} ({self.definition}; {self.scope})"
 
 
-def _up(value: float) -> str:
-    """Six significant digits, rounded upwards: a promise is never made smaller by printing it."""
-    shown = Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(value))
-    return f"{shown.normalize():f}" if value >= 1e-4 else f"{shown.normalize():g}"
+def outward(value: float, *, digits: int = 6, up: bool = True) -> str:
+    """Print a certified end without moving it inwards: a promise is never made smaller by printing it.
+
+    Parameters
+    ----------
+    value
+        The end.
+    digits
+        Significant digits.
+    up
+        Round upwards, for an upper end; else downwards.
+
+    Examples
+    --------
+    >>> outward(2.4127401, digits=4), outward(2.4127401, digits=4, up=False), outward(0.5)
+    ('2.413', '2.412', '0.5')
+    """
+    direction = ROUND_CEILING if up else ROUND_FLOOR
+    shown = Context(prec=digits, rounding=direction).create_decimal(repr(float(value))).normalize()
+    return f"{shown:f}" if abs(value) >= 1e-4 else f"{shown:g}"

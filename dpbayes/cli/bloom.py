@@ -87,11 +87,13 @@ def _print(rows: list[tuple[int, int, float, EpsilonClaim]]) -> None:
 
 
 def _interval(claim: EpsilonClaim) -> str:
+    from dpbayes.bloom.claims import outward
+
     if claim.scope == "all pairs, upper bound":
-        return f"{claim.upper:.4g} (worst pair found: {claim.lower:.4g})"
+        return f"{outward(claim.upper, digits=4)} (worst pair found: {outward(claim.lower, digits=4, up=False)})"
     if claim.upper - claim.lower < 1e-8 * max(claim.upper, 1e-3):
-        return f"{claim.upper:.8g}"
-    return f"{claim.lower:.6g} to {claim.upper:.6g}"
+        return outward(claim.upper, digits=8)
+    return f"{outward(claim.lower, up=False)} to {outward(claim.upper)}"
 
 
 def _plot(

@@ -10,6 +10,7 @@ from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, Sec
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
+    from dpbayes.privacy.noise import NoiseLaw
 
 __all__ = ["privacy_fact", "released_section", "size_of"]
 
@@ -48,7 +49,7 @@ def released_section(release: Release) -> Section:
         With a warning if the noise was simulated.
     """
     rows = [
-        (t.label, t.counts.size, str(t.noise), float(np.sqrt(t.noise.variance)), float(t.sensitivity), t.epsilon)
+        (t.label, t.counts.size, _law(t.noise), float(np.sqrt(t.noise.variance)), float(t.sensitivity), t.epsilon)
         for t in release.tables
     ]
     size = f"{release.n:,} records, a public number" if isinstance(release.n, int) else "a number released with noise"
@@ -68,3 +69,7 @@ def released_section(release: Release) -> Section:
         blocks.append(Callout("warning", "A simulation, not a release", lines))
     blocks.append(Table("released", "What left the custodian", _COLUMNS, rows))
     return Section("What was released", blocks)
+
+
+def _law(noise: NoiseLaw) -> str:
+    return f"{noise.name}, {noise.parameter} {getattr(noise, noise.parameter):.6g}"

@@ -249,5 +249,3 @@ def test_verdict_survives_json_html_and_the_trace(normal):
 
 def test_an_empty_verdict_does_not_pass():
     assert not Verdict((), ()).passed
-
-
