@@ -8,7 +8,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import os
 import platform
 import subprocess
 import sys
