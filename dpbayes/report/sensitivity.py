@@ -18,13 +18,21 @@ __all__ = ["NOTICEABLE", "prior_section"]
 NOTICEABLE = 0.05
 """Sensitivity above which the prior is felt (Kallioinen et al. 2024, section 3.3)."""
 
+LIKELIHOOD = "released numbers"
+"""Name of the likelihood's side in the table."""
+
 MOST_ROWS, MOST_DRAWS = 12, 2000
 
 
 def prior_section(
-    trace: xr.DataTree, log_prior: Mapping[str, xr.DataArray], *, variables: Sequence[str], what: str
+    trace: xr.DataTree,
+    log_prior: Mapping[str, xr.DataArray],
+    *,
+    variables: Sequence[str],
+    what: str,
+    log_likelihood: xr.DataArray | None = None,
 ) -> Section:
-    """Build the section on sensitivity to the prior.
+    """Build the section on sensitivity to the prior, and to the likelihood where it is known.
 
     Parameters
     ----------
@@ -37,11 +45,15 @@ def prior_section(
         Posterior variables to judge.
     what
         A sentence on the parts of the prior.
+    log_likelihood
+        Log-density of all that was released at every draw, dims ``chain`` and ``draw``; scaled as a whole, since what
+        one release says is one observation. None leaves the likelihood's side out, and the page says so.
 
     Returns
     -------
     Section
-        For each part of the prior the quantities that move most when that part is raised to a power near 1.
+        For each part of the prior the quantities that move most when that part is raised to a power near 1, beside how
+        far the likelihood moves them.
 
     Notes
     -----
@@ -54,27 +66,28 @@ def prior_section(
     Kallioinen, N., Paananen, T., Bürkner, P.-C. and Vehtari, A. (2024). Detecting and diagnosing prior and likelihood
     sensitivity with power-scaling. Statistics and Computing 34, 57.
     """
-    rows = _sensitivities(trace, log_prior, variables)
     parts = list(log_prior)
-    worst = sorted(rows, key=lambda row: -max(row[1]))[:MOST_ROWS]
-    felt = sum(max(values) > NOTICEABLE for _, values in rows)
+    scaled = dict(log_prior) if log_likelihood is None else {**log_prior, LIKELIHOOD: log_likelihood}
+    rows = _sensitivities(trace, scaled, variables)
+    worst = sorted(rows, key=lambda row: -max(row[1][: len(parts)]))[:MOST_ROWS]
+    felt = sum(max(values[: len(parts)]) > NOTICEABLE for _, values in rows)
     verdict = (
         f"None of {len(rows)} quantities has a sensitivity above {NOTICEABLE}: the data decide."
         if not felt
         else f"{felt} of {len(rows)} quantities have a sensitivity above {NOTICEABLE}: for them the prior is part "
         "of the answer, and says what the released counts leave open. The largest are listed."
     )
-    columns = [Column("quantity"), *(Column(part, ".3f") for part in parts)]
+    columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
     return Section(
         "How much does the prior decide?",
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
             Paragraph(verdict),
             Figure(
-                _plot([values for _, values in rows], parts),
-                f"Sensitivities of all {len(rows)} quantities, sorted, a line for each part of the prior. The dotted "
-                f"line is {NOTICEABLE}.",
-                f"Sorted power-scaling sensitivities to {' and '.join(parts)}, with a line at {NOTICEABLE}.",
+                _plot([values for _, values in rows], list(scaled)),
+                f"Sensitivities of all {len(rows)} quantities, each line sorted by itself. The dotted line is "
+                f"{NOTICEABLE}.",
+                f"Sorted power-scaling sensitivities to {' and '.join(scaled)}, with a line at {NOTICEABLE}.",
             ),
             Table(
                 "prior_sensitivity",
@@ -82,7 +95,23 @@ def prior_section(
                 columns,
                 [(label, *values) for label, values in worst],
             ),
+            Paragraph(_likelihood_text([values for _, values in rows], len(parts), log_likelihood is not None)),
         ],
+    )
+
+
+def _likelihood_text(values: Sequence[Sequence[float]], parts: int, known: bool) -> str:
+    """Read prior and likelihood together, after the diagnosis of the paper's Table 1."""
+    if not known:
+        return (
+            "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
+        )
+    prior = np.array([max(row[:parts]) > NOTICEABLE for row in values])
+    likelihood = np.array([row[parts] > NOTICEABLE for row in values])
+    both, alone = int((prior & likelihood).sum()), int((prior & ~likelihood).sum())
+    return (
+        f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. {both} quantities feel both sides: "
+        f"prior and release pull on them, and may disagree. {alone} feel the prior alone: the release says little."
     )
 
 

@@ -65,6 +65,7 @@ def bloom_document(
             _privacy(certificate, release),
             _reach(rows, posterior),
             _signal(release),
+            _prior(trace, release, posterior),
             convergence_section(trace, verdict, judged="All logo probabilities are judged."),
         ],
         provenance={
@@ -96,10 +97,44 @@ def _reach_draws(spec: Spec, release: BloomRelease, trace: xr.DataTree) -> Any:
 
     theta = np.asarray(trace["posterior"]["logo_probability"].to_numpy()).reshape(-1, release.counts.size)
     # A thousand draws fix the interval's ends to a few hundredths of its width.
-    theta = theta[:: max(1, theta.shape[0] // 1000)]
+    theta = theta[:: _step(trace)]
     true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     return draw_reach(true, law, random_seed=spec.sampling.seed + 1)
+
+
+def _step(trace: xr.DataTree) -> int:
+    sizes = trace["posterior"].sizes
+    return max(1, sizes["chain"] * sizes["draw"] // 1000)
+
+
+def _prior(trace: xr.DataTree, release: BloomRelease, reach: Any) -> Section:
+    """Judge the prior of the logo shares, by those shares and by the reach drawn from them."""
+    import xarray as xr
+
+    from dpbayes.report.sensitivity import prior_section
+    from dpbayes.runs.log_densities import logo_densities
+
+    # One row of draws: the reach is there for one draw in so many, counted over all chains.
+    prior, likelihood = logo_densities(trace, release.counts)
+    parts = {name: _thinned(part, trace) for name, part in prior.items()}
+    shares = _thinned(trace["posterior"].to_dataset()["logo_probability"], trace)
+    reached = xr.DataArray(np.asarray(reach)[None], dims=("chain", "draw"))
+    draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
+    what = "Its one part is Jeffreys' prior of the shares of the logos, a share for each set of publishers."
+    names = ["people_reached", "logo_probability"]
+    return prior_section(draws, parts, variables=names, what=what, log_likelihood=_thinned(likelihood, trace))
+
+
+def _thinned(values: xr.DataArray, trace: xr.DataTree) -> xr.DataArray:
+    """Return one draw in so many, all chains in one row, as the reach was drawn."""
+    flat = values.transpose("chain", "draw", ...).stack(all=("chain", "draw")).transpose("all", ...)
+    kept = (
+        flat.isel(all=slice(None, None, _step(trace)))
+        .reset_index("all", drop=True)
+        .drop_vars(("chain", "draw"), errors="ignore")
+    )
+    return kept.rename(all="draw").expand_dims("chain")
 
 
 def _estimates(release: BloomRelease, truth: dict[str, Any]) -> list[tuple[str, int, float, float]]:

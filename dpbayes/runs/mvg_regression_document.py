@@ -62,12 +62,26 @@ def regression_document(spec: Spec, folder: Path) -> Document:
         sections=[
             Section("Coefficients", blocks),
             Section("What was released", [Paragraph(_released_text(release, epsilon, spec.privacy.delta))]),
+            _prior(trace),
             convergence_section(
                 trace, verdict, judged="The quantities of interest: intercept, coefficients, residual."
             ),
         ],
         provenance=provenance(spec) | {"release digest": release.digest, "sampler": trace.attrs["sampler"]},
     )
+
+
+def _prior(trace: xr.DataTree) -> Section:
+    from dpbayes.report.sensitivity import prior_section
+    from dpbayes.runs.log_densities import regression_densities
+
+    parts, likelihood = regression_densities(trace)
+    what = (
+        "The parts are the prior of intercept and coefficients, that of the residual, and that of the predictors' "
+        "means and covariance; all are stated in half-widths of the public ranges."
+    )
+    quantities = ["intercept", "coefficient", "residual_stddev"]
+    return prior_section(trace, parts, variables=quantities, what=what, log_likelihood=likelihood)
 
 
 def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> list[tuple[Any, ...]]:

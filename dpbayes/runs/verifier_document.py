@@ -59,7 +59,8 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         judged = Verdict.from_json(trace.attrs["convergence"])
         verdict = verdict_callout(judged)
         alone, found = found, {name: _of_draws(trace, name) for name in exact}
-        sections += [_pooled(found, alone), convergence_section(trace, judged, judged="All shares are judged.")]
+        sections += [_pooled(found, alone), _prior(trace)]
+        sections.append(convergence_section(trace, judged, judged="All shares are judged."))
     left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
@@ -173,6 +174,18 @@ def _pooled(pooled: dict[str, tuple[float, ...]], alone: dict[str, tuple[float, 
     )
     rows: list[tuple[str | float, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
     return Section("Questions that inform one another", [meaning, Table("pooled", "r pooled and alone", columns, rows)])
+
+
+def _prior(trace: xr.DataTree) -> Section:
+    from dpbayes.report.sensitivity import prior_section
+    from dpbayes.runs.log_densities import pooled_densities
+
+    parts, likelihood = pooled_densities(trace)
+    what = (
+        "The parts are the priors of the common log-odds (of r, and of failing) and those of the spread between "
+        "questions, which decides how much one question says about another."
+    )
+    return prior_section(trace, parts, variables=["r"], what=what, log_likelihood=likelihood)
 
 
 def _sentence(name: str, mean: float, low: float, high: float, majority: float) -> str:
