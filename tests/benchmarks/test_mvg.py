@@ -91,3 +91,34 @@ def test_twenty_features_of_vertices(benchmark):
     precision = factor @ factor.T + np.eye(20)
     benchmark.group = "vertices"
     benchmark.pedantic(lambda: box_maximum(precision, np.zeros(20), np.ones(20)), rounds=5)
+
+
+SVR_GROUP = "support vector regression, 1,000 x 10 records"
+
+
+def _patients():
+    from dpbayes.data.patients import PATIENT_RANGES, patients
+
+    values = patients(1_000, 1).select(list(PATIENT_RANGES)).to_numpy().T.astype(float)
+    ends = np.array(list(PATIENT_RANGES.values()))
+    return (values - ends[:, :1]) / (ends[:, 1:] - ends[:, :1])
+
+
+def test_svr_scikit_learn_on_the_records(benchmark):
+    svm = pytest.importorskip("sklearn.svm")
+    values = _patients()
+    benchmark.group = SVR_GROUP
+    benchmark.pedantic(lambda: svm.SVR(C=1.0, epsilon=0.01).fit(values[:-1].T, values[-1]), rounds=3)
+
+
+def test_svr_release_and_fit(benchmark):
+    svm = pytest.importorskip("sklearn.svm")
+    values, rng = _patients(), np.random.default_rng(1)
+    row, columns = Covariance.diagonal(np.full(M, 0.01)), Covariance.identity(values.shape[1])
+
+    def call():
+        noisy = np.clip(values + draw(row, columns, rng=rng), 0.0, 1.0)
+        return svm.SVR(C=1.0, epsilon=0.01).fit(noisy[:-1].T, noisy[-1])
+
+    benchmark.group = SVR_GROUP
+    benchmark.pedantic(call, rounds=3)

@@ -117,3 +117,33 @@ def test_tightness_table():
             # At 1e-12 the round-off of an untilted FFT has swallowed its estimate, which falls below the exact value of
             # the Gaussian: there is nothing to be tighter than.
             assert delta < 1e-10 or upper <= theirs + 2e-7
+
+
+@pytest.mark.parametrize("pair", [gaussian_pair, mixture_pair])
+def test_epsilon(benchmark, pair):
+    log_p, log_q = pair()
+    benchmark.group = f"epsilon at 1e-6 of 1e5 points, {pair.__name__}"
+    benchmark.pedantic(
+        lambda: PrivacyLoss.from_pmfs(log_p, log_q, log_error=1e-9).epsilon_bounds(1e-6), rounds=10, warmup_rounds=1
+    )
+
+
+@pytest.mark.parametrize("pair", [gaussian_pair, mixture_pair])
+def test_epsilon_dp_accounting(benchmark, pair):
+    log_p, log_q = pair()
+    benchmark.group = f"epsilon at 1e-6 of 1e5 points, {pair.__name__}"
+    benchmark.pedantic(lambda: peer_loss(log_p, log_q).get_epsilon_for_delta(1e-6), rounds=2)
+
+
+@pytest.mark.parametrize("pair", [gaussian_pair, mixture_pair])
+def test_thousand_compositions(benchmark, pair):
+    loss = PrivacyLoss.from_pmfs(*pair(), log_error=1e-9)
+    benchmark.group = f"1,000 compositions, {pair.__name__}"
+    benchmark.pedantic(lambda: loss.compose(1000).epsilon_bounds(1e-6), rounds=2)
+
+
+@pytest.mark.parametrize("pair", [gaussian_pair, mixture_pair])
+def test_thousand_compositions_dp_accounting(benchmark, pair):
+    above = peer_loss(*pair())
+    benchmark.group = f"1,000 compositions, {pair.__name__}"
+    benchmark.pedantic(lambda: above.self_compose(1000).get_epsilon_for_delta(1e-6), rounds=1)

@@ -40,6 +40,19 @@ def test_release_of_1e5_counts(benchmark, law):
     benchmark.pedantic(lambda: release_values(counts, law), rounds=2)
 
 
+def test_opendp_alone(benchmark):
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_geometric
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    measure = make_geometric(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=20.0)
+    counts = np.arange(100_000).tolist()
+    benchmark.group = "1e5 counts through OpenDP"
+    benchmark.pedantic(lambda: measure(counts), rounds=2)
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_simulation_takes_at_most_three_times_numpys_geometric(scale):
     """The target, as the best of interleaved repeats: other load on the machine hits both alike."""

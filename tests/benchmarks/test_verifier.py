@@ -78,6 +78,49 @@ def test_ols_on_a_million_rows(unit):
     assert best_of(5, count) <= 2.0
 
 
+ROWS = 100_000
+
+
+@pytest.fixture(scope="module")
+def regression():
+    rng = np.random.default_rng(0)
+    matrix = np.column_stack([np.ones(ROWS), rng.normal(size=(ROWS, 7))])
+    return matrix, matrix @ np.arange(8.0) + rng.normal(size=ROWS)
+
+
+def test_least_squares(benchmark, regression):
+    from dpbayes.verifier.fits import fit_ols
+
+    benchmark.group = "coefficient and standard error, 1e5 rows, 8 columns"
+    found = benchmark.pedantic(lambda: fit_ols(*regression, 1), rounds=10, warmup_rounds=2)
+    assert abs(found.coefficient - 1.0) < 0.02
+
+
+def test_least_squares_statsmodels(benchmark, regression):
+    import statsmodels.api as sm
+
+    matrix, response = regression
+    benchmark.group = "coefficient and standard error, 1e5 rows, 8 columns"
+    benchmark.pedantic(lambda: sm.OLS(response, matrix).fit().bse[1], rounds=10, warmup_rounds=2)
+
+
+def test_posterior_exact(benchmark):
+    benchmark.group = "posterior of r, M = 50 (samplers: 500 draws)"
+    benchmark.pedantic(lambda: answer(50), rounds=30, warmup_rounds=3)
+
+
+def test_posterior_coefficient_table_gibbs(benchmark):
+    rng = np.random.default_rng(1)
+    benchmark.group = "posterior of r, M = 50 (samplers: 500 draws)"
+    benchmark.pedantic(lambda: gibbs(noisy_at(50), 50, 2.0, draws=500, burn=0, rng=rng), rounds=3)
+
+
+def test_posterior_naive_gibbs(benchmark):
+    rng = np.random.default_rng(1)
+    benchmark.group = "posterior of r, M = 50 (samplers: 500 draws)"
+    benchmark.pedantic(lambda: naive_sweeps(noisy_at(50), 50, 2.0, sweeps=500, rng=rng), rounds=1)
+
+
 def nuts_seconds(m):
     """Seconds to draw 5,000 with NUTS, compiling apart."""
     from dpbayes.inference import compile_model
