@@ -45,7 +45,7 @@ def _context(folder, lines=None):
     return Context(folder, folder, "0" * 64, False, (lines if lines is not None else []).append)
 
 
-@pytest.mark.parametrize("name", ["mvg_covariance", "mvg_svr", "mvg_regression"])
+@pytest.mark.parametrize("name", ["mvg_covariance", "mvg_svr", "mvg_svr_synthea", "mvg_regression"])
 def test_the_models_of_the_project_are_valid(name):
     assert _spec((MODELS / f"{name}.toml").read_text()).system == "mvg"
 

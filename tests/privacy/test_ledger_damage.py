@@ -19,7 +19,9 @@ from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID
 
 DIGEST = "c" * 64
 REFUSALS = (DamagedFileError, LedgerError)
-LONGEST_SECONDS = 20.0  # for one opening; a fraction of it is the rule, the rest is for a busy machine
+# A guard against a hang, no measure of speed: an opening takes milliseconds, SQLite's busy timeout is the longest wait
+# that is meant, and damage must not send a reader round in circles.
+LONGEST_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ SMALL = {
     "verifier_threshold": ["data.n_persons=300", "privacy.n_partitions=10", "model.pooling=partial"],
 }
 # Studies that sum or simulate, and estimates that optimize: no posterior is sampled.
-NO_MODEL = {"ide_groups", "ide_massachusetts", "mvg_covariance", "mvg_svr", "verifier_surface"}
+NO_MODEL = {"ide_groups", "ide_massachusetts", "mvg_covariance", "mvg_svr", "mvg_svr_synthea", "verifier_surface"}
 
 
 def test_every_spec_is_known_to_the_test_below():
