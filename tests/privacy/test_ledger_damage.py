@@ -19,8 +19,8 @@ from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID
 
 DIGEST = "c" * 64
 REFUSALS = (DamagedFileError, LedgerError)
-# A guard against a hang, no measure of speed: an opening takes milliseconds, SQLite's busy timeout is the longest wait
-# that is meant, and damage must not send a reader round in circles.
+# A guard against a hang, no measure of speed: an opening takes milliseconds, and no damage may send a reader round in
+# circles or leave it waiting for a lock that nobody holds.
 LONGEST_SECONDS = 20.0
 
 
