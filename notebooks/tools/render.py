@@ -1,10 +1,13 @@
 """Execute percent-format notebooks and write them beside their sources: ``python notebooks/tools/render.py mvg bloom``.
 
+``--out FOLDER`` writes them there instead, and leaves the checkout as it is.
+
 The rendered form holds the same cells (a test compares them), outputs, and nothing that changes from run to run: no
 times, no random cell ids, no machine's kernel.
 """
 
-import sys
+import argparse
+import time
 from pathlib import Path
 
 import jupytext
@@ -18,7 +21,7 @@ METADATA = {
 }
 
 
-def render(source: Path) -> Path:
+def render(source: Path, out: Path = FOLDER) -> Path:
     """Execute one source and write its ``.ipynb``; a cell that raises ends the run and nothing is written."""
     notebook = jupytext.read(source)
     notebook.metadata = METADATA
@@ -27,12 +30,17 @@ def render(source: Path) -> Path:
         cell["id"], cell["metadata"] = f"{source.stem}-{place:02d}", {}
     notebook.metadata = METADATA
     nbformat.validate(notebook)
-    target = source.with_suffix(".ipynb")
+    target = out / f"{source.stem}.ipynb"
     nbformat.write(notebook, target)
     return target
 
 
 if __name__ == "__main__":
-    names = sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.py"))
-    for name in names:
-        print(render(FOLDER / f"{name}.py").name)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    given = parser.parse_args()
+    for name in given.names or sorted(path.stem for path in FOLDER.glob("*.py")):
+        started = time.perf_counter()
+        target = render(FOLDER / f"{name}.py", given.out)
+        print(f"{target.name} ({time.perf_counter() - started:.0f}s)", flush=True)
