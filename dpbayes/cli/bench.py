@@ -23,5 +23,6 @@ def bench(
     """
     from dpbayes.report.benchmarks import run_benchmarks, write_benchmarks
 
+    report.parent.mkdir(parents=True, exist_ok=True)  # first: a mistake here must not cost what was measured
     measured = run_benchmarks(folder, only=only, echo=typer.echo)
     typer.echo(f"report: {write_benchmarks(measured, report)}")
