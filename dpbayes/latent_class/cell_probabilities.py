@@ -2,8 +2,9 @@ r"""Probabilities of margin cells under a mixture of products, and their gradien
 
 .. math:: P_u = \sum_h \pi_h \prod_{c \in u} \psi_{h c},
 
-where a cell u is a set of columns of the classes' profiles. The derivative in :math:`\psi_{hc}` is the product of the
-other columns, so that profiles may be exactly zero.
+where a cell u is a set of columns of the classes' profiles. Cells that begin with the same columns share their product:
+they are the nodes of a tree, each its parent times one column, and the gradient runs the tree backwards. So a cell
+costs one multiplication a class, and profiles may be exactly zero.
 """
 
 from __future__ import annotations
@@ -19,71 +20,93 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-__all__ = ["CellProbabilities", "cell_columns"]
+__all__ = ["CellProbabilities", "cell_tree"]
+
+_SUMS = {"reassoc", "contract"}
 
 
-def cell_columns(columns: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of all cells one after the other, and where each cell's begin and the last one's end.
+def cell_tree(columns: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tree of products that leads to all cells, and which node of it each cell is.
 
     Parameters
     ----------
     columns
         The columns of each cell.
 
+    Returns
+    -------
+    steps : array of shape ``(nodes, 2)``
+        Parent and column of the nodes 1, 2, ...; node 0 is the empty product.
+    places : array of shape ``(cells,)``
+
     Examples
     --------
-    >>> cell_columns([(0, 3), (4,)])
-    (array([0, 3, 4]), array([0, 2, 3]))
+    >>> steps, places = cell_tree([(0, 3), (0, 4), ()])
+    >>> steps.tolist(), places.tolist()
+    ([[0, 0], [1, 3], [1, 4]], [2, 3, 0])
     """
-    ends = np.cumsum([0, *(len(cell) for cell in columns)])
-    return np.array([column for cell in columns for column in cell], dtype=np.int64), ends.astype(np.int64)
+    nodes: dict[tuple[int, ...], int] = {(): 0}
+    steps = []
+    for cell in columns:
+        for length in range(1, len(cell) + 1):
+            path = tuple(cell[:length])
+            if path not in nodes:
+                nodes[path] = len(nodes)
+                steps.append((nodes[path[:-1]], path[-1]))
+    places = [nodes[tuple(cell)] for cell in columns]
+    # Unsigned: compiled loops then do not ask whether an index is negative.
+    return np.array(steps, dtype=np.uint64).reshape(-1, 2), np.array(places, dtype=np.uint64)
 
 
 @numba.njit(cache=False)
-def _probabilities(weights: Any, profiles: Any, columns: Any, ends: Any) -> Any:
-    n_classes, n_cells = weights.size, ends.size - 1
+def _products(profiles: Any, steps: Any) -> Any:
+    """Return the product of every node, shape ``(nodes, classes)``."""
     by_column = profiles.T.copy()
-    result = np.zeros(n_cells)
-    product = np.empty(n_classes)
-    for cell in range(n_cells):
-        product[:] = weights
-        for column in columns[ends[cell] : ends[cell + 1]]:
-            for h in range(n_classes):
-                product[h] *= by_column[column, h]
+    n_classes = by_column.shape[1]
+    products = np.empty((steps.shape[0] + 1, n_classes))
+    products[0, :] = 1.0
+    for step in range(steps.shape[0]):
+        parent, column = steps[step, 0], steps[step, 1]
         for h in range(n_classes):
-            result[cell] += product[h]
+            products[step + 1, h] = products[parent, h] * by_column[column, h]
+    return products
+
+
+@numba.njit(cache=False, fastmath=_SUMS)
+def _probabilities(weights: Any, profiles: Any, steps: Any, places: Any) -> Any:
+    products = _products(profiles, steps)
+    result = np.zeros(places.size)
+    for cell in range(places.size):
+        for h in range(weights.size):
+            result[cell] += weights[h] * products[places[cell], h]
     return result
 
 
 @numba.njit(cache=False)
-def _gradients(weights: Any, profiles: Any, columns: Any, ends: Any, cotangent: Any) -> Any:
-    n_classes = weights.size
+def _gradients(weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Any:
+    products = _products(profiles, steps)
     by_column = profiles.T.copy()
-    in_weights, in_columns = np.zeros(n_classes), np.zeros(by_column.shape)
-    product = np.empty(n_classes)
-    for cell in range(ends.size - 1):
-        members = columns[ends[cell] : ends[cell + 1]]
-        # Left out: none of the columns, then each in turn.
-        for left_out in range(-1, members.size):
-            product[:] = cotangent[cell]
-            for position in range(members.size):
-                if position != left_out:
-                    for h in range(n_classes):
-                        product[h] *= by_column[members[position], h]
-            for h in range(n_classes):
-                if left_out < 0:
-                    in_weights[h] += product[h]
-                else:
-                    in_columns[members[left_out], h] += product[h] * weights[h]
+    in_weights, in_columns = np.zeros(weights.size), np.zeros(by_column.shape)
+    in_products = np.zeros(products.shape)
+    for cell in range(places.size):
+        node = places[cell]
+        for h in range(weights.size):
+            in_weights[h] += cotangent[cell] * products[node, h]
+            in_products[node, h] += cotangent[cell] * weights[h]
+    for step in range(steps.shape[0] - 1, -1, -1):
+        parent, column = steps[step, 0], steps[step, 1]
+        for h in range(weights.size):
+            in_columns[column, h] += in_products[step + 1, h] * products[parent, h]
+            in_products[parent, h] += in_products[step + 1, h] * by_column[column, h]
     return in_weights, in_columns.T.copy()
 
 
-def _checked(weights: Any, profiles: Any, columns: Any, ends: Any) -> list[Any]:
+def _checked(weights: Any, profiles: Any, steps: Any, places: Any) -> list[Any]:
     return [
         pt.cast(pt.as_tensor(weights, ndim=1), "float64"),
         pt.cast(pt.as_tensor(profiles, ndim=2), "float64"),
-        pt.cast(pt.as_tensor(columns, ndim=1), "int64"),
-        pt.cast(pt.as_tensor(ends, ndim=1), "int64"),
+        pt.cast(pt.as_tensor(steps, ndim=2), "uint64"),
+        pt.cast(pt.as_tensor(places, ndim=1), "uint64"),
     ]
 
 
@@ -91,16 +114,16 @@ class CellProbabilities(Op):
     """Probabilities of cells.
 
     Inputs are class weights, shape ``(classes,)``; the profiles side by side, shape ``(classes, columns)``; and what
-    `cell_columns` returned.
+    `cell_tree` returned.
     """
 
     __props__ = ()
-    _cache_version = 1
+    _cache_version = 2
 
-    def make_node(self, weights: Any, profiles: Any, columns: Any, ends: Any) -> Apply:
+    def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any) -> Apply:
         """Return the node of double-precision inputs."""
-        inputs = _checked(weights, profiles, columns, ends)
-        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=(_static_cells(inputs[3]),))])
+        inputs = _checked(weights, profiles, steps, places)
+        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=inputs[3].type.shape)])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
@@ -108,7 +131,7 @@ class CellProbabilities(Op):
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
         """Return one probability a cell."""
-        return [(shapes[3][0] - 1,)]
+        return [shapes[3]]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Say that weights and profiles have a gradient."""
@@ -124,10 +147,10 @@ class _CellGradients(Op):
     """What `CellProbabilities` pulls back: gradients in the weights and the profiles."""
 
     __props__ = ()
-    _cache_version = 1
+    _cache_version = 2
 
-    def make_node(self, weights: Any, profiles: Any, columns: Any, ends: Any, cotangent: Any) -> Apply:
-        inputs = _checked(weights, profiles, columns, ends)
+    def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Apply:
+        inputs = _checked(weights, profiles, steps, places)
         return Apply(self, [*inputs, pt.cast(cotangent, "float64")], [inputs[0].type(), inputs[1].type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
@@ -137,16 +160,11 @@ class _CellGradients(Op):
         return [shapes[0], shapes[1]]
 
 
-def _static_cells(ends: Any) -> int | None:
-    length = ends.type.shape[0]
-    return None if length is None else length - 1
-
-
 @register_funcify_default_op_cache_key(CellProbabilities)
 def _compile(op: CellProbabilities, node: Apply, **kwargs: Any) -> Any:
     @numba_njit
-    def probabilities(weights: Any, profiles: Any, columns: Any, ends: Any) -> Any:
-        return _probabilities(weights, profiles, columns, ends)
+    def probabilities(weights: Any, profiles: Any, steps: Any, places: Any) -> Any:
+        return _probabilities(weights, profiles, steps, places)
 
     return probabilities, op._cache_version
 
@@ -154,7 +172,7 @@ def _compile(op: CellProbabilities, node: Apply, **kwargs: Any) -> Any:
 @register_funcify_default_op_cache_key(_CellGradients)
 def _compile_gradients(op: _CellGradients, node: Apply, **kwargs: Any) -> Any:
     @numba_njit
-    def gradients(weights: Any, profiles: Any, columns: Any, ends: Any, cotangent: Any) -> Any:
-        return _gradients(weights, profiles, columns, ends, cotangent)
+    def gradients(weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Any:
+        return _gradients(weights, profiles, steps, places, cotangent)
 
     return gradients, op._cache_version

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
 from dpbayes.inference.margin_operator import Cell
-from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_columns
+from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_tree
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -46,8 +46,8 @@ class Mixture:
 
     def probabilities(self, cells: Sequence[Cell]) -> Any:
         """Return the probability of each cell, shape ``(cells,)``."""
-        columns, ends = cell_columns([[self._first[axis] + level for axis, level in cell] for cell in cells])
-        return CellProbabilities()(self.weights, self._profiles, columns, ends)
+        steps, places = cell_tree([[self._first[axis] + level for axis, level in cell] for cell in cells])
+        return CellProbabilities()(self.weights, self._profiles, steps, places)
 
 
 class ArcsineNormal(Transform):
