@@ -10,6 +10,7 @@ import numpy as np
 from dpbayes.inference.verdict import Verdict
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact, Paragraph, Section
+from dpbayes.report.latent_class_densities import latent_class_densities
 from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
 from dpbayes.report.released import privacy_fact, released_section, size_of
 from dpbayes.report.sensitivity import prior_section
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dpbayes.data import Marginal
     from dpbayes.privacy import Release
 
-__all__ = ["latent_class_document", "log_prior_parts"]
+__all__ = ["latent_class_document"]
 
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
@@ -68,7 +69,7 @@ def latent_class_document(
         sections.append(cells_section(trace, release))
     if "exact_counts" in trace["posterior"]:
         sections.insert(3, sources_section(trace, release))
-    sections += [fit_section(trace, release), _prior(trace, variant=model_digest is not None)]
+    sections += [fit_section(trace, release), _prior(trace, release, variant=model_digest is not None)]
     size = size_of(release)
     return Document(
         title=title,
@@ -86,55 +87,24 @@ def latent_class_document(
     )
 
 
-def _prior(trace: xr.DataTree, *, variant: bool) -> Section:
+def _prior(trace: xr.DataTree, release: Release, *, variant: bool) -> Section:
     """Build the section on sensitivity to the prior, from the parameters that the trace records."""
     if variant:
         text = "Left out: the model is a variant, and the page does not know its prior's density."
         return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
+    parts, likelihood = latent_class_densities(trace, release)
     what = (
         "The parts are the prior of the class weights (the number of classes that matter) and the prior of the class "
-        "profiles (how sharply a class pins its attributes)."
+        "profiles (how sharply a class pins its attributes)"
     )
-    return prior_section(trace, log_prior_parts(trace), variables=variables, what=what)
-
-
-def log_prior_parts(trace: xr.DataTree) -> dict[str, xr.DataArray]:
-    """Return the log-densities of the two parts of the prior at every draw, up to constants.
-
-    Parameters
-    ----------
-    trace
-        A fit of `dpbayes.latent_class.build_model` with its default priors, as every run has.
-
-    Returns
-    -------
-    dict
-        ``"class weights"`` and ``"class profiles"``, each with dims ``chain`` and ``draw``.
-    """
-    import inspect
-
-    import xarray as xr
-    from scipy import stats
-
-    from dpbayes.latent_class import build_model
-
-    defaults = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
-    shape, rate = defaults["concentration"]
-    posterior = trace["posterior"].to_dataset()
-    alpha = posterior["alpha"].transpose("chain", "draw").to_numpy()
-    weights = stats.gamma.logpdf(alpha, shape, scale=1 / rate)
-    if "stick" in posterior:
-        stick = posterior["stick"].transpose("chain", "draw", "break").to_numpy()
-        weights = weights + stats.beta.logpdf(stick, 1.0, alpha[..., None]).sum(axis=-1)
-    profiles = np.zeros_like(alpha)
-    for name in map(str, posterior.data_vars):
-        if name.startswith("profile_"):
-            # A probability that underflows counts as the smallest normal number.
-            values = posterior[name].transpose("chain", "draw", ...).to_numpy().clip(2.3e-308)
-            profiles += (defaults["profile_prior"] - 1) * np.log(values).sum(axis=(-1, -2))
-    dims = ("chain", "draw")
-    return {"class weights": xr.DataArray(weights, dims=dims), "class profiles": xr.DataArray(profiles, dims=dims)}
+    what += ", and that of the number of records." if "number of records" in parts else "."
+    if "effects" in trace["posterior"]:
+        what += (
+            " The confidential counts that the fit carries along are on the likelihood's side, with the noise: their "
+            "law is the drawing of the records from the population, which is no choice of ours."
+        )
+    return prior_section(trace, parts, variables=variables, what=what, log_likelihood=likelihood)
 
 
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:

@@ -6,7 +6,6 @@ import xarray as xr
 
 from dpbayes.data import datasets
 from dpbayes.privacy import release_tables
-from dpbayes.report.latent_class import log_prior_parts
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section, split_variance
 
@@ -36,32 +35,6 @@ def test_a_structural_zero_is_not_sensitive():
     rows = dict(prior_section(trace, parts, variables=["mu", "zero"], what="").blocks[3].rows)
     assert rows["zero"] == 0.0
     assert rows["mu"] > 0.05
-
-
-def test_log_prior_parts_are_the_models_own_up_to_constants():
-    import pymc as pm
-
-    from dpbayes.latent_class import build_model
-
-    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    model = build_model(release, n_classes=3)
-    parts = {"class weights": ["alpha", "stick"], "class profiles": ["profiles_of_2"]}
-    free = [name for names in parts.values() for name in names]
-    recorded = [*free, *(f"profile_{name}" for name in release.domain.names)]
-    drawn = pm.draw([model[name] for name in recorded], draws=4, random_seed=2)
-    values = dict(zip(recorded, drawn, strict=True))
-    posterior = xr.Dataset({
-        name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 1))), value[None])
-        for name, value in values.items()
-    }).rename({"stick_0": "break"})  # fmt: skip
-    ours = log_prior_parts(xr.DataTree.from_dict({"posterior": posterior}))
-    for part, names in parts.items():
-        exact = np.zeros(4)
-        for name in names:
-            for d in range(4):
-                given = {model[other]: values[other][d] for other in free if other != name}
-                exact[d] += pm.logp(model[name], values[name][d]).sum().eval(given, on_unused_input="ignore")
-        np.testing.assert_allclose(np.diff(ours[part].values[0]), np.diff(exact), rtol=1e-6, atol=1e-6)
 
 
 def test_the_split_adds_up_and_finds_the_noise():

@@ -1,0 +1,119 @@
+"""Log-densities of a latent class fit at every draw, up to constants: what power-scaling reweights by."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dpbayes.privacy import Release
+
+    type FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["latent_class_densities"]
+
+# A probability that underflows counts as the smallest normal number.
+TINY = float(np.finfo(float).tiny)
+
+
+def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+    r"""Return the parts of the prior of a latent class fit, and its log-likelihood.
+
+    Parameters
+    ----------
+    trace
+        A fit of `dpbayes.latent_class.build_model` with its default priors, as every run has.
+    release
+        What was fitted.
+
+    Returns
+    -------
+    parts : dict
+        ``"class weights"`` and ``"class profiles"``, each with dims ``chain`` and ``draw``; ``"number of records"``
+        where only a noisy number of records was released.
+    log_likelihood : xarray.DataArray
+        The log-density of everything else, given weights and profiles: :math:`\log p(y \mid m) + \log p(m \mid P)`
+        with the joint likelihood, y the released counts and m the confidential ones that the fit carries along
+        (``effects``); :math:`\log p(y \mid P)` with the composite one, which sums m out. Taken as what is left of the
+        trace's ``lp`` once the prior and the Jacobians of the sampler's coordinates are off, so that it costs the same
+        for any number of tables.
+
+    Notes
+    -----
+    m belongs to the likelihood: its law is the drawing of n records, which no analyst chose. For normal laws of fixed
+    variance, raising both factors to a power a and integrating m out gives the a-th power of the likelihood of y alone,
+    up to a constant: variances add, and both are divided by a.
+    """
+    from dpbayes.latent_class import build_model
+
+    defaults = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
+    posterior = trace["posterior"].to_dataset()
+    weights, weights_jacobian = _weights(posterior, *defaults["concentration"])
+    profiles, profiles_jacobian = _profiles(posterior, defaults["profile_prior"])
+    parts = {"class weights": weights, "class profiles": profiles}
+    jacobian = weights_jacobian + profiles_jacobian
+    if "n" in posterior:
+        n = _values(posterior, "n")[..., 0]
+        # Log-normal of scale one about the released number; its Jacobian takes the density's own 1 / n away.
+        centre = math.log(max(float(getattr(release.n, "value", release.n)), 1.0))
+        parts["number of records"] = -np.log(n) - 0.5 * np.square(np.log(n) - centre)
+        jacobian = jacobian + np.log(n)
+    lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
+    likelihood = lp - sum(parts.values()) - jacobian
+    return {name: _named(part) for name, part in parts.items()}, _named(likelihood)
+
+
+def _weights(posterior: xr.Dataset, shape: float, rate: float) -> tuple[FloatArray, FloatArray]:
+    """Return log-prior and log-Jacobian of the concentration (sampled as its logarithm) and the sticks (log-odds)."""
+    from scipy import stats
+
+    alpha = _values(posterior, "alpha")
+    prior, jacobian = stats.gamma.logpdf(alpha, shape, scale=1 / rate), np.log(alpha)
+    if "stick" in posterior:
+        stick = _values(posterior, "stick")
+        prior = prior + stats.beta.logpdf(stick, 1.0, alpha).sum(axis=-1, keepdims=True)
+        jacobian = jacobian + (np.log(stick) + np.log1p(-stick)).sum(axis=-1, keepdims=True)
+    return prior[..., 0], jacobian[..., 0]
+
+
+def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, FloatArray]:
+    """Return log-prior and log-Jacobian of all class profiles.
+
+    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z); more of them
+    by logarithms against their mean, whose Jacobian is the product of the levels.
+    """
+    from scipy.special import ndtri
+
+    prior = jacobian = np.zeros(tuple(posterior.sizes[dim] for dim in ("chain", "draw")))
+    for name in map(str, posterior.data_vars):
+        if not name.startswith("profile_"):
+            continue
+        level = str(posterior[name].dims[-1])
+        values = posterior[name].transpose("chain", "draw", ..., level).to_numpy().clip(TINY)
+        logs = np.log(values)
+        prior = prior + (concentration - 1) * logs.sum(axis=(-1, -2))
+        if values.shape[-1] == 2:
+            # By symmetry in the smaller level, where nothing cancels.
+            z = ndtri(2.0 / np.pi * np.arcsin(np.sqrt(values.min(axis=-1))))
+            jacobian = jacobian + (0.5 * logs.sum(axis=-1) - 0.5 * np.square(z)).sum(axis=-1)
+        else:
+            jacobian = jacobian + logs.sum(axis=(-1, -2))
+    return prior, jacobian
+
+
+def _values(posterior: xr.Dataset, name: str) -> FloatArray:
+    """Return draws as an array of shape (chain, draw, values)."""
+    values = np.asarray(posterior[name].transpose("chain", "draw", ...), dtype=float)
+    return values.reshape(*values.shape[:2], -1)
+
+
+def _named(values: FloatArray) -> xr.DataArray:
+    import xarray as xr
+
+    return xr.DataArray(values, dims=("chain", "draw"))

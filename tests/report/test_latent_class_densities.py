@@ -1,0 +1,83 @@
+"""Prior and likelihood of a latent class fit, as power-scaling takes them apart, are the model's own up to constants."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dpbayes.data import Domain, Marginal
+from dpbayes.latent_class import build_model
+from dpbayes.privacy import release_tables
+from dpbayes.report.latent_class_densities import latent_class_densities
+
+N = 6
+
+
+def release(**settings):
+    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": ("x", "y", "z")})
+    counts = np.random.default_rng(1).multinomial(500, np.full(12, 1 / 12)).reshape(2, 2, 3)
+    tables = [Marginal(domain, counts).project(names) for names in (("a", "b"), ("b", "c"))]
+    return release_tables(tables, epsilon=1.0, rng=np.random.default_rng(2), **settings)
+
+
+NOISY_N = {"adjacency": "add-remove", "total_share": 0.1}
+CASES = {
+    "joint": (lambda: build_model(release(), n_classes=3), {}),
+    "joint, impossible": (lambda: build_model(release(), n_classes=3, impossible=[{"a": 1, "c": "z"}]), {}),
+    "joint, noisy n": (lambda: build_model(release(**NOISY_N), n_classes=3), NOISY_N),
+    "composite": (lambda: build_model(release(), n_classes=3, likelihood="composite"), {}),
+    "one class": (lambda: build_model(release(), n_classes=1), {}),
+}
+
+
+def points_and_trace(model):
+    """Return points of the sampler's coordinates, and the trace that a sampler which visited them would leave."""
+    recorded = [*model.free_RVs, *model.deterministics]
+    function = model.compile_fn(model.replace_rvs_by_values(recorded), inputs=model.value_vars, on_unused_input="ignore")
+    rng = np.random.default_rng(3)
+    start = model.initial_point()
+    points = [{name: value + rng.normal(size=value.shape) for name, value in start.items()} for _ in range(N)]
+    drawn = [function(point) for point in points]
+    posterior = {}
+    for place, variable in enumerate(recorded):
+        values = np.array([one[place] for one in drawn])
+        dims = model.named_vars_to_dims.get(variable.name) or [f"{variable.name}_{i}" for i in range(values.ndim - 1)]
+        posterior[variable.name] = (("chain", "draw", *dims), values[None])
+    lp = model.compile_logp()
+    stats = {"lp": (("chain", "draw"), np.array([[lp(point) for point in points]]))}
+    return points, xr.DataTree.from_dict({"posterior": xr.Dataset(posterior), "sample_stats": xr.Dataset(stats)})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
+    build, settings = CASES[case]
+    model = build()
+    points, trace = points_and_trace(model)
+    parts, likelihood = latent_class_densities(trace, release(**settings))
+    free = {variable.name: variable for variable in model.free_RVs}
+    prior = {
+        "class weights": [name for name in ("alpha", "stick") if name in free],
+        "class profiles": ["profiles_of_2", "profiles_of_3"],
+    }
+    if settings:
+        prior["number of records"] = ["n"]
+    assert parts.keys() == prior.keys()
+
+    def exact(variables):
+        logp = model.compile_logp(vars=variables, jacobian=False)
+        return np.array([float(logp(point)) for point in points])
+
+    for part, names in prior.items():
+        own = exact([free[name] for name in names])
+        np.testing.assert_allclose(np.diff(parts[part].values[0]), np.diff(own), rtol=1e-6, atol=1e-6)
+    rest = [variable for name, variable in free.items() if name == "effects"] + list(model.observed_RVs)
+    # Differences of sums of terms of some thousands: round-off of 1e-9 of those.
+    np.testing.assert_allclose(np.diff(likelihood.values[0]), np.diff(exact(rest)), rtol=1e-6, atol=1e-5)
+
+
+def test_scaling_the_likelihood_with_its_latent_counts_is_scaling_it_without_them():
+    """For normal laws: [N(y; m, s^2) N(m; x, t^2)]^a over m is N(y; x, s^2 + t^2)^a, up to a constant in x."""
+    s, t, y, a = 3.0, 2.0, 1.5, 1.3
+    x, m = np.linspace(-4, 5, 10)[:, None], np.linspace(-60, 60, 24_001)[None]
+    scaled = np.exp(-0.5 * a * (((y - m) / s) ** 2 + ((m - x) / t) ** 2)).sum(axis=1)
+    alone = -0.5 * a * (y - x[:, 0]) ** 2 / (s**2 + t**2)
+    np.testing.assert_allclose(np.diff(np.log(scaled)), np.diff(alone), atol=1e-10)
