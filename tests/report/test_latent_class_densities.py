@@ -1,4 +1,4 @@
-"""Prior and likelihood of a latent class fit, as power-scaling takes them apart, are the model's own up to constants."""
+"""Prior and likelihood of a latent class fit, taken apart for power-scaling, are the model's own up to constants."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,8 @@ CASES = {
 def points_and_trace(model):
     """Return points of the sampler's coordinates, and the trace that a sampler which visited them would leave."""
     recorded = [*model.free_RVs, *model.deterministics]
-    function = model.compile_fn(model.replace_rvs_by_values(recorded), inputs=model.value_vars, on_unused_input="ignore")
+    graphs = model.replace_rvs_by_values(recorded)
+    function = model.compile_fn(graphs, inputs=model.value_vars, on_unused_input="ignore")
     rng = np.random.default_rng(3)
     start = model.initial_point()
     points = [{name: value + rng.normal(size=value.shape) for name, value in start.items()} for _ in range(N)]
