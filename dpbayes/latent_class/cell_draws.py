@@ -36,7 +36,7 @@ _BLOCK = 1 << 23  # numbers in a work array
 # counts of a real table, where a cell's probability is near zero.
 _SLACK = 1e-2
 
-_LEAST_COUNT = 1e-6  # records; a draw of the normal law below it is moved here, so that log-odds stay finite
+_LEAST_COUNT = 1e-6  # records; without rounding, a draw below it is moved here, so that log-odds stay finite
 
 
 def margin_draws(
@@ -46,6 +46,7 @@ def margin_draws(
     target: Target = "population",
     release: Release | None = None,
     random_seed: int | None = None,
+    whole: bool = True,
 ) -> xr.DataArray:
     r"""Return posterior draws of a margin's probabilities, for functionals that are evaluated draw by draw.
 
@@ -64,6 +65,10 @@ def margin_draws(
         For ``"records"``: what was fitted.
     random_seed
         For ``"records"``: seed of the draws given P and the released margins' counts.
+    whole
+        For ``"records"``: make each draw a table of whole counts that sums to n (rounded by largest remainders), so
+        that an interval can say that a cell is empty. Without it counts are real and at least a millionth of a record,
+        so that log-odds stay finite.
 
     Returns
     -------
@@ -83,7 +88,7 @@ def margin_draws(
     .. math:: M \mid m, P \sim N\bigl(nP_M + C_{Mm} C_{mm}^{-1} (m - n\mu),\; C_{MM} - C_{Mm} C_{mm}^{-1} C_{mM}\bigr),
 
     all covariances n times those of one record. A margin inside a released table follows ``exact_counts``; one outside
-    is drawn with what the released ones leave open. Counts below zero are set to zero (to a millionth of a record).
+    is drawn with what the released ones leave open. Counts below zero are set to zero.
 
     Examples
     --------
@@ -108,7 +113,7 @@ def margin_draws(
         values = np.concatenate([block.probabilities(cells) for block in mixture.blocks(len(cells))])
         values /= values.sum(axis=1, keepdims=True)
     else:
-        values = _record_shares(trace, release, domain, mixture, margin.names, cells, random_seed)
+        values = _record_shares(trace, release, domain, mixture, cells, random_seed, whole)
     sizes = trace["posterior"].sizes
     coords = {"chain": trace["posterior"]["chain"], "draw": trace["posterior"]["draw"]}
     levels = {attribute.name: list(attribute.levels) for attribute in margin}
@@ -176,9 +181,9 @@ def _record_shares(
     release: Release | None,
     domain: Domain,
     mixture: _Mixture,
-    names: Sequence[str],
     cells: Sequence[Cell],
     random_seed: int | None,
+    whole: bool,
 ) -> Array:
     """Draw the margin's shares among the confidential records, shape ``(draws, cells)``."""
     if release is None:
@@ -201,8 +206,20 @@ def _record_shares(
         part = slice(start, start + len(block.weights))
         drawn.append(_draw_counts(block, operator, cells, effects[part], n[part], slack, rng))
         start = part.stop
-    counts = np.maximum(np.concatenate(drawn), _LEAST_COUNT)
+    counts = np.concatenate(drawn)
+    counts = _whole_tables(counts, np.rint(n)) if whole else np.maximum(counts, _LEAST_COUNT)
     return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _whole_tables(counts: Array, n: Array) -> Array:
+    """Round tables ``(draws, cells)`` to whole counts that sum to n, by largest remainders."""
+    counts = np.maximum(counts, 0.0)
+    counts *= (n / counts.sum(axis=1))[:, None]
+    down = np.floor(counts)
+    # How many cells of each table are rounded up: those of the largest remainders.
+    up = n - down.sum(axis=1)
+    rank = np.argsort(np.argsort(down - counts, axis=1, kind="stable"), axis=1)
+    return down + (rank < up[:, None])
 
 
 def _draw_counts(

@@ -130,7 +130,8 @@ def regress(
             f"a logistic outcome lies between 0 and 1, and that of {formula!r} takes {sorted(set(outcome.tolist()))}; "
             "write a comparison, as in {age == 2} ~ sex, or use family='linear'"
         )
-    draws = margin_draws(trace, names, target=target, release=release, random_seed=random_seed)
+    # Real counts: an empty cell would put a coefficient at infinity.
+    draws = margin_draws(trace, names, target=target, release=release, random_seed=random_seed, whole=False)
     values = draws.to_numpy()
     solve = weighted_logistic if family == "logistic" else weighted_linear
     coefficients = solve(values.reshape(-1, len(matrix)), matrix, outcome)

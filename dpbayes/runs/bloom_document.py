@@ -12,6 +12,7 @@ from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Par
 if TYPE_CHECKING:
     import xarray as xr
 
+    from dpbayes.bloom.hashing import BitDistribution
     from dpbayes.bloom.release import BloomRelease
     from dpbayes.runs.bloom import Spec
 
@@ -41,10 +42,12 @@ def bloom_document(
     Document
         Privacy, reach with intervals, the signal that is left, and convergence.
     """
+    from dpbayes.bloom.model import draw_reach
     from dpbayes.inference.verdict import Verdict
     from dpbayes.report.convergence import convergence_section, verdict_callout
 
-    posterior = _reach_draws(spec, release, trace)
+    true, law = _true_draws(spec, release, trace)
+    posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
     low, high = np.quantile(posterior, [0.025, 0.975])
     rows = _estimates(release, truth)
     verdict = Verdict.from_json(trace.attrs["convergence"])
@@ -64,6 +67,7 @@ def bloom_document(
         sections=[
             _privacy(certificate, release),
             _reach(rows, posterior),
+            _sources(true, law, release.n_filters, seed=spec.sampling.seed + 2),
             _signal(release),
             _prior(trace, release, posterior),
             convergence_section(trace, verdict, judged="All logo probabilities are judged."),
@@ -91,16 +95,36 @@ def _shown(claim: dict[str, Any]) -> str:
     return f"{claim['epsilon']['upper']:.4f}"
 
 
-def _reach_draws(spec: Spec, release: BloomRelease, trace: xr.DataTree) -> Any:
+def _true_draws(spec: Spec, release: BloomRelease, trace: xr.DataTree) -> tuple[Any, BitDistribution]:
+    """Draw true logo counts, and return the law of the positions with them."""
     from dpbayes.bloom.hashing import BitDistribution
-    from dpbayes.bloom.model import draw_reach, draw_true_counts
+    from dpbayes.bloom.model import draw_true_counts
 
     theta = np.asarray(trace["posterior"]["logo_probability"].to_numpy()).reshape(-1, release.counts.size)
     # A thousand draws fix the interval's ends to a few hundredths of its width.
     theta = theta[:: _step(trace)]
     true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
-    law = BitDistribution(release.n_bits, release.decay)
-    return draw_reach(true, law, random_seed=spec.sampling.seed + 1)
+    return true, BitDistribution(release.n_bits, release.decay)
+
+
+def _sources(true: Any, law: BitDistribution, n_publishers: int, *, seed: int) -> Section:
+    from dpbayes.report.variance_shares import shares_section
+    from dpbayes.runs.width_sources import reach_variances
+
+    asked: list[tuple[str, tuple[int, ...] | None]] = [("at least one publisher", None)]
+    asked += [(f"publisher {place + 1}", (place,)) for place in range(n_publishers)]
+    meaning = (
+        "The first would be gone had the filters been released unflipped. The second would stay: people who share a "
+        "position leave one bit, and a filter with more positions has fewer of them."
+    )
+    return shares_section(
+        [(name, *reach_variances(true, law, publishers=which, random_seed=seed)) for name, which in asked],
+        subject="people reached by",
+        rest="hashing",
+        meaning=meaning,
+        unit="in people",
+        format=",.1f",
+    )
 
 
 def _step(trace: xr.DataTree) -> int:
@@ -123,7 +147,8 @@ def _prior(trace: xr.DataTree, release: BloomRelease, reach: Any) -> Section:
     draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
     what = "Its one part is Jeffreys' prior of the shares of the logos, a share for each set of publishers."
     names = ["people_reached", "logo_probability"]
-    return prior_section(draws, parts, variables=names, what=what, log_likelihood=_thinned(likelihood, trace))
+    side = _thinned(likelihood, trace)
+    return prior_section(draws, parts, variables=names, what=what, log_likelihood=side, answers=["people_reached"])
 
 
 def _thinned(values: xr.DataArray, trace: xr.DataTree) -> xr.DataArray:

@@ -16,7 +16,7 @@ from dpbayes.runs.mvg_parts import provenance
 if TYPE_CHECKING:
     import xarray as xr
 
-    from dpbayes.mvg.regression import NaiveFit
+    from dpbayes.mvg.regression import NaiveFit, WhitenedMoments
 
 __all__ = ["regression_document"]
 
@@ -31,7 +31,8 @@ def regression_document(spec: Spec, folder: Path) -> Document:
 
     trace, release = read_trace(folder / TRACE), read_moments(folder / RELEASE)
     verdict = Verdict.from_json(trace.attrs["convergence"])
-    naive = naive_regression(whiten_moments(release, features=tuple(regression_columns(spec))))
+    white = whiten_moments(release, features=tuple(regression_columns(spec)))
+    naive = naive_regression(white)
     truth = json.loads((folder / TRUTH).read_text()) if (folder / TRUTH).exists() else None
     rows = _rows(trace, naive, truth)
     epsilon = release.noise.epsilon(spec.privacy.delta)
@@ -61,6 +62,7 @@ def regression_document(spec: Spec, folder: Path) -> Document:
         ],
         sections=[
             Section("Coefficients", blocks),
+            _sources(trace, white, naive),
             Section("What was released", [Paragraph(_released_text(release, epsilon, spec.privacy.delta))]),
             _prior(trace),
             convergence_section(
@@ -68,6 +70,25 @@ def regression_document(spec: Spec, folder: Path) -> Document:
             ),
         ],
         provenance=provenance(spec) | {"release digest": release.digest, "sampler": trace.attrs["sampler"]},
+    )
+
+
+def _sources(trace: xr.DataTree, white: WhitenedMoments, naive: NaiveFit) -> Section:
+    from dpbayes.report.variance_shares import shares_section
+    from dpbayes.runs.width_sources import coefficient_variances
+
+    privacy, sampling = coefficient_variances(trace, white.coordinates, white.n)
+    meaning = (
+        "The first would be gone had the exact moments been released. The second is what least squares would count on "
+        "the exact records, residual variance times the inverse moments, averaged over the posterior."
+    )
+    return shares_section(
+        list(zip(naive.terms, privacy.tolist(), sampling.tolist(), strict=True)),
+        subject="term",
+        rest="sampling",
+        meaning=meaning,
+        unit="in the coefficient's unit",
+        format=".3g",
     )
 
 

@@ -50,7 +50,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         "Posterior densities of the share of partitions in which the claim holds.",
     )
     sections = [_released(release), _answers(spec, release, exact), Section("Posterior of r", [figure])]
-    sections.append(_true_counts(release, exact))
+    sections += [_sources(exact, pooled=spec.model.pooling == "partial"), _true_counts(release, exact)]
     verdict = _EXACT
     found = {name: (one.mean, *one.interval(), one.prob_greater(0.5)) for name, one in exact.items()}
     if spec.model.pooling == "partial":
@@ -60,7 +60,9 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         verdict = verdict_callout(judged)
         alone, found = found, {name: _of_draws(trace, name) for name in exact}
         sections += [_pooled(found, alone), _prior(trace)]
-        sections.append(convergence_section(trace, judged, judged="All shares are judged."))
+        sections.append(
+            convergence_section(trace, judged, judged="All shares are judged, and what they have in common.")
+        )
     left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
@@ -136,6 +138,8 @@ def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Secti
         "the probability of r > 1/2. r-hat and e-hat are the posterior modes of r and of the share that cannot be "
         f"computed. Prior: Dirichlet({alpha})."
     )
+    if spec.model.pooling == "partial":
+        meaning += " Each question is answered alone here; pooled answers follow below."
     blocks: list[Block] = [Paragraph(_claim(claims[name])) for name in exact if name in claims]
     blocks += [Table("answers", "Share r of partitions in which each claim holds", columns, rows), Paragraph(meaning)]
     return Section("Answers", blocks)
@@ -154,6 +158,27 @@ def _true_counts(release: Release, exact: dict[str, Posterior]) -> Section:
             low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
             rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
     return Section("Where the true counts lie", [Table("true_counts", "Posterior of the true counts", columns, rows)])
+
+
+def _sources(exact: dict[str, Posterior], *, pooled: bool) -> Section:
+    from dpbayes.report.variance_shares import shares_section
+    from dpbayes.runs.width_sources import claim_variances
+
+    meaning = (
+        "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "
+        "stay, and shrinks with more partitions: r is the share that endlessly many would give. Both parts are exact, "
+        "the variance of the mean of r given the true counts, and the mean of its variance given them."
+    )
+    if pooled:
+        meaning += " Each question is taken alone here, before pooling."
+    return shares_section(
+        [(name, *claim_variances(one)) for name, one in exact.items()],
+        subject="question",
+        rest="partitions",
+        meaning=meaning,
+        unit="of r",
+        format=".4f",
+    )
 
 
 def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, float]:

@@ -147,7 +147,7 @@ def test_records_shares_are_the_normal_law_given_the_released_margins(with_recor
     of them over 8 + 64 comparisons is a false alarm below 1e-4.
     """
     trace, release, _, p = with_records
-    draws = margin_draws(trace, ["a", "c", "d"], target="records", release=release, random_seed=1)[0] * N
+    draws = margin_draws(trace, ["a", "c", "d"], target="records", release=release, random_seed=1, whole=False)[0] * N
     drawn = draws.to_numpy().reshape(4000, 8)
     operator = margin_operator(DOMAIN, SETS)
     cells = np.array(list(np.ndindex(*DOMAIN.shape)))
@@ -165,6 +165,18 @@ def test_records_shares_are_the_normal_law_given_the_released_margins(with_recor
     sd = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(drawn.mean(0) - mean) < 5 * sd / np.sqrt(4000))
     assert np.abs(np.cov(drawn.T) - covariance).max() < 5 * 0.023 * sd.max() ** 2
+
+
+def test_records_are_whole_and_may_be_none(with_records):
+    trace, release, _, _ = with_records
+    options = {"target": "records", "release": release, "random_seed": 1}
+    whole = margin_draws(trace, ["a", "c", "d"], **options).to_numpy().reshape(-1, 8) * N
+    real = margin_draws(trace, ["a", "c", "d"], **options, whole=False).to_numpy().reshape(-1, 8) * N
+    np.testing.assert_allclose(whole, np.rint(whole), atol=1e-8)
+    np.testing.assert_allclose(whole.sum(axis=1), N, atol=1e-8)
+    assert np.abs(whole - real).max() < 1.0
+    tables = cell_draws._whole_tables(np.array([[-3.0, 0.2, 9.8], [0.4, 0.4, 4.2]]), np.array([10.0, 5.0]))
+    np.testing.assert_array_equal(tables, [[0, 0, 10], [1, 0, 4]])
 
 
 def test_a_released_margin_of_the_records_is_known(with_records):

@@ -37,6 +37,31 @@ def test_a_structural_zero_is_not_sensitive():
     assert rows["mu"] > 0.05
 
 
+def test_the_answer_is_listed_first_however_little_it_moves():
+    trace, parts = normal_fit(1.0, 1.0)
+    rng = np.random.default_rng(2)
+    posterior = trace["posterior"].to_dataset()
+    free = rng.normal(size=(4, 1000))
+    felt = posterior["mu"].to_numpy()[..., None] + 0.1 * rng.normal(size=(4, 1000, 14))
+    trace["posterior"] = posterior.assign(free=(DIMS, free), many=((*DIMS, "place"), felt))
+    alone = prior_section(trace, parts, variables=["mu", "free", "many"], what="")
+    listed = prior_section(trace, parts, variables=["mu", "free", "many"], what="", answers=["free"])
+    assert "free" not in dict(alone.blocks[3].rows)
+    assert listed.blocks[3].rows[0][0] == "free"
+    assert f"The answer itself: free has {listed.blocks[3].rows[0][1]:.3f}." in listed.blocks[1].text
+
+
+def test_prior_and_release_are_read_together():
+    trace, parts = normal_fit(1.0, 1.0)
+    draws = trace["posterior"].to_dataset()["mu"]
+    both = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * (2.0 - draws) ** 2)
+    assert "1 of 1 feel both sides" in both.blocks[4].text
+    trace, parts = normal_fit(0.5, 50.0)
+    draws = trace["posterior"].to_dataset()["mu"]
+    weak = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * ((2.0 - draws) / 50.0) ** 2)
+    assert "1 of 1 feel the prior alone" in weak.blocks[4].text
+
+
 def test_the_split_adds_up_and_finds_the_noise():
     rng = np.random.default_rng(3)
     counts = rng.normal(1000.0, 30.0, size=(4000, 2))
