@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.ide_plots import dependence_plot, error_by_group_plot, strength_plot, trace_plot
-from dpbayes.report.released import privacy_fact, released_section, size_of
+from dpbayes.report.released import mean_magnitude, privacy_fact, released_section, size_of
 
 if TYPE_CHECKING:
     from dpbayes.ide import GroupRelease
@@ -29,7 +29,12 @@ def tables_document(title: str, question: str, release: Release, result: Mapping
     result
         What `dpbayes.runs.ide_results.table_results` found, read back from ``estimate.json``.
     """
-    sections = [released_section(release), _prior_section(result), _moved_section(result), _trace_section(result)]
+    sections = [
+        released_section(release),
+        _prior_section(result),
+        _moved_section(result, release),
+        _trace_section(result),
+    ]
     headline = [
         privacy_fact(release),
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
@@ -147,19 +152,24 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
     return Section("The prior and what it is worth", blocks)
 
 
-def _moved_section(result: Mapping[str, Any]) -> Section:
+def _moved_section(result: Mapping[str, Any], release: Release) -> Section:
+    noise = {
+        table.label: table.counts.size * mean_magnitude(table.noise) / size_of(release) for table in release.tables
+    }
     columns = [
         Column("table"),
         Column("moved from the prior", ".4f", "moved"),
         Column("released from the prior", ".4f", "released_from_prior"),
         Column("left to the released", ".4f", "left"),
+        Column("expected of noise alone", ".4f", "noise"),
     ]
     entries = sorted(result["moved"], key=lambda entry: -entry["moved"])
-    rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"]) for e in entries]
+    rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
     caption = "L1 distances of each table's probabilities, the most moved first"
     text = (
-        "A released table differs from the prior by what truly changed and by its noise. The estimate moves by what "
-        "the noise law lets it believe."
+        "A released table differs from the prior by what truly changed and by its noise: what the second column has "
+        "beyond the last cannot, on average, be noise. The estimate moves by what the noise law lets it believe. It is "
+        "a point with a certificate and no interval, so that there is no width to split by source."
     )
     return Section("Which marginals moved", [Paragraph(text), Table("moved", caption, columns, rows)])
 
@@ -282,6 +292,7 @@ def _group_section(result: Mapping[str, Any]) -> Section:
     return Section(
         "Units and groups",
         [
+            Paragraph("Estimates are points without intervals: there is no width to split by source."),
             Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
             Table("groups", "Groups, each from its unit's distribution", columns, rows),
         ],

@@ -79,7 +79,8 @@ def _covariance_table(results: Sequence[CovarianceResult]) -> Table:
     ]
     caption = (
         "Residual sum of squares of the covariance's eigenvalues, and of their shares of the total: mean over the "
-        "draws, between the limits that hold the middle 95 % of them"
+        "draws, between the limits that hold the middle 95 % of them. The records are fixed: the privacy noise alone "
+        "makes the draws differ"
     )
     return Table("covariance", caption, columns, rows)
 
@@ -176,7 +177,8 @@ def _svr_table(study: SvrStudy) -> Table:
     ]
     caption = (
         f"Mean absolute error of the risk score on {study.n_holdout:,} clean records that were never released; mean "
-        "over the noise draws with its 95 % interval (Student's t). The split of the records is one and the same."
+        "over the noise draws with its 95 % interval (Student's t). The split of the records is one and the same: the "
+        "privacy noise alone makes the draws differ."
     )
     return Table("svr", caption, columns, rows)
 

@@ -1,0 +1,26 @@
+"""Numbers on what was released."""
+
+import numpy as np
+import pytest
+
+from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.report.released import mean_magnitude
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 20.0])
+def test_mean_magnitude_of_geometric_noise_has_a_closed_form(scale):
+    # 2 tanh(1/2s) sum x e^(-x/s) = 1 / sinh(1/s)
+    assert mean_magnitude(TwoSidedGeometric(scale)) == pytest.approx(1 / np.sinh(1 / scale), rel=1e-12)
+
+
+@pytest.mark.parametrize("law", [DiscreteGaussian(0.3), DiscreteGaussian(0.7), DiscreteGaussian(30.0)])
+def test_mean_magnitude_of_discrete_gaussian_noise_is_its_sum(law):
+    x = np.arange(-1000, 1001)
+    weights = np.exp(-0.5 * (x / law.stddev) ** 2)
+    assert mean_magnitude(law) == pytest.approx((np.abs(x) * weights).sum() / weights.sum(), rel=1e-10)
+
+
+def test_a_wide_discrete_gaussian_has_the_magnitude_of_a_continuous_one():
+    assert mean_magnitude(DiscreteGaussian(1000.0)) == pytest.approx(mean_magnitude(Gaussian(1000.0)), rel=1e-6)
+    assert mean_magnitude(Gaussian(2.0)) == pytest.approx(2.0 * np.sqrt(2 / np.pi))
+    assert mean_magnitude(Laplace(5.0)) == 5.0
