@@ -42,7 +42,7 @@ class TablesLogLikelihood(Op):
     """
 
     __props__ = ("laws", "sizes")
-    _cache_version = 1
+    _cache_version = 2  # raise it with any change of the compiled functions: machine code is kept on disk
 
     def __init__(self, noise: ReleasedNoise, sizes: Sequence[int]) -> None:
         self.laws = noise.laws

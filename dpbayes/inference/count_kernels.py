@@ -184,7 +184,7 @@ def tables_log_likelihood(p: Any, x: Any, linear: Any, quadratic: Any, constant:
         Number of records.
     """
     values = np.empty(len(ends))
-    means = np.empty(len(p))
+    means = np.zeros(len(p))
     start = 0
     for t in range(len(ends)):
         end = ends[t]
