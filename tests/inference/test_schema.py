@@ -55,8 +55,9 @@ def test_the_rooms_public_names_are_locked_and_load():
     import dpbayes.inference as room
 
     assert room.__all__ == [
-        "CompiledModel", "Finding", "Verdict", "annotate", "check_convergence", "compile_model", "mixing_table",
-        "plot_ranks", "read_trace", "sample", "simulate_and_rank", "uniformity", "write_trace",
+        "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "annotate", "check_convergence", "compile_model",
+        "mixing_table", "plot_ranks", "read_trace", "sample", "simulate_and_rank", "summarize", "uniformity",
+        "write_trace",
     ]  # fmt: skip
     assert all(hasattr(room, name) for name in room.__all__)
     with pytest.raises(AttributeError, match="no_such"):

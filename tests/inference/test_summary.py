@@ -1,0 +1,91 @@
+"""A posterior in one table: its numbers are those of the draws, and both of its forms say what the gate found."""
+
+import re
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dpbayes.errors import InputError
+from dpbayes.inference import annotate, check_convergence, mixing_table, summarize
+
+DIMS = ("chain", "draw")
+EVIL = "<script>alert('x')</script>&"
+
+
+def trace_of(**variables):
+    rng = np.random.default_rng(1)
+    stats = {
+        "diverging": (DIMS, np.zeros((4, 500), bool)),
+        "reached_max_treedepth": (DIMS, np.zeros((4, 500), bool)),
+        "energy": (DIMS, rng.normal(size=(4, 500))),
+    }
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables), "sample_stats": xr.Dataset(stats)})
+
+
+@pytest.fixture
+def draws():
+    return np.random.default_rng(2).normal(size=(4, 500, 2, 3)) * 0.01 + np.arange(6.0).reshape(2, 3)
+
+
+def test_numbers_are_those_of_the_draws_in_the_order_of_their_names(draws):
+    # The draw axis first and the coordinates in between: the order of axes must not matter.
+    table = xr.DataArray(draws, dims=(*DIMS, "a", "b"), coords={"a": ["x", "y"], "b": [0, 1, 2]})
+    trace = trace_of(table=table.transpose("a", "draw", "b", "chain"), p=(DIMS, draws[..., 0, 0]))
+    found = summarize(trace, var_names=["table", "p"], prob=0.8)
+    flat = draws.reshape(2000, 6)
+    assert found.quantities[3] == "table[a=y, b=0]"
+    assert found.quantities[6] == "p"
+    np.testing.assert_allclose(found.mean[:6], flat.mean(axis=0))
+    np.testing.assert_allclose(found.sd[:6], flat.std(axis=0, ddof=1))
+    np.testing.assert_allclose(found.interval[:6], np.quantile(flat, [0.1, 0.9], axis=0).T)
+    mixing = mixing_table(trace, var_names=["table"])["table[a=y, b=0]"]
+    assert (found.rhat[3], found.ess_bulk[3], found.ess_tail[3]) == tuple(mixing.values())
+    assert found.columns[2:4] == ("10 %", "90 %")
+    assert (found.chains, found.draws, len(found)) == (4, 500, 7)
+
+
+def test_numbers_are_printed_to_the_third_digit_of_their_sd(draws):
+    wide = 1e5 + 250 * draws[..., 0, 0] / 0.01
+    found = summarize(trace_of(p=(DIMS, draws[..., 0, 1]), wide=(DIMS, wide), still=(DIMS, np.ones((4, 500)))))
+    p, large, still = found.rows()
+    assert re.fullmatch(r"(1\.00|0\.99)\d{3}", p[1])  # an sd of 0.00973
+    assert re.fullmatch(r"(99|100),\d\d\d", large[1])
+    assert still[1:3] == ("1", "0")
+    assert still[5:] == ("–", "–", "–")
+
+
+def test_the_verdict_is_the_traces_own_or_a_fresh_one(draws):
+    trace = trace_of(p=(DIMS, draws[..., 0, 0]), q=(DIMS, np.arange(2000.0).reshape(4, 500)))
+    fresh = summarize(trace, var_names=["p"])
+    assert not fresh.verdict.passed
+    assert "NOT converged" in str(fresh)
+    assert "largest R-hat" in str(fresh)
+    carried = annotate(trace, verdict=check_convergence(trace, var_names=["p"]))
+    assert summarize(carried, var_names=["q"]).verdict.passed
+    assert str(summarize(carried)).endswith("Converged: all 6 checks passed on p.")
+
+
+def test_a_long_posterior_shows_its_beginning_and_says_how_much_is_left_out(draws):
+    trace = trace_of(many=((*DIMS, "place"), np.repeat(draws[..., 0], 20, axis=2)))
+    found = summarize(trace)
+    assert len(found) == 40
+    for text in (str(found), found._repr_html_()):
+        assert "10 more" in text
+        assert "many[place=29]" in text
+        assert "many[place=30]" not in text
+
+
+def test_html_escapes_labels_and_closes_its_tags(draws):
+    level = xr.DataArray(draws[..., 0], dims=(*DIMS, "a"), coords={"a": [EVIL, "b"]})
+    html = summarize(trace_of(p=level, q=(DIMS, np.arange(2000.0).reshape(4, 500))))._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    for tag in ("table", "caption", "thead", "tbody", "tr", "th", "td", "p", "ul", "li"):
+        assert len(re.findall(rf"<{tag}[ >]", html)) == html.count(f"</{tag}>") > 0, tag
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"prob": 1.0}, "prob"), ({"var_names": ["no"]}, "not found")])
+def test_wrong_arguments_are_named(draws, settings, message):
+    with pytest.raises(InputError, match=message):
+        summarize(trace_of(p=(DIMS, draws[..., 0, 0])), **settings)
