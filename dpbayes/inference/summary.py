@@ -21,7 +21,7 @@ __all__ = ["PosteriorSummary", "summarize"]
 _MOST_ROWS = 30
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PosteriorSummary:
     """Mean, standard deviation, interval and mixing of every quantity, with the gate's verdict; `summarize` makes it.
 
@@ -85,6 +85,8 @@ class PosteriorSummary:
         ]
         failures = (f"  {finding}" for finding in self.verdict.failures)
         return "\n".join([self._title, *lines, *([self._left_out] if self._left_out else []), self._said, *failures])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in ("", *self.columns))

@@ -43,6 +43,7 @@ def test_numbers_are_those_of_the_draws_in_the_order_of_their_names(draws):
     assert (found.rhat[3], found.ess_bulk[3], found.ess_tail[3]) == tuple(mixing.values())
     assert found.columns[2:4] == ("10 %", "90 %")
     assert (found.chains, found.draws, len(found)) == (4, 500, 7)
+    assert repr(found) == str(found)
 
 
 def test_numbers_are_printed_to_the_third_digit_of_their_sd(draws):
