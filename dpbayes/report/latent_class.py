@@ -110,14 +110,22 @@ def _prior(trace: xr.DataTree, release: Release, *, variant: bool) -> Section:
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     """Say what was learned in a sentence or two."""
     n = size_of(release)
-    _, low, high = summarize(trace["posterior"].to_dataset()["exact_counts"]).T
-    shares = summarize(trace["posterior"].to_dataset()["margin"]) * n
+    posterior = trace["posterior"].to_dataset()
+    shares = summarize(posterior["margin"]) * n
+    share = f"{np.median(shares[:, 2] - shares[:, 1]):,.0f}"
     noise = np.median([np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
+    if "exact_counts" not in posterior:
+        return (
+            f"A margin's share of the population behind these {n:,.0f} records is known, per {n:,.0f} persons, to a "
+            f"95 % interval {share} wide in the median, from released counts whose noise has a standard deviation of "
+            f"{noise:,.0f}. The composite likelihood says nothing of these records' own counts.{caution}"
+        )
+    _, low, high = summarize(posterior["exact_counts"]).T
     return (
         f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
         f"the median, from released counts whose noise has a standard deviation of {noise:,.0f}; as a share of the "
-        f"population behind them, per {n:,.0f} persons, to {np.median(shares[:, 2] - shares[:, 1]):,.0f}.{caution}"
+        f"population behind them, per {n:,.0f} persons, to {share}.{caution}"
     )
 
 

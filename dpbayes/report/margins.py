@@ -27,6 +27,11 @@ INTERVAL = 0.95
 
 MOST_CELLS_DRAWN = 64
 
+_RECORDS = [
+    Column("these records", ",.1f", "records"),
+    Column("2.5 %", ",.1f", "records_lower"),
+    Column("97.5 %", ",.1f", "records_upper"),
+]
 _ESTIMATE = [Column("estimate", ",.1f"), Column("2.5 %", ",.1f", "lower"), Column("97.5 %", ",.1f", "upper")]
 
 
@@ -62,34 +67,34 @@ def mean_l1(estimates: Sequence[Array], truth: Sequence[Array]) -> float:
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
     ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
-    records = np.split(summarize(trace["posterior"].to_dataset()["exact_counts"]), ends)
-    population = np.split(summarize(trace["posterior"].to_dataset()["margin"]) * size_of(release), ends)
+    posterior = trace["posterior"].to_dataset()
+    shares = summarize(posterior["margin"])
+    population = np.split(shares * size_of(release), ends)
+    records = None
+    if "exact_counts" in posterior:
+        # An impossible cell holds no record; the fit's counts are real numbers, and off by the likelihood's nugget.
+        records = np.split(np.where(shares[:, :1] > 0, summarize(posterior["exact_counts"]), 0.0), ends)
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
-    blocks: list[Block] = [
-        Paragraph(
-            "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
-            "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
-            f"per {size_of(release):,.0f} persons, so that both are in records. Unlike the released tables, the "
-            "estimates agree with one another."
-        )
-    ]
+    blocks: list[Block] = [Paragraph(_introduction(release, with_records=records is not None))]
     if true is not None:
         blocks.append(_error_table(records, population, released, true))
+    panels = interval_panels(
+        [t.label for t in release.tables],
+        [_short(t.domain) for t in release.tables],
+        population,
+        records,
+        released,
+        true,
+    )
     also = "" if true is None else ", true count"
+    intervals = ("both 95 % intervals", "two 95 % intervals") if records else ("the 95 % interval", "a 95 % interval")
     blocks.append(
         Figure(
-            interval_panels(
-                [t.label for t in release.tables],
-                [_short(t.domain) for t in release.tables],
-                population,
-                records,
-                released,
-                true,
-            ),
-            f"Each table's cells around their estimated count (zero): both 95 % intervals, released count{also}, in "
+            panels,
+            f"Each table's cells around their estimated count (zero): {intervals[0]}, released count{also}, in "
             "records. Row labels give the levels in the order of the title.",
-            f"For every cell of every released table, two 95 % intervals and the released count{also}.",
+            f"For every cell of every released table, {intervals[1]} and the released count{also}.",
         )
     )
     blocks.append(_margin_table(release, records, population, released, true))
@@ -100,16 +105,20 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the section on the full table."""
     summary = summarize(trace["posterior"].to_dataset()["cell"]) * size_of(release)
     labels = release.domain.cell_labels()
-    blocks: list[Block] = [
-        Paragraph(
-            "The released margins do not determine the full table. What they leave open is filled by the prior, and "
-            "the intervals say how much that is."
-        )
-    ]
-    if len(labels) <= MOST_CELLS_DRAWN:
+    # A share that is never above zero is a structural zero's: no mixture of positive parts gives one.
+    possible = summary[:, 0] > 0
+    text = (
+        "The released margins do not determine the full table. What they leave open is filled by the prior, and the "
+        "intervals say how much that is."
+    )
+    if not possible.all():
+        text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible: they are zero, surely."
+    blocks: list[Block] = [Paragraph(text)]
+    if possible.sum() <= MOST_CELLS_DRAWN:
+        shown = [label for label, keep in zip(_short(release.domain), possible, strict=True) if keep]
         blocks.append(
             Figure(
-                interval_strip(_short(release.domain), summary, None, xlabel="records (logarithmic axis)"),
+                interval_strip(shown, summary[possible], None, xlabel="records (logarithmic axis)"),
                 f"The full table with 95 % intervals. Labels give the levels of {', '.join(release.domain.names)}.",
                 "Estimated counts of every cell of the full table with 95 % intervals, sorted.",
             )
@@ -158,7 +167,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
 
 def _margin_table(
     release: Release,
-    records: Sequence[Array],
+    records: Sequence[Array] | None,
     population: Sequence[Array],
     released: Sequence[Array],
     true: Sequence[Array] | None,
@@ -167,9 +176,7 @@ def _margin_table(
         Column("table"),
         Column("cell"),
         Column("released", ",.0f"),
-        Column("these records", ",.1f", "records"),
-        Column("2.5 %", ",.1f", "records_lower"),
-        Column("97.5 %", ",.1f", "records_upper"),
+        *([] if records is None else _RECORDS),
         Column("population", ",.1f"),
         Column("2.5 %", ",.1f", "population_lower"),
         Column("97.5 %", ",.1f", "population_upper"),
@@ -177,7 +184,8 @@ def _margin_table(
     rows = []
     for t, table in enumerate(release.tables):
         for c, label in enumerate(table.domain.cell_labels()):
-            row = [table.label, label, released[t][c], *map(float, records[t][c]), *map(float, population[t][c])]
+            ours = [] if records is None else [*map(float, records[t][c])]
+            row = [table.label, label, released[t][c], *ours, *map(float, population[t][c])]
             rows.append(row if true is None else [*row, float(true[t][c])])
     if true is not None:
         columns.append(Column("true", ",.0f"))
@@ -185,9 +193,16 @@ def _margin_table(
 
 
 def _error_table(
-    records: Sequence[Array], population: Sequence[Array], released: Sequence[Array], true: Sequence[Array]
+    records: Sequence[Array] | None, population: Sequence[Array], released: Sequence[Array], true: Sequence[Array]
 ) -> Table:
-    inside = np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in zip(records, true, strict=True)])
+    rows: list[Sequence[str | float | None]] = [
+        ("posterior mean, population", mean_l1([p[:, 0] for p in population], true), None),
+        ("released counts as they are", mean_l1(released, true), None),
+    ]
+    if records is not None:
+        inside = np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in zip(records, true, strict=True)])
+        error = mean_l1([r[:, 0] for r in records], true)
+        rows.insert(0, ("posterior mean, these records", error, float(inside.mean())))
     return Table(
         "margin_error",
         "Error against the true tables, which are public here",
@@ -196,11 +211,31 @@ def _error_table(
             Column("mean L1 a table (proportions)", ".5f", "mean_l1"),
             Column("true counts inside their 95 % interval", ".1%", "coverage"),
         ],
-        [
-            ("posterior mean, these records", mean_l1([r[:, 0] for r in records], true), float(inside.mean())),
-            ("posterior mean, population", mean_l1([p[:, 0] for p in population], true), None),
-            ("released counts as they are", mean_l1(released, true), None),
-        ],
+        rows,
+    )
+
+
+def _introduction(release: Release, *, with_records: bool) -> str:
+    """Say what the intervals are about, and what a fit that sums the confidential counts out cannot say."""
+    size = size_of(release)
+    if with_records:
+        return (
+            "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
+            "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
+            f"per {size:,.0f} persons, so that both are in records. Unlike the released tables, the estimates agree "
+            "with one another."
+        )
+    independent = (
+        " It takes the tables for samples of different persons, though all were counted on the same: where tables "
+        "share an attribute, these intervals are too narrow."
+    )
+    return (
+        f"What share of the population behind these records is in a cell, per {size:,.0f} persons? Privacy noise and "
+        "sampling both hide it. How many of these records are in the cell is not answered: the composite likelihood "
+        "sums each table's confidential counts out on their own, so that the fit holds no draw of them, and nothing to "
+        "split the widths by source with (the joint likelihood has both)."
+        f"{independent if len(release.tables) > 1 else ''} Unlike the released tables, the estimates agree with one "
+        "another."
     )
 
 

@@ -73,7 +73,7 @@ def interval_panels(
     titles: Sequence[str],
     labels: Sequence[Sequence[str]],
     population: Sequence[npt.NDArray[np.float64]],
-    records: Sequence[npt.NDArray[np.float64]],
+    records: Sequence[npt.NDArray[np.float64]] | None,
     released: Sequence[npt.NDArray[np.float64]],
     truth: Sequence[npt.NDArray[np.float64]] | None,
 ) -> Figure:
@@ -88,7 +88,7 @@ def interval_panels(
     population
         For each table an array ``(cells, 3)``: mean, lower and upper end of the population's share, in counts.
     records
-        The same for the confidential counts.
+        The same for the confidential counts, or None where the fit holds none.
     released
         Released counts of each table.
     truth
@@ -97,7 +97,7 @@ def interval_panels(
     Returns
     -------
     Figure
-        One panel a table; zero is the estimate of the confidential count.
+        One panel a table; zero is the estimate of the confidential count, or of the population's share without it.
     """
     columns = min(5, len(titles))
     rows = -(-len(titles) // columns)
@@ -107,13 +107,14 @@ def interval_panels(
         if index >= len(titles):
             axis.set_visible(False)
             continue
-        centre = records[index][:, 0]
+        centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         _, low, high = population[index].T
         axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=1.2)
-        _, low, high = records[index].T
-        axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=5, alpha=0.45)
+        if records is not None:
+            _, low, high = records[index].T
+            axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=5, alpha=0.45)
         axis.plot(released[index] - centre, place, "x", color=RELEASED, markersize=6)
         if truth is not None:
             axis.plot(truth[index] - centre, place, "o", mfc="none", color=TRUTH, markersize=6)
@@ -126,6 +127,8 @@ def interval_panels(
         plt.Line2D([], [], color=ESTIMATE, linewidth=1.2, label="their population, 95 %"),
         plt.Line2D([], [], color=RELEASED, marker="x", linestyle="", label="released"),
     ]
+    if records is None:
+        del handles[0]
     if truth is not None:
         handles.append(plt.Line2D([], [], color=TRUTH, marker="o", mfc="none", linestyle="", label="true"))
     figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=9)

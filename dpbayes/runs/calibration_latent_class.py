@@ -39,18 +39,26 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
     if spec.model.file is not None:
         raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
     release = design_release(spec, beside, n_records)
-    options: dict[str, Any] = {"n_classes": spec.model.n_classes, "impossible": spec.model.impossible}
+    settings = spec.model
+    options: dict[str, Any] = {
+        "n_classes": settings.n_classes,
+        "likelihood": settings.likelihood,
+        "impossible": settings.impossible,
+    }
+    if settings.likelihood == "composite" and not release.n_public:
+        raise SpecError("the composite likelihood needs a public number of records; calibrate the joint one")
     build = _Build(release, options)
+    records = ["exact_counts"] if settings.likelihood == "joint" else []
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = sorted({str(table.noise) for table in release.tables})
     noise = _words(release) if len(laws) == 1 else f"{len(laws)} noise laws"
     return Calibration(
         build_model=build,
         simulate=LatentClassSimulator(release, build, n),
-        var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), "exact_counts"),
+        var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), *records),
         sampling=spec.sampling.metric(),
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
-        f"{release.adjacency}, {noise}",
+        f"{release.adjacency}, {noise}" + ("" if records else ", the composite likelihood"),
     )
 
 
@@ -66,15 +74,16 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
     n_records
         Number of records, if not that of the spec's own release or embedded tables.
     """
-    from dpbayes.data import Marginal, datasets
+    from dpbayes.data import Marginal
     from dpbayes.privacy import read_release, release_tables
+    from dpbayes.runs.latent_class import embedded_tables
 
     if spec.data.release is not None:
         given = read_release(beside / spec.data.release)
         return given if n_records is None else _resized(given, n_records)
     assert spec.privacy is not None
     if spec.data.embedded is not None:
-        public = datasets.acs_tables()
+        public = embedded_tables(spec.data.embedded)
         domain, sets, n = _joined(public), [table.attributes for table in public], n_records or public[0].total
     else:
         if n_records is None:

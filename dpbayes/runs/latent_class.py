@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbayes.errors import SpecError
 from dpbayes.runs.execute import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
@@ -101,6 +102,11 @@ def _release(spec: Spec, context: Context) -> Release:
         return read_release(path)
     if spec.data.release is not None:
         release = read_release(context.beside / spec.data.release)
+        if spec.model.likelihood == "composite" and not release.n_public:
+            raise SpecError(
+                f"the composite likelihood needs a public number of records, and {spec.data.release} holds a noisy "
+                'one; set model.likelihood = "joint"'
+            )
     else:
         assert spec.privacy is not None
         tables = _tables(spec.data, context.beside)
@@ -130,12 +136,12 @@ def _open_ledger(name: str | None, beside: Path) -> Ledger | None:
 
 def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     """Count the exact tables. They stay in memory."""
-    from dpbayes.data import Domain, datasets, marginals
+    import polars as pl
+
+    from dpbayes.data import Domain, marginals
 
     if data.embedded is not None:
-        return datasets.acs_tables()
-
-    import polars as pl
+        return embedded_tables(data.embedded)
 
     assert data.microdata is not None and data.levels is not None
     path = beside / data.microdata
@@ -144,6 +150,27 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     frame = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path)
     sets = list(combinations(data.levels, 2)) if data.attribute_sets == "all-pairs" else data.attribute_sets
     return marginals(frame, sets, domain=Domain.from_levels(data.levels))
+
+
+def embedded_tables(name: str) -> tuple[Marginal, ...]:
+    """Return tables that come with dpbayes.
+
+    Parameters
+    ----------
+    name
+        ``"acs_tables"``, or ``"persons"``: all pairs of attributes of 5,000 invented persons.
+    """
+    from dpbayes.data import Domain, datasets, marginals
+
+    if name == "acs_tables":
+        return datasets.acs_tables()
+
+    import numpy as np
+
+    from dpbayes.data.persons import PERSON_LEVELS, persons
+
+    frame = persons(5000, rng=np.random.default_rng(2026))
+    return marginals(frame, list(combinations(PERSON_LEVELS, 2)), domain=Domain.from_levels(PERSON_LEVELS))
 
 
 def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], context: Context) -> xr.DataTree:
@@ -187,7 +214,9 @@ def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
     if spec.model.file is None:
         from dpbayes.latent_class import build_model
 
-        return lambda release: build_model(release, n_classes=classes, impossible=spec.model.impossible)
+        return lambda release: build_model(
+            release, n_classes=classes, likelihood=spec.model.likelihood, impossible=spec.model.impossible
+        )
     path = context.beside / spec.model.file
     context.echo(f"model: {path.name} (SHA-256 {keep_variant(path, context.folder)[:12]})")
     theirs = load_variant(path)

@@ -14,8 +14,8 @@ __all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis"]
 class Data(Section):
     """Where the tables come from: exactly one of the three."""
 
-    embedded: Literal["acs_tables"] | None = None
-    """Tables that come with dpbayes."""
+    embedded: Literal["acs_tables", "persons"] | None = None
+    """Tables that come with dpbayes: ten of the American Community Survey, or six of 5,000 invented persons."""
     microdata: str | None = None
     """A CSV or Parquet file of confidential records, beside the spec."""
     release: str | None = None
@@ -75,6 +75,9 @@ class Model(Section):
 
     n_classes: int = Field(default=8, ge=1, le=200)
     """Number of classes at which the stick-breaking mixture is truncated."""
+    likelihood: Literal["joint", "composite"] = "joint"
+    """All released tables as margins of one table; or, as the paper, each with a multinomial of its own, to compare:
+    intervals are then too narrow where tables share attributes, and nothing is said of these records' own counts."""
     file: str | None = None
     """Your own model: a Python file beside the spec that defines ``build_model(release, *, n_classes)``. It is run only
     with --allow-python. ``model = "file:variant.py"`` is short for this."""
@@ -82,9 +85,11 @@ class Model(Section):
     """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
 
     @model_validator(mode="after")
-    def _own_zeros(self) -> Model:
+    def _own_choices(self) -> Model:
         if self.file is not None and self.impossible:
             raise ValueError("your own model states its own structural zeros; leave impossible out")
+        if self.file is not None and self.likelihood != "joint":
+            raise ValueError("your own model states its own likelihood; leave likelihood out")
         return self
 
 
@@ -141,11 +146,17 @@ class Spec(RunSpec):
     synthesis: Synthesis = Synthesis()
 
     @model_validator(mode="after")
-    def _privacy_where_needed(self) -> Spec:
+    def _sections_agree(self) -> Spec:
         if (self.privacy is None) == (self.data.release is None):
             raise ValueError(
                 "a finished release carries its own cost; leave [privacy] out"
                 if self.privacy
                 else "add the section [privacy] with epsilon = 1.0, say: what the release may cost"
+            )
+        noisy_n = self.privacy is not None and self.privacy.adjacency == "add-remove"
+        if noisy_n and self.model.likelihood == "composite":
+            raise ValueError(
+                "the composite likelihood needs a public number of records, and under add-remove it is released with "
+                'noise; set model.likelihood = "joint", or privacy.adjacency = "replace-one"'
             )
         return self

@@ -30,6 +30,7 @@ SMALL = {
     "acs_latent_class": ["model.n_classes=3"],
     "bloom_audience": ["audience.n_people=500", "audience.shares=[0.4, 0.2]", "filters.n_bits=1000"],
     "mvg_regression": ["data.n=500"],
+    "persons_latent_class": ["model.n_classes=3"],
     "verifier_threshold": ["data.n_persons=300", "privacy.n_partitions=10", "model.pooling=partial"],
 }
 # Studies that sum or simulate, and estimates that optimize: no posterior is sampled.

@@ -60,7 +60,7 @@ def test_an_override_changes_one_value(write):
         (("epsilon = 1.0", "epsilon = nan"), "line 8: privacy.epsilon"),
         (("epsilon = 1.0", "epsilon = inf"), "line 8: privacy.epsilon"),
         (("[privacy]", "[privacyy]"), "line 7: privacyy is not a key of a spec; did you mean 'privacy'?"),
-        (('"acs_tables"', '"acs"'), "line 5: data.embedded: must be 'acs_tables', got 'acs'"),
+        (('"acs_tables"', '"acs"'), "line 5: data.embedded: must be 'acs_tables' or 'persons', got 'acs'"),
         (('"latent-class"', '"latent-clas"'), "did you mean 'latent-class'?"),
         (('system = "latent-class"', ""), "names no system"),
         (("epsilon = 1.0", "epsilon ="), "not valid TOML"),

@@ -1,0 +1,147 @@
+"""Runs of the latent class system from spec to report: the composite likelihood, and combinations that cannot occur."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dpbayes.data.persons import PERSON_LEVELS, PERSON_ZEROS, persons
+from dpbayes.errors import InputError, SpecError
+from dpbayes.inference.schema import read_trace
+from dpbayes.latent_class import margin_draws
+from dpbayes.privacy import read_release, release_tables
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.calibration import calibration_of
+from dpbayes.runs.latent_class import embedded_tables
+
+COMPOSITE = """\
+system = "latent-class"
+title = "Two tables that share an attribute"
+question = "What do they say?"
+[data]
+microdata = "records.csv"
+attribute_sets = [["a", "b"], ["b", "c"]]
+[data.levels]
+a = [0, 1]
+b = ["x", "y"]
+c = [0, 1]
+[privacy]
+epsilon = 1.0
+simulation_seed = 1
+[model]
+n_classes = 2
+likelihood = "composite"
+[sampling]
+draws = 60
+tune = 80
+chains = 2
+adaptation = "diag"
+[synthesis]
+n_datasets = 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A spec of 300 records of three attributes."""
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 2, 300)
+    b = np.where(rng.random(300) < 0.3 + 0.4 * a, "x", "y")
+    pl.DataFrame({"a": a, "b": b, "c": rng.integers(0, 2, 300)}).write_csv(tmp_path / "records.csv")
+    (tmp_path / "study.toml").write_text(COMPOSITE)
+    return tmp_path / "study.toml"
+
+
+def test_a_run_with_the_composite_likelihood(study, tmp_path):
+    folder = execute(load_spec(study), out=tmp_path / "run", progressbar=False, echo=lambda line: None).folder
+    trace, release = read_trace(folder / "trace.nc"), read_release(folder / "release.json")
+    assert "exact_counts" not in trace["posterior"] and "effects" not in trace["posterior"]
+    page = " ".join((folder / "report.html").read_text().split())
+    assert "How many of these records are in the cell is not answered" in page
+    assert "these intervals are too narrow" in page
+    assert "Where the width comes from" not in page
+    facts = json.loads((folder / "facts.json").read_text())
+    assert "says nothing of these records&#39;" in page or "says nothing of these records'" in facts["answer"]
+    rows = facts["tables"]["margins"]
+    assert len(rows) == 8 and all("records" not in row for row in rows)
+    # 95 % intervals of a share of 300 persons: wider than nothing, narrower than everybody.
+    assert all(0 <= row["population_lower"] < row["population"] < row["population_upper"] <= 300 for row in rows)
+    frames = [pl.read_parquet(path) for path in sorted((folder / "synthetic").iterdir())]
+    assert [frame.shape for frame in frames] == [(300, 3), (300, 3)]
+    with pytest.raises(InputError, match="likelihood='joint'"):
+        margin_draws(trace, ["a", "c"], target="records", release=release)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["privacy.adjacency=add-remove", "privacy.total_share=0.1"], "needs a public number of records"),
+        (["model.likelihood=exact"], "joint"),
+        (["model.file=mine.py"], "states its own likelihood"),
+    ],
+)
+def test_a_likelihood_that_does_not_fit_is_refused_first(study, overrides, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec(study, overrides)
+
+
+def test_a_finished_release_of_a_noisy_number_of_records_is_refused_before_it_is_fitted(tmp_path):
+    rng = np.random.default_rng(1)
+    release_tables(embedded_tables("persons"), epsilon=1.0, adjacency="add-remove", total_share=0.1, rng=rng).write(
+        tmp_path / "release.json"
+    )
+    lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[model]"]
+    (tmp_path / "study.toml").write_text("\n".join([*lines, 'likelihood = "composite"']))
+    loaded = load_spec(tmp_path / "study.toml")
+    with pytest.raises(SpecError, match=r"release\.json holds a noisy one"):
+        execute(loaded, out=tmp_path / "run", echo=lambda line: None)
+    assert not (tmp_path / "run.partial" / "release.json").exists()
+    with pytest.raises(SpecError, match="calibrate the joint one"):
+        calibration_of(loaded)
+
+
+def test_a_composite_spec_is_calibrated_as_such(study):
+    found = calibration_of(load_spec(study), n_records=200)
+    assert found.var_names == ("margin", "cell")
+    assert "effects" not in found.build_model().named_vars
+    assert found.design.endswith("the composite likelihood")
+
+
+def test_persons_are_possible_and_the_same_every_time():
+    frame = persons(20_000, rng=np.random.default_rng(5))
+    for zero in PERSON_ZEROS:
+        names = {name: [level] if isinstance(level, str) else list(level) for name, level in zero.items()}
+        assert frame.filter(*(pl.col(name).is_in(levels) for name, levels in names.items())).is_empty()
+    counted = embedded_tables("persons")
+    assert [table.total for table in counted] == [5000] * 6
+    assert all(
+        np.array_equal(one.counts, two.counts) for one, two in zip(counted, embedded_tables("persons"), strict=True)
+    )
+    # Adults are 60 %: 20,000 draws have a standard error of 0.35 points; five of them, false alarm below 1e-6.
+    assert frame["age"].eq("adult").mean() == pytest.approx(0.6, abs=0.0175)
+    assert {name: set(frame[name]) for name in PERSON_LEVELS} == {k: set(v) for k, v in PERSON_LEVELS.items()}
+    with pytest.raises(InputError, match="at least 1"):
+        persons(0, rng=np.random.default_rng(1))
+
+
+@pytest.mark.slow
+def test_a_run_with_combinations_that_cannot_occur(tmp_path):
+    """The gallery's spec with fewer attributes' worth of draws: the gate passes, and nothing impossible is made."""
+    overrides = ["privacy.simulation_seed=3", "model.n_classes=4", "synthesis.n_datasets=2"]
+    loaded = load_spec("models/persons_latent_class.toml", overrides)
+    result = execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert result.outcome.passed, result.outcome.summary
+    trace = read_trace(result.folder / "trace.nc")
+    cell = trace["posterior"]["cell"]
+    assert float(cell.sel(age="child", marital=["married", "formerly"]).max()) == 0.0
+    assert float(cell.sel(age="child", work="yes").max()) == 0.0
+    np.testing.assert_allclose(cell.sum(["age", "marital", "work", "income"]), 1.0, atol=1e-9)
+    facts = json.loads((result.folder / "facts.json").read_text())
+    impossible = [row for row in facts["tables"]["margins"] if row["cell"] == "age=child, work=yes"]
+    assert [(row["records"], row["records_upper"], row["population"]) for row in impossible] == [(0.0, 0.0, 0.0)]
+    assert "17 of the 54 cells were declared impossible" in (result.folder / "report.html").read_text()
+    for path in (result.folder / "synthetic").iterdir():
+        frame = pl.read_parquet(path).filter(pl.col("age") == "child")
+        assert len(frame) > 500
+        assert (set(frame["marital"]), set(frame["work"]), set(frame["income"])) == ({"never"}, {"no"}, {"none"})
