@@ -20,7 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from dpbayes.errors import InputError
-from dpbayes.inference.count_kernels import tables_log_likelihood
+from dpbayes.inference.count_kernels import TINY, tables_log_likelihood
 from dpbayes.inference.noisy_counts import ReleasedNoise
 
 __all__ = ["TablesLogLikelihood", "noisy_tables"]
@@ -42,7 +42,7 @@ class TablesLogLikelihood(Op):
     """
 
     __props__ = ("laws", "sizes")
-    _cache_version = 2  # raise it with any change of the compiled functions: machine code is kept on disk
+    _cache_version = 3  # raise it with any change of the compiled functions: machine code is kept on disk
 
     def __init__(self, noise: ReleasedNoise, sizes: Sequence[int]) -> None:
         self.laws = noise.laws
@@ -77,7 +77,9 @@ class TablesLogLikelihood(Op):
         """Return the gradient of the log-likelihoods in the probabilities."""
         probabilities, _, _ = inputs
         weights = cotangents[0][np.repeat(np.arange(len(self.sizes)), self.sizes)]
-        return [weights * outputs[1] / probabilities, disconnected_type(), disconnected_type()]
+        # A structural zero has probability and expected count zero: 0 / 0 would reach every other gradient.
+        score = outputs[1] / pt.maximum(probabilities, TINY)
+        return [weights * score, disconnected_type(), disconnected_type()]
 
 
 @register_funcify_default_op_cache_key(TablesLogLikelihood)

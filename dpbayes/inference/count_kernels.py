@@ -19,7 +19,10 @@ import numpy as np
 
 from dpbayes.inference.count_products import coefficient
 
-__all__ = ["tables_log_likelihood"]
+__all__ = ["TINY", "tables_log_likelihood"]
+
+TINY = 1e-300
+"""Smallest probability of a cell that is told from zero."""
 
 # What a series may leave out on either side, against its largest term: below the 1e-6 that is promised for the product
 # of windows a thousand terms wide, at a standard deviation from its top.
@@ -27,7 +30,6 @@ _CUT = 1e-10
 _TILT_STEPS = 60
 # Terms written between looks at the room that is left.
 _CHUNK = 64
-_TINY = 1e-300
 
 
 @numba.njit(cache=False)
@@ -146,11 +148,11 @@ def _tilt(rates: Any, x: Any, linear: Any, quadratic: Any, n: Any, ends: Any, st
 def _table(p: Any, x: Any, linear: Any, quadratic: Any, constant: Any, n: Any, means: Any) -> Any:
     """Return the log-likelihood of one table and write E[counts | released]."""
     cells = len(p)
-    rates = np.maximum(p, _TINY) * n
+    rates = np.maximum(p, TINY) * n
     if cells == 1:
         means[0] = n
         gap = abs(x[0] - n)
-        return n * math.log(max(p[0], _TINY)) + constant[0] - linear[0] * gap - quadratic[0] * gap * gap
+        return n * math.log(max(p[0], TINY)) + constant[0] - linear[0] * gap - quadratic[0] * gap * gap
     ends = np.zeros(cells + 1, np.int64)
     starts, modes = np.empty(cells, np.int64), np.empty(cells, np.int64)
     theta, store, variance = _tilt(rates, x, linear, quadratic, n, ends[1:], starts, modes)

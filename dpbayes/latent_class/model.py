@@ -17,6 +17,7 @@ from dpbayes.inference.joint_counts import effect_counts
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.latent_class.mixture import Mixture
+from dpbayes.latent_class.possible_margins import possible_margins
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
 from dpbayes.privacy.release import NoisyTotal, Release
 
@@ -119,6 +120,8 @@ def build_model(
     operator = margin_operator(domain, [table.attributes for table in release.tables])
     extra = [margin_operator(domain, [names]) for names in requested]
     zeros = ZeroSet.of(domain, impossible) if impossible else None
+    if zeros is not None:
+        operator = possible_margins(operator, zeros)
     if record_cells is None:
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:

@@ -2,9 +2,9 @@
 
 Three binary attributes, their three two-way tables, two-sided geometric noise, replace-one. A mixture comes from the
 prior, n records from the mixture, their tables are counted, and noise is added: nothing is approximated. Each data set
-is fitted with the joint and with the composite likelihood; each fit is a line of FOLDER/fits.jsonl. Run it again to go on.
+is fitted with the joint and with the composite likelihood; each fit is a line of FOLDER/fits.jsonl. A new call goes on.
 
-    python tests/benchmarks/latent_class_likelihoods.py FOLDER --records 2000 --epsilon 1 --simulations 100 [--minutes 4]
+    python tests/benchmarks/latent_class_likelihoods.py FOLDER --records 2000 --epsilon 1 --simulations 100 --minutes 4
 """
 
 import argparse

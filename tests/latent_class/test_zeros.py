@@ -10,6 +10,7 @@ from dpbayes.data import Domain
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
+from dpbayes.latent_class.possible_margins import possible_margins
 from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
 from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
 
@@ -123,7 +124,7 @@ def test_the_effects_have_the_conditioned_multinomials_moments(evaluated):
     from dpbayes.inference.noisy_counts import ReleasedNoise
 
     model, point, values = evaluated
-    operator = margin_operator(DOMAIN, SETS)
+    operator = possible_margins(margin_operator(DOMAIN, SETS), ZeroSet.of(DOMAIN, IMPOSSIBLE))
     records = np.array(list(np.ndindex(*DOMAIN.shape)))
     indicator = np.array([np.all([records[:, a] == v for a, v in effect], axis=0) for effect in operator.effects])
     p = _conditional(values).ravel()
@@ -134,6 +135,58 @@ def test_the_effects_have_the_conditioned_multinomials_moments(evaluated):
     assert model.compile_logp(vars=[model["effects"]], jacobian=False)(point) == pytest.approx(expected, rel=1e-8)
     gradient = model.compile_dlogp()(point)
     assert np.all(np.isfinite(gradient))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_impossible_margins_leave_the_degrees_of_freedom_of_possible_tables(seed):
+    """Every table without an impossible record is reached, impossible margins count nothing, none is left to infer."""
+    rng = np.random.default_rng(seed)
+    names = list(DOMAIN.names)
+    impossible = []
+    for _ in range(3):
+        chosen = [names[i] for i in rng.choice(len(names), 2, replace=False)]
+        impossible.append({name: DOMAIN[name].levels[rng.integers(DOMAIN[name].size)] for name in chosen})
+    sets = [("a", "b"), ("b", "c"), ("d", "c"), ("a", "d"), ("a", "c"), ("b", "d")]
+    full = margin_operator(DOMAIN, sets)
+    left = possible_margins(full, ZeroSet.of(DOMAIN, impossible))
+    mask = _enumerated(impossible).ravel()
+    records = np.array(list(np.ndindex(*DOMAIN.shape)))
+    inside = np.array([[all(r[a] == v for a, v in cell) for r in records] for cell in full.cells], dtype=float)
+    effects = np.array([[all(r[a] == v for a, v in cell) for r in records] for cell in left.effects], dtype=float)
+    never = inside[:, ~mask].sum(axis=1) == 0
+    assert never.any() and left.n_effects < full.n_effects
+    for _ in range(5):
+        table = rng.integers(0, 20, len(records)) * ~mask
+        np.testing.assert_allclose(left.counts(effects @ table, table.sum()), inside @ table, atol=1e-9)
+    assert not left.matrix[never].any() and not left.constant[never].any()
+    assert np.linalg.matrix_rank(left.matrix) == left.n_effects
+    # Impossible pairs of attributes whose tables are all released: no degree of freedom too many.
+    assert np.linalg.matrix_rank(np.vstack([inside, np.ones(len(records))])[:, ~mask]) == left.n_effects + 1
+
+
+def test_margins_known_from_n_alone_are_refused():
+    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
+    with pytest.raises(InputError, match="known from n"):
+        possible_margins(margin_operator(domain, [("a",)]), ZeroSet.of(domain, [{"a": 1}]))
+
+
+def test_the_composite_likelihood_has_a_gradient_where_cells_are_impossible():
+    rng = np.random.default_rng(4)
+    law, domains = TwoSidedGeometric(4.0), [DOMAIN.project(names) for names in SETS]
+    tables = [NoisyTable(domain, rng.integers(-3, 40, domain.shape), law, 2.0, 0.5) for domain in domains]
+    release = Release(DOMAIN, tuple(tables), "replace-one", 180, "simulation")
+    model = build_model(release, n_classes=2, likelihood="composite", impossible=IMPOSSIBLE)
+    point = model.initial_point()
+    logp, step = model.compile_logp(), 1e-6
+    gradient = model.compile_dlogp()(point)
+    assert np.all(np.isfinite(gradient))
+    (name, value), *_ = [(k, v) for k, v in point.items() if k.startswith("profiles_of_2")]
+    shift = np.zeros_like(value)
+    shift.flat[0] = step
+    numeric = (logp(point | {name: value + shift}) - logp(point | {name: value - shift})) / (2 * step)
+    place = list(point).index(name)
+    start = sum(np.size(v) for v in list(point.values())[:place])
+    assert gradient[start] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
 
 
 def _trace(evaluated):
