@@ -67,8 +67,7 @@ def latent_class_document(
     ]
     if "cell" in trace["posterior"]:
         sections.append(cells_section(trace, release))
-    if "exact_counts" in trace["posterior"]:
-        sections.insert(3, sources_section(trace, release))
+    sections.insert(3, sources_section(trace, release))
     sections += [fit_section(trace, release), _prior(trace, release, variant=model_digest is not None)]
     size = size_of(release)
     return Document(

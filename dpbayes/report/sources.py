@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-__all__ = ["sources_section", "split_variance"]
+__all__ = ["TITLE", "sources_section", "split_variance"]
+
+TITLE = "Where the width comes from"
 
 
 def split_variance(shares: Array, counts: Array) -> tuple[Array, Array]:
@@ -65,7 +67,7 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
     Parameters
     ----------
     trace
-        A fit that records ``margin`` and ``exact_counts``.
+        A fit that records ``margin`` and ``exact_counts``; without the latter a sentence says why nothing is split.
     release
         What was fitted.
 
@@ -76,6 +78,12 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         of sampling with the model, and of binomial sampling alone.
     """
     posterior, n = trace["posterior"].to_dataset(), size_of(release)
+    if "exact_counts" not in posterior:
+        text = (
+            "Not split: the fit sums the confidential counts out, and takes each table's for drawn by itself, so that "
+            "it does not say how much of a width would be left if they were known."
+        )
+        return Section(TITLE, [Paragraph(text)])
     shares, counts = (
         np.asarray(posterior[name].transpose("chain", "draw", ...).to_numpy(), dtype=float)
         .reshape(-1, posterior[name].sizes["count"])
@@ -107,7 +115,7 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         Column("binomial sampling alone", ".1f", "binomial_sd"),
     ]
     return Section(
-        "Where the width comes from",
+        TITLE,
         [
             Paragraph(text),
             Figure(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
+from dpbayes.report.sources import TITLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -60,7 +61,7 @@ def shares_section(
         Column("share of the noise", ".2f", "privacy_share"),
     ]
     return Section(
-        "Where the width comes from",
+        TITLE,
         [
             Paragraph(text),
             Figure(

@@ -89,3 +89,11 @@ def test_without_privacy_noise_all_width_is_sampling():
     for row in section.blocks[2].facts():
         assert row["privacy_sd"] < 0.2 * row["sampling_sd"]
         assert row["sampling_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
+
+
+def test_a_fit_without_confidential_counts_says_why_nothing_is_split():
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(5))
+    posterior = xr.Dataset({"margin": (("chain", "draw", "count"), np.full((2, 10, release.n_counts), 0.25))})
+    section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
+    assert [type(block).__name__ for block in section.blocks] == ["Paragraph"]
+    assert section.blocks[0].text.startswith("Not split")

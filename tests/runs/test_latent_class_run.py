@@ -60,7 +60,7 @@ def test_a_run_with_the_composite_likelihood(study, tmp_path):
     page = " ".join((folder / "report.html").read_text().split())
     assert "How many of these records are in the cell is not answered" in page
     assert "these intervals are too narrow" in page
-    assert "Where the width comes from" not in page
+    assert "Not split: the fit sums the confidential counts out" in page
     facts = json.loads((folder / "facts.json").read_text())
     assert "says nothing of these records&#39;" in page or "says nothing of these records'" in facts["answer"]
     rows = facts["tables"]["margins"]
