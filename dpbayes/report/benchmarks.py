@@ -23,6 +23,9 @@ from dpbayes.errors import InputError
 
 __all__ = ["Measured", "run_benchmarks", "write_benchmarks"]
 
+KEPT = "<!-- kept -->"
+"""From this line on a page is written by hand, and stays."""
+
 LIBRARIES = ("numpy", "scipy", "polars", "pymc", "pytensor", "nutpie", "opendp", "dp-accounting", "statsmodels",
              "scikit-learn", "mbi")  # fmt: skip
 
@@ -102,7 +105,7 @@ def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
     measured
         What `run_benchmarks` gave.
     path
-        Markdown file; replaced.
+        Markdown file; replaced but for what stands from the line ``<!-- kept -->`` on, which is written by hand.
 
     Returns
     -------
@@ -131,7 +134,8 @@ def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
         lines += [f"![Seconds against {axes}, both axes logarithmic]({picture.name})", ""]
     for system in dict.fromkeys(one.system for one in measured):
         lines += [f"## {system}", "", *_table([one for one in measured if one.system == system]), ""]
-    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    kept = path.read_text(encoding="utf-8").partition(KEPT) if path.is_file() else ("", "", "")
+    path.write_text("\n".join(lines).rstrip() + "\n" + (f"\n{KEPT}{kept[2]}" if kept[1] else ""), encoding="utf-8")
     return path
 
 

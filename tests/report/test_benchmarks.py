@@ -66,3 +66,16 @@ def test_ratios_are_to_the_first_of_the_group(tmp_path):
     assert "| – | alone | 12 s | 13 s | 1 |  |" in text
     assert math.isnan(rows[0].size)
     assert "![" not in text
+
+
+def test_what_was_written_by_hand_stays(tmp_path):
+    page = tmp_path / "page.md"
+    measured = [Measured("mvg", "draw", "ours", 0.001, 0.002, 5)]
+    write_benchmarks(measured, page)
+    once = page.read_text()
+    page.write_text(once + "\n<!-- kept -->\n\n## By hand\n\nA remark.\n")
+    write_benchmarks([Measured("mvg", "draw", "ours", 0.003, 0.003, 5)], page)
+    again = page.read_text()
+    assert "1 ms" not in again
+    assert again.endswith("\n\n<!-- kept -->\n\n## By hand\n\nA remark.\n")
+    assert write_benchmarks(measured, page).read_text() == once + "\n<!-- kept -->\n\n## By hand\n\nA remark.\n"
