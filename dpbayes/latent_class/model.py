@@ -62,7 +62,7 @@ def build_model(
     likelihood
         ``"joint"``: all tables are margins of one confidential table (`dpbayes.inference.joint_counts`).
         ``"composite"``, as the paper: every table has a multinomial of its own
-        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes some fifty times as long.
+        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes three to thirty times as long.
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default
         keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few classes in one
