@@ -158,8 +158,8 @@ def sampler_defaults() -> dict[str, Any]:
     'low_rank'
     """
     return {
-        "draws": 1000,
-        "tune": 400,
+        "draws": 800,
+        "tune": 300,
         "chains": 4,
         "target_accept": 0.94,
         "max_treedepth": 12,

@@ -96,9 +96,9 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=1000, ge=10)
+    draws: int = Field(default=800, ge=10)
     """Draws kept a chain."""
-    tune: int = Field(default=400, ge=10)
+    tune: int = Field(default=300, ge=10)
     """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""

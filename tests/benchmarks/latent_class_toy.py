@@ -66,7 +66,8 @@ def run(folder: Path, epsilons, repeats: int, minutes: float, model_options: dic
     path = folder / "toy.jsonl"
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
     settings = NutsSettings(
-        **sampler_defaults() | {"draws": 600, "tune": 400, "chains": 2, "cores": 2, "adaptation": "diag", "options": {}}
+        **sampler_defaults()
+        | {"draws": 1000, "tune": 400, "chains": 2, "cores": 2, "adaptation": "diag", "options": {}}
     )
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]

@@ -65,6 +65,46 @@ def test_gradient(benchmark, release, likelihood, n_classes):
         benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
 
 
+@pytest.mark.parametrize("attributes", [4, 6, 8, 12, 16])
+def test_gradient_by_tables(benchmark, attributes):
+    """All two-way tables of binary attributes, ten classes: the normal law's factor grows with the cube of effects."""
+    import pytensor
+    from latent_class_sixteen import CLASSES, generated_tables
+
+    from dpbayes.latent_class import build_model
+
+    tables = generated_tables(attributes, np.random.default_rng(0))
+    released = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(0))
+    model = build_model(released, n_classes=CLASSES, record_cells=False)
+    with pytensor.config.change_flags(mode="NUMBA"):
+        function = model.logp_dlogp_function(ravel_inputs=True)
+        point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
+        function.set_extra_values({})
+        function(point)
+        benchmark.group = "log-density and gradient, ten classes"
+        benchmark.extra_info.update(axis="two-way tables", size=len(tables))
+        benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
+
+
+def test_fit(benchmark, release):
+    """A whole fit with the default settings, compiled before; the gate's numbers go along with the time."""
+    from dpbayes.inference.compiled import compile_model
+    from dpbayes.inference.diagnostics import check_convergence
+    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.latent_class import build_model, sampler_defaults
+
+    compiled = compile_model(build_model(release))
+    settings = NutsSettings(**sampler_defaults())
+    benchmark.group = "a fit of the ten ACS tables, four chains"
+    trace = benchmark.pedantic(
+        lambda: compiled.fit(settings, random_seed=1, progressbar=False), rounds=1, warmup_rounds=0
+    )
+    verdict = check_convergence(trace)
+    names = ("rhat", "ess_bulk", "ess_tail", "divergences")
+    benchmark.extra_info.update({name: round(float(verdict.value(name)), 4) for name in names})
+    assert verdict.passed
+
+
 def trace_of(domain, n_classes, draws=20):
     """Make a posterior that names what synthesis reads, without sampling."""
     rng = np.random.default_rng(2)
