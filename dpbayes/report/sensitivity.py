@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
+from dpbayes.report.power_scaling import NOTICEABLE, Sensitivities, sensitivities
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -15,13 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTICEABLE", "prior_section"]
 
-NOTICEABLE = 0.05
-"""Sensitivity above which the prior is felt (Kallioinen et al. 2024, section 3.3)."""
-
 LIKELIHOOD = "released numbers"
 """Name of the likelihood's side in the table."""
 
-MOST_ROWS, MOST_DRAWS = 12, 2000
+NOISE = "(by chance alone)"
+"""Marks the table's last rows."""
+
+MOST_ROWS = 12
+_UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
 
 _COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
@@ -71,97 +74,67 @@ def prior_section(
     Kallioinen, N., Paananen, T., Bürkner, P.-C. and Vehtari, A. (2024). Detecting and diagnosing prior and likelihood
     sensitivity with power-scaling. Statistics and Computing 34, 57.
     """
-    parts = list(log_prior)
     scaled = dict(log_prior) if log_likelihood is None else {**log_prior, LIKELIHOOD: log_likelihood}
-    rows = _sensitivities(trace, scaled, variables)
-    worst = sorted(rows, key=lambda row: (_variable(row[0]) not in answers, -max(row[1][: len(parts)])))[:MOST_ROWS]
-    felt = sum(max(values[: len(parts)]) > NOTICEABLE for _, values in rows)
-    verdict = (
-        f"None of {len(rows)} quantities has a sensitivity to it above {NOTICEABLE}: the data decide."
-        if not felt
-        else f"{felt} of {len(rows)} quantities {'has' if felt == 1 else 'have'} a sensitivity to it above "
-        f"{NOTICEABLE}: there the prior is part of the answer, and says what the release leaves open."
+    found, parts = sensitivities(trace, scaled, variables), len(log_prior)
+    largest = found.values[:, :parts].max(axis=1)
+    order = sorted(
+        range(len(largest)),
+        key=lambda i: (_variable(found.labels[i]) not in answers, not found.felt[i, :parts].any(), -largest[i]),
     )
-    asked = [f"{label} has {max(values[: len(parts)]):.3f}" for label, values in rows if _variable(label) in answers]
-    if asked:
-        verdict += f" The answer itself: {', '.join(asked)}."
-    if len(rows) > len(worst):
-        verdict += " The largest are listed" + (", after the answer." if answers else ".")
+    listed = order[:MOST_ROWS]
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
+    rows = [(found.labels[i], *found.values[i].tolist()) for i in listed]
+    chance = [(f"{name} {NOISE}", *values.tolist()) for name, values in found.noise.items()]
+    caption = "Power-scaling sensitivity to each part of the prior" + (
+        ", and to the likelihood" * (len(scaled) > parts)
+    )
     return Section(
         "How much does the prior decide?",
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
-            Paragraph(verdict),
-            _figure(rows if len(rows) > MOST_ROWS else worst, list(scaled)),
-            Table(
-                "prior_sensitivity",
-                "Power-scaling sensitivity to each part of the prior"
-                + (", and to the likelihood" if len(scaled) > len(parts) else ""),
-                columns,
-                [(label, *values) for label, values in worst],
-            ),
-            Paragraph(_likelihood_text([values for _, values in rows], len(parts), log_likelihood is not None)),
+            Paragraph(_verdict(found, parts, answers, len(listed))),
+            _figure(found, listed, list(scaled)),
+            Table("prior_sensitivity", caption, columns, [*rows, *chance]),
+            Paragraph(_likelihood_text(found.felt, parts) if len(scaled) > parts else _UNKNOWN),
         ],
     )
 
 
-def _likelihood_text(values: Sequence[Sequence[float]], parts: int, known: bool) -> str:
+def _verdict(found: Sensitivities, parts: int, answers: Sequence[str], listed: int) -> str:
+    """Say how many quantities feel the prior, and how it is with the answer."""
+    count, felt = len(found.labels), int(found.felt[:, :parts].any(axis=1).sum())
+    text = (
+        f"None of {count} quantities feels it: the data decide."
+        if not felt
+        else f"{felt} of {count} quantities {'feels' if felt == 1 else 'feel'} it: there the prior is part of the "
+        "answer, and says what the release leaves open."
+    )
+    text += (
+        f" To feel a part is to have a sensitivity above {NOTICEABLE}, and above what such a quantity shows by chance "
+        "in one case of twenty, from as many draws, when it has nothing to do with the part (last rows)."
+    )
+    asked = [
+        f"{label} {'feels' if feels.any() else 'does not feel'} it ({values.max():.3f})"
+        for label, values, feels in zip(found.labels, found.values[:, :parts], found.felt[:, :parts], strict=True)
+        if _variable(label) in answers
+    ]
+    text += f" The answer itself: {', '.join(asked)}." if asked else ""
+    rest = f" Listed are the {listed} that move most" + (", after the answer." if asked else ".")
+    return text + (rest if count > listed else "")
+
+
+def _likelihood_text(felt: npt.NDArray[np.bool_], parts: int) -> str:
     """Read prior and likelihood together, after the diagnosis of the paper's Table 1."""
-    if not known:
-        return (
-            "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
-        )
+    count, prior, likelihood = len(felt), felt[:, :parts].any(axis=1), felt[:, parts]
+    both, alone, neither = (int(kind.sum()) for kind in (prior & likelihood, prior & ~likelihood, ~prior & ~likelihood))
     text = f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. "
-    prior = np.array([max(row[:parts]) > NOTICEABLE for row in values])
-    likelihood = np.array([row[parts] > NOTICEABLE for row in values])
-    both, alone = int((prior & likelihood).sum()), int((prior & ~likelihood).sum())
-    neither = int((~prior & ~likelihood).sum())
-    found = []
     if both:
-        found.append(f"{both} of {len(values)} feel both sides: prior and release pull on them, and may disagree.")
+        text += f"{both} of {count} feel both sides: prior and release pull on them, and may disagree. "
     if alone:
-        found.append(f"{alone} of {len(values)} feel the prior alone: the release says little of them.")
+        text += f"{alone} of {count} feel the prior alone: the release says little of them. "
     if neither:
-        found.append(f"{neither} of {len(values)} feel neither side: a small change of either moves them little.")
-    return text + (" ".join(found) or "All feel the release alone.")
-
-
-def _sensitivities(
-    trace: xr.DataTree, log_prior: Mapping[str, xr.DataArray], variables: Sequence[str]
-) -> list[tuple[str, tuple[float, ...]]]:
-    """Return one row a quantity: its name, and its sensitivity to every part of the prior."""
-    import xarray as xr
-    from arviz_stats import psense
-
-    from dpbayes.inference.convergence import is_constant
-
-    posterior = trace["posterior"].to_dataset()[list(variables)]
-    step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // MOST_DRAWS)
-    thin = {"draw": slice(None, None, step)}
-    flat = [np.asarray(posterior[name].transpose("chain", "draw", ...).isel(thin).to_numpy()) for name in variables]
-    draws = np.concatenate([values.reshape(*values.shape[:2], -1) for values in flat], axis=2)
-    # A structural zero never moves, and the distance between two laws of one point is 0 / 0.
-    moving = ~is_constant(np.moveaxis(draws, 2, 0))
-    quantities = xr.Dataset({"quantity": (("chain", "draw", "place"), draws[:, :, moving])})
-    groups = {"posterior": quantities, "log_prior": xr.Dataset(dict(log_prior)).isel(thin)}
-    data = xr.DataTree.from_dict(groups)
-    values = np.zeros((len(log_prior), draws.shape[2]))
-    for part, name in enumerate(log_prior):
-        found = psense(data, group="prior", group_var_names=[name], sample_dims=["chain", "draw"])
-        values[part, moving] = found["quantity"].to_numpy()
-    labels = [label for name in variables for label in _labels(posterior[name])]
-    return [(label, tuple(map(float, row))) for label, row in zip(labels, values.T, strict=True)]
-
-
-def _labels(variable: xr.DataArray) -> list[str]:
-    dims = [str(dim) for dim in variable.dims if dim not in ("chain", "draw")]
-    levels = [variable[dim].to_numpy().tolist() for dim in dims]
-    labels = []
-    for index in np.ndindex(*(len(level) for level in levels)):
-        parts = [f"{dim}={level[i]}" for dim, level, i in zip(dims, levels, index, strict=True)]
-        labels.append(f"{variable.name}[{', '.join(parts)}]" if parts else str(variable.name))
-    return labels
+        text += f"{neither} of {count} feel neither side: a small change of either moves them little. "
+    return (text + "" if both or alone or neither else text + "All feel the release alone.").rstrip()
 
 
 def _variable(label: str) -> str:
@@ -174,48 +147,47 @@ def _short(label: str) -> str:
     return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
 
 
-def _figure(rows: Sequence[tuple[str, tuple[float, ...]]], parts: Sequence[str]) -> Figure:
+def _figure(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> Figure:
     """Draw a few quantities by name, or many as sorted curves."""
-    sides, line = (
-        " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts),
-        f"The dotted line is {NOTICEABLE}.",
-    )
-    if len(rows) <= MOST_ROWS:
-        caption = f"Sensitivity of each quantity to {sides}. {line}"
-        return Figure(_by_name(rows, parts), caption, f"Power-scaling sensitivities to {sides}, a row a quantity.")
-    caption = f"Sensitivities of all {len(rows)} quantities to {sides}, each curve sorted by itself. {line}"
-    return Figure(_sorted([values for _, values in rows], parts), caption, f"Sorted sensitivities to {sides}.")
+    sides = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    lines = f"Filled: felt. Open: not told from chance, or below {NOTICEABLE} (dotted)."
+    if len(found.labels) <= MOST_ROWS:
+        caption = f"Sensitivity of each quantity to {sides}. {lines}"
+        alt = f"Power-scaling sensitivities to {sides}, a row a quantity."
+        return Figure(_by_name(found, listed, parts), caption, alt)
+    caption = f"Sensitivities of all {len(found.labels)} quantities to {sides}, each curve sorted by itself. {lines}"
+    return Figure(_sorted(found, parts), caption, f"Sorted sensitivities to {sides}.")
 
 
-def _by_name(rows: Sequence[tuple[str, tuple[float, ...]]], parts: Sequence[str]) -> MatplotlibFigure:
+def _by_name(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> MatplotlibFigure:
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(rows)), layout="constrained")
-    place, largest = np.arange(len(rows)), max(2 * NOTICEABLE, *(max(row[1]) for row in rows))
+    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
+    values, felt = found.values[listed], found.felt[listed]
+    place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
     axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
-    for i, (part, colour, marker) in enumerate(zip(parts, _COLOURS, _MARKERS, strict=False)):
+    for i, part in enumerate(parts):
         # Side by side: several parts often have no influence at all.
-        beside = place + 0.16 * (i - (len(parts) - 1) / 2)
-        axis.plot([row[1][i] for row in rows], beside, marker, color=colour, markersize=5, label=part, clip_on=False)
+        _markers(axis, values[:, i], place + 0.16 * (i - (len(parts) - 1) / 2), felt[:, i], i, part, size=5)
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
     axis.set_xlim(-0.02 * largest, 1.05 * largest)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_yticks(place, [_short(row[0]) for row in rows], fontsize=8)
+    axis.set_ylim(len(listed) - 0.5, -0.5)
+    axis.set_yticks(place, [_short(found.labels[i]) for i in listed], fontsize=8)
     axis.set_xlabel("sensitivity", fontsize=9)
     axis.tick_params(axis="x", labelsize=8)
     figure.legend(loc="outside upper center", ncols=len(parts), frameon=False, fontsize=8)
     return figure
 
 
-def _sorted(values: Sequence[Sequence[float]], parts: Sequence[str]) -> MatplotlibFigure:
+def _sorted(found: Sensitivities, parts: Sequence[str]) -> MatplotlibFigure:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
-    columns = np.array(values, dtype=float).T
-    for part, column, colour, marker in zip(parts, columns, _COLOURS, _MARKERS, strict=False):
-        descending = np.sort(column)[::-1]
-        axis.plot(np.arange(1, len(column) + 1), descending, f"{marker}-", color=colour, linewidth=1, markersize=3,
-                  label=part)  # fmt: skip
+    for i, part in enumerate(parts):
+        order = np.argsort(-found.values[:, i], kind="stable")
+        rank, descending = np.arange(1, len(order) + 1), found.values[order, i]
+        axis.plot(rank, descending, color=_COLOURS[i % len(_COLOURS)], linewidth=1)
+        _markers(axis, rank, descending, found.felt[order, i], i, part, size=3.5)
     axis.axhline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
     axis.set_ylim(0, None)
     axis.set_xlabel("quantities, sorted", fontsize=9)
@@ -223,3 +195,12 @@ def _sorted(values: Sequence[Sequence[float]], parts: Sequence[str]) -> Matplotl
     axis.tick_params(labelsize=8)
     axis.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _markers(axis: Any, x: Any, y: Any, felt: Any, part: int, label: str, *, size: float) -> None:
+    """Plot points of one part: filled where it is felt, open elsewhere."""
+    style = {"color": _COLOURS[part % len(_COLOURS)], "marker": _MARKERS[part % len(_MARKERS)], "markersize": size,
+             "linestyle": "none", "clip_on": False}  # fmt: skip
+    axis.plot(x[~felt], y[~felt], markerfacecolor="white", **style)
+    axis.plot(x[felt], y[felt], **style)
+    axis.plot([], [], label=label, **style)
