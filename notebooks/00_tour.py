@@ -28,7 +28,7 @@ from IPython.display import display
 
 from dpbayes import bloom, ide, latent_class, mvg, verifier
 from dpbayes.data import datasets
-from dpbayes.inference import check_convergence, sample
+from dpbayes.inference import check_convergence, sample, summarize
 from dpbayes.privacy import DiscreteGaussian, gaussian_epsilon, release_tables
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # few draws, for tests
@@ -92,9 +92,12 @@ display(check_convergence(trace))
 # ## 4. The answer
 #
 # `exact_counts` are the confidential counts as the posterior knows them: only privacy noise hides them. Pooling ten tables
-# leaves less of it than any one table shows. The truth is public here, so we may look.
+# leaves less of it than any one table shows. `summarize` is the table to look at first: each quantity with its interval and
+# how well the chains mixed, and the verdict below. The trace itself is an xarray tree, for everything else. The truth is
+# public here, so we may look.
 
 # %%
+display(summarize(trace, var_names=["exact_counts"]))
 counts = trace["posterior"]["exact_counts"]
 estimate = counts.mean(("chain", "draw")).to_numpy()
 low, high = counts.quantile([0.025, 0.975], ("chain", "draw")).to_numpy()
