@@ -201,6 +201,9 @@ def _markers(axis: Any, x: Any, y: Any, felt: Any, part: int, label: str, *, siz
     """Plot points of one part: filled where it is felt, open elsewhere."""
     style = {"color": _COLOURS[part % len(_COLOURS)], "marker": _MARKERS[part % len(_MARKERS)], "markersize": size,
              "linestyle": "none", "clip_on": False}  # fmt: skip
-    axis.plot(x[~felt], y[~felt], markerfacecolor="white", **style)
-    axis.plot(x[felt], y[felt], **style)
-    axis.plot([], [], label=label, **style)
+    # An empty line that is not clipped lies at the figure's corner, and the layout makes room for it.
+    if not felt.all():
+        axis.plot(x[~felt], y[~felt], markerfacecolor="white", **style)
+    if felt.any():
+        axis.plot(x[felt], y[felt], **style)
+    axis.plot([], [], label=label, **style | {"clip_on": True})
