@@ -14,6 +14,7 @@ from dpbayes.data.marginals import Marginal
 _POPULATIONS = {
     "framingham_risk": "dpbayes.data.patients",
     "patients": "dpbayes.data.patients",
+    "persons": "dpbayes.data.persons",
     "read_synthea": "dpbayes.data.patients",
     "two_level_population": "dpbayes.data.populations",
     "wages": "dpbayes.data.wages",
