@@ -112,7 +112,7 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         "intervals say how much that is."
     )
     if not possible.all():
-        text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible: they are zero, surely."
+        text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible and are zero with certainty."
     blocks: list[Block] = [Paragraph(text)]
     if possible.sum() <= MOST_CELLS_DRAWN:
         shown = [label for label, keep in zip(_short(release.domain), possible, strict=True) if keep]

@@ -3,7 +3,7 @@
 Records come from a mixture of ten classes; two-sided geometric noise at epsilon / 120 a table, replace-one. Nothing
 over the 65,536 cells of the full table is ever built.
 
-    python tests/benchmarks/latent_class_sixteen.py [--epsilon 1] [--draws 400] [--tune 300]
+    python tests/benchmarks/latent_class_sixteen.py [--epsilon 1] [--draws 400]
 """
 
 import argparse
@@ -39,10 +39,10 @@ def generated_tables(attributes: int, rng: np.random.Generator) -> list[Marginal
     ]
 
 
-def fit(release: Release, draws: int, tune: int) -> dict:
+def fit(release: Release, changes: dict) -> dict:
     """Fit, and say what it took."""
     started, cpu = time.perf_counter(), time.process_time()
-    settings = sampler_defaults() | {"draws": draws, "tune": tune}
+    settings = sampler_defaults() | changes
     trace = sample(build_model(release, n_classes=CLASSES), random_seed=1, **settings)
     verdict, stats = check_convergence(trace), trace["sample_stats"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
@@ -64,10 +64,13 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--tune", type=int, default=300)
+    parser.add_argument("--max-treedepth", type=int, default=11)
+    parser.add_argument("--target-accept", type=float, default=0.94)
     arguments = parser.parse_args()
     tables = generated_tables(ATTRIBUTES, np.random.default_rng(0))
     release = release_tables(tables, epsilon=arguments.epsilon, rng=np.random.default_rng(0))
-    print(json.dumps(fit(release, arguments.draws, arguments.tune), indent=1))
+    names = ("draws", "tune", "max_treedepth", "target_accept")
+    print(json.dumps(fit(release, {name: getattr(arguments, name) for name in names}), indent=1))
 
 
 if __name__ == "__main__":
