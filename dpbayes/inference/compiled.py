@@ -80,8 +80,16 @@ class CompiledModel:
 
         Examples
         --------
-        >>> compiled = compile_model(model)  # doctest: +SKIP
-        >>> traces = [compiled.fit(data={"noisy": counts}, random_seed=1) for counts in simulated]  # doctest: +SKIP
+        >>> import pymc as pm
+        >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+        ...     count = pm.Normal("count", 50, 10)
+        ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+        >>> compiled, short = compile_model(model), NutsSettings(draws=300, tune=200, chains=2)
+        >>> for noisy in (47.0, 61.0):
+        ...     trace = compiled.fit(short, data={"noisy": noisy}, random_seed=1, progressbar=False)
+        ...     print(f"{trace['posterior']['count'].mean():.0f}")
+        47
+        60
         """
         import xarray as xr
 
@@ -129,7 +137,12 @@ def compile_model(model: "pm.Model") -> CompiledModel:
 
     Examples
     --------
-    >>> compiled = compile_model(model)  # doctest: +SKIP
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> compile_model(model).program.n_dim
+    1
     """
     if not model.free_RVs:
         raise InputError(f"model {model.name!r} has no free variable: there is nothing to sample")
@@ -193,8 +206,12 @@ def observed_data_names(model: "pm.Model") -> dict[str, str]:
 
     Examples
     --------
-    >>> observed_data_names(model)  # doctest: +SKIP
-    {'released': 'noisy_counts'}
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> observed_data_names(model)
+    {'released': 'noisy'}
     """
     names = {}
     for variable in model.observed_RVs:

@@ -132,7 +132,14 @@ def draw(
 
     Examples
     --------
-    >>> posterior, stats, attributes = draw(program, NutsSettings(), random_seed=1)  # doctest: +SKIP
+    >>> import nutpie, pymc as pm
+    >>> with pm.Model() as model:
+    ...     _ = pm.Normal("count", 50, 10)
+    >>> program = nutpie.compile_pymc_model(model)
+    >>> short = NutsSettings(draws=100, tune=100, chains=2)
+    >>> posterior, stats, attributes = draw(program, short, random_seed=1, progressbar=False)
+    >>> posterior["count"].shape, attributes["sampler"]
+    ((2, 100), 'nutpie ...')
     """
     import nutpie
 

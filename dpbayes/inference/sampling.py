@@ -73,8 +73,16 @@ def sample(
 
     Examples
     --------
-    >>> trace = sample(model, draws=1000, chains=4, random_seed=1)  # doctest: +SKIP
-    >>> print(Verdict.from_trace(trace).summary())  # doctest: +SKIP
+    >>> from dpbayes.inference import Verdict
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> trace = sample(model, draws=500, tune=200, chains=4, random_seed=1, progressbar=False)
+    >>> Verdict.from_trace(trace).passed
+    True
+    >>> posterior_predictive(model, trace, random_seed=1)["released"].shape
+    (4, 500)
     """
     import xarray as xr
 
@@ -121,7 +129,12 @@ def prior_predictive(model: "pm.Model", *, draws: int, random_seed: int) -> dict
 
     Examples
     --------
-    >>> prior_predictive(model, draws=100, random_seed=1)["prior"]  # doctest: +SKIP
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> prior_predictive(model, draws=100, random_seed=1)["prior_predictive"]["released"].shape
+    (1, 100)
     """
     import pymc as pm
 
@@ -149,7 +162,7 @@ def posterior_predictive(model: "pm.Model", trace: "xr.DataTree", *, random_seed
 
     Examples
     --------
-    >>> posterior_predictive(model, trace, random_seed=1)  # doctest: +SKIP
+    See `sample`, whose example draws one released count for each posterior draw.
     """
     import pymc as pm
 

@@ -101,7 +101,18 @@ def simulate_and_rank(
 
     Examples
     --------
-    >>> study = simulate_and_rank(build, n_simulations=200, random_seed=1, folder="sbc")  # doctest: +SKIP
+    >>> import pymc as pm
+    >>> def build():  # a count released with Gaussian noise of standard deviation 2
+    ...     with pm.Model() as model:
+    ...         count = pm.Normal("count", 50, 10)
+    ...         pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    ...     return model
+    >>> short = NutsSettings(draws=200, tune=200, chains=2)
+    >>> study = simulate_and_rank(
+    ...     build, n_simulations=5, n_ranks=19, settings=short, random_seed=1, n_jobs=1, progressbar=False
+    ... )
+    >>> study["prior_sbc"]["count"].sizes
+    Frozen({'simulation': 5})
     """
     _check_sizes(n_simulations, n_ranks, settings)
     model = build_model()

@@ -93,8 +93,16 @@ def simulate_one(study: Study, index: int, *, cores: int | None = None) -> dict[
 
     Examples
     --------
-    >>> simulate_one(study, 0)["fit:passed"]  # doctest: +SKIP
-    array(True)
+    >>> import pymc as pm
+    >>> def build():  # a count released with Gaussian noise of standard deviation 2
+    ...     with pm.Model() as model:
+    ...         count = pm.Normal("count", 50, 10)
+    ...         pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    ...     return model
+    >>> short = NutsSettings(draws=200, tune=200, chains=2)
+    >>> study = Study(build, None, ("count",), n_ranks=19, settings=short, random_seed=1, rhat_max=1.05, folder=None)
+    >>> bool(simulate_one(study, 0)["fit:passed"])
+    True
     """
     if study.token not in _COMPILED:
         _COMPILED.clear()
@@ -179,7 +187,13 @@ def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
 
     Examples
     --------
-    >>> truth, data = prior_simulator(model, ["margin"])(1)  # doctest: +SKIP
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> truth, data = prior_simulator(model, ["count"])(1)
+    >>> sorted(truth), sorted(data)
+    (['count'], ['noisy'])
     """
     from pymc.pytensorf import compile as compile_graph
     from pymc.pytensorf import find_rng_nodes, reseed_rngs

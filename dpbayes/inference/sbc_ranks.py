@@ -114,7 +114,12 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
 
     Examples
     --------
-    >>> figure = plot_ranks(study)  # doctest: +SKIP
+    >>> import xarray as xr
+    >>> ranks = np.random.default_rng(1).integers(0, 100, size=200)
+    >>> study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": ("simulation", (ranks + 0.5) / 100)})})
+    >>> study.attrs["n_ranks"] = 99
+    >>> plot_ranks(study).axes[0].get_title()
+    'p'
     """
     from matplotlib.figure import Figure
 

@@ -165,7 +165,17 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
 
     Examples
     --------
-    >>> trace = read_trace(write_trace(sample(model), "trace.nc"))  # doctest: +SKIP
+    >>> import tempfile
+    >>> import pymc as pm
+    >>> from dpbayes.inference import sample
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> trace = sample(model, draws=50, tune=100, chains=2, random_seed=1, progressbar=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = read_trace(write_trace(trace, Path(folder, "trace.nc")))
+    >>> bool((kept["posterior"]["count"] == trace["posterior"]["count"]).all())
+    True
     """
     check(trace)
     target = Path(path)

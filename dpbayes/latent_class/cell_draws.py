@@ -92,8 +92,15 @@ def margin_draws(
 
     Examples
     --------
-    >>> draws = margin_draws(trace, ["race", "income"])  # doctest: +SKIP
-    >>> draws.sel(income=1).sum("race").quantile([0.025, 0.975], ("chain", "draw"))  # doctest: +SKIP
+    With `trace` a fit of `release`, tables of race, sex and income:
+
+    >>> draws = margin_draws(trace, ["race", "income"])
+    >>> draws.sizes
+    Frozen({'chain': 2, 'draw': 100, 'race': 2, 'income': 2})
+    >>> population = draws.sel(income=1).sum("race")
+    >>> records = margin_draws(trace, ["income"], target="records", release=release, random_seed=1).sel(income=1)
+    >>> bool(records.std() < population.std())  # sampling does not count
+    True
     """
     import xarray as xr
 

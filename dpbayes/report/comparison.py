@@ -44,8 +44,16 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
 
     Examples
     --------
-    >>> compare_runs(["runs/a", "runs/b"])  # doctest: +SKIP
-    Document(title='2 runs compared', ...)
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from dpbayes.runs import execute, load_spec
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = [Path(folder, f"epsilon-{epsilon}") for epsilon in (0.5, 2)]
+    ...     for run, epsilon in zip(runs, (0.5, 2), strict=True):
+    ...         spec = load_spec("models/verifier_threshold.toml", [f"privacy.epsilon={epsilon}"])
+    ...         _ = execute(spec, out=run, progressbar=False, echo=lambda line: None)
+    ...     compare_runs(runs).question
+    'What changes with privacy.epsilon?'
     """
     runs = read_runs(folders)
     tables, headline = shared_tables(runs), shared_headline(runs)

@@ -134,7 +134,7 @@ def _likelihood_text(felt: npt.NDArray[np.bool_], parts: int) -> str:
         text += f"{alone} of {count} feel the prior alone: the release says little of them. "
     if neither:
         text += f"{neither} of {count} feel neither side: a small change of either moves them little. "
-    return (text + "" if both or alone or neither else text + "All feel the release alone.").rstrip()
+    return text.rstrip() if both or alone or neither else f"{text}All feel the release alone."
 
 
 def _variable(label: str) -> str:

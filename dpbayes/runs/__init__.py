@@ -10,7 +10,7 @@ A system joins with one module here that offers
 and one line in `dpbayes.runs.registry.SYSTEMS`. The module imports PyMC and plotting inside its functions.
 """
 
-from dpbayes.runs.execute import Context, Outcome, RunResult, execute, rebuild_report
+from dpbayes.runs.execution import Context, Outcome, RunResult, execute, rebuild_report
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.spec import LoadedSpec, RunSpec, Section, load_spec
 

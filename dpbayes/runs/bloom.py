@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dpbayes.runs.execute import Context, Outcome
+from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.spec import RunSpec, Section
 

@@ -151,7 +151,17 @@ def calibrate(
     Examples
     --------
     >>> from dpbayes.runs import load_spec
-    >>> calibrate(load_spec("models/acs_latent_class.toml"), n_simulations=200)  # doctest: +SKIP
+    >>> from dpbayes.inference.nuts import NutsSettings
+    >>> import tempfile
+    >>> spec = load_spec("models/acs_latent_class.toml", ["model.n_classes=2", "sampling.adaptation=diag"])
+    >>> short = NutsSettings(draws=100, tune=100, chains=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     study = calibrate(
+    ...         spec, out=Path(folder, "study"), n_simulations=2, n_records=500, settings=short, progressbar=False,
+    ...         echo=lambda line: None,
+    ...     )  # fmt: skip
+    ...     sorted(path.name for path in study.folder.iterdir())
+    ['facts.json', 'ranks.nc', 'report.html', 'simulations', 'spec.toml']
     """
     from dpbayes.inference.nuts import NutsSettings
     from dpbayes.inference.sbc import SBC_SETTINGS, simulate_and_rank

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.runs.execute import Context, Outcome
+from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.ide_data import group_data, table_data
 from dpbayes.runs.ide_spec import Data, Spec

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import SpecError
-from dpbayes.runs.execute import Context, Outcome
+from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
 from dpbayes.runs.variant import SAVED, check_recorded, keep_variant, load_variant

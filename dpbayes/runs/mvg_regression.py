@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.runs.execute import Context, Outcome
+from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec
 from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.runs.execute import Context, Outcome
+from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
 

@@ -13,7 +13,7 @@ from dpbayes.data.patients import patients
 from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.report import write_report
 from dpbayes.runs import mvg
-from dpbayes.runs.execute import Context
+from dpbayes.runs.execution import Context
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 

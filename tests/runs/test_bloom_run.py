@@ -7,7 +7,7 @@ import pytest
 from dpbayes.errors import SpecError
 from dpbayes.runs import execute, load_spec, registry
 from dpbayes.runs.bloom import _certificate, _release
-from dpbayes.runs.execute import Context
+from dpbayes.runs.execution import Context
 
 SMALL = """
 system = "bloom"

@@ -103,7 +103,12 @@ def execute(
     Examples
     --------
     >>> from dpbayes.runs import execute, load_spec
-    >>> result = execute(load_spec("models/acs_latent_class.toml"))  # doctest: +SKIP
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     spec = load_spec("models/verifier_threshold.toml")
+    ...     result = execute(spec, out=Path(folder, "run"), progressbar=False, echo=lambda line: None)
+    ...     sorted(path.name for path in result.folder.iterdir())
+    ['facts.json', 'release.json', 'report.html', 'spec.toml', 'trace.nc']
     """
     from dpbayes.report import write_report
 

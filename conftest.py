@@ -1,0 +1,52 @@
+"""Settings that must be in place before PyTensor is first imported, and fixtures that every room shares."""
+
+import os
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+# Log-densities of small graphs: interpreting them answers in a second, compiling them in forty.
+os.environ.setdefault("PYTENSOR_FLAGS", "cxx=,mode=FAST_COMPILE")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import numpy as np
+import pytest
+
+DATA = Path(__file__).resolve().parents[1] / "shared" / "data"
+
+# Docstrings that say "with `trace` a fit of `release`".
+FITTED = [f"dpbayes.latent_class.{name}" for name in ("cell_draws", "regression", "synthesis")]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of real data for trials; a test that needs it is skipped where it is absent."""
+    if not DATA.is_dir():
+        pytest.skip(f"needs the trial data, which are not here ({DATA.name}/ beside the project)")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def census_fit() -> tuple[Any, Any]:
+    """Release three two-way tables of the census records, and fit them shortly."""
+    from dpbayes.data import datasets
+    from dpbayes.inference import sample
+    from dpbayes.latent_class import build_model
+    from dpbayes.privacy import release_tables
+
+    pairs = list(combinations(("race", "sex", "income"), 2))
+    tables = [table for table in datasets.acs_tables() if table.domain.names in pairs]
+    release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(1))
+    model = build_model(release, n_classes=2)
+    return release, sample(model, draws=100, tune=150, chains=2, random_seed=1, progressbar=False)
+
+
+@pytest.fixture(autouse=True)
+def _fit_of_docstrings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give the examples that speak of a fit one to speak of."""
+    if isinstance(request.node, pytest.DoctestItem):
+        namespace = request.getfixturevalue("doctest_namespace")
+        if any(request.node.name.startswith(module) for module in FITTED):
+            namespace["release"], namespace["trace"] = request.getfixturevalue("census_fit")
+    yield
