@@ -135,6 +135,8 @@ def noise_bars(stddevs: dict[str, Sequence[float]], names: Sequence[str]) -> Fig
         axis.bar(place + offset, height, width, bottom=1.0, color=_COLOURS[i % len(_COLOURS)], label=name)
     axis.axhline(1.0, color="#111111", linewidth=0.8)
     axis.set_yscale("log")
+    everything = [1.0, *np.concatenate([np.asarray(values, dtype=float) for values in stddevs.values()])]
+    axis.set_ylim(min(everything) / 1.5, max(everything) * 1.5)  # matplotlib's own limits end at the bars' feet
     axis.grid(axis="y", color="0.9", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.set_xticks(place, [name.replace("_", " ") for name in names], rotation=35, ha="right", fontsize=8)

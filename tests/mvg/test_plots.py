@@ -37,6 +37,7 @@ def test_every_drawn_ellipse_holds_the_box():
 
 def test_bars_reach_from_the_range_to_the_given_values():
     figure = noise_bars({"a": [0.5, 2.0], "b": [3.0, 4.0]}, ["age", "sex"])
+    assert figure.axes[0].get_ylim()[0] < 0.5  # noise below the range shows
     bars = figure.axes[0].patches
     assert [bar.get_y() for bar in bars] == [1.0] * 4
     assert [bar.get_y() + bar.get_height() for bar in bars] == [0.5, 2.0, 3.0, 4.0]
