@@ -23,7 +23,7 @@ from dpbayes.inference.nuts import NutsSettings
 from dpbayes.latent_class import build_model, sampler_defaults
 from dpbayes.privacy import release_tables
 
-CLASSES, EPSILONS = (5, 10), (0.25, 0.5, 1.0, 4.0)
+EPSILONS = (0.25, 0.5, 1.0, 4.0)
 
 
 def fit(tables, epsilon: float, n_classes: int, settings: NutsSettings) -> dict:
@@ -46,6 +46,7 @@ def main() -> None:
     defaults = sampler_defaults()
     for name in ("draws", "tune", "target_accept"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(defaults[name]), default=defaults[name])
+    parser.add_argument("--classes", type=int, nargs="*", default=(5, 10))
     parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
     names = ("draws", "tune", "target_accept", "cores")
@@ -54,7 +55,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / "ladder.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    for n_classes, name, epsilon in product(CLASSES, data, EPSILONS):
+    for n_classes, name, epsilon in product(arguments.classes, data, EPSILONS):
         key = {"data": name, "classes": n_classes, "epsilon": epsilon}
         if not any(key.items() <= row.items() for row in rows):
             rows.append(key | fit(data[name], epsilon, n_classes, settings))
