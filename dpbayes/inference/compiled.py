@@ -154,9 +154,12 @@ def compile_model(model: "pm.Model") -> CompiledModel:
     if unknown:
         raise InputError(f"model.gate_variables names {unknown}, which the model does not record")
     import nutpie
+    import pytensor
 
     started = time.perf_counter()
-    with _COMPILING:
+    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
+    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
+    with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
         program = nutpie.compile_pymc_model(model)
     return CompiledModel(model, program, time.perf_counter() - started)
 

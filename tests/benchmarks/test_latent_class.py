@@ -54,7 +54,7 @@ def test_gradient(benchmark, release, likelihood, n_classes):
     from dpbayes.latent_class import build_model
 
     model = build_model(release, n_classes=n_classes, likelihood=likelihood)
-    with pytensor.config.change_flags(mode="NUMBA"):
+    with pytensor.config.change_flags(mode="NUMBA", numba__fastmath=False):
         function = model.logp_dlogp_function(ravel_inputs=True)
         point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
         function.set_extra_values({})
@@ -76,7 +76,7 @@ def test_gradient_by_tables(benchmark, attributes):
     tables = generated_tables(attributes, np.random.default_rng(0))
     released = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(0))
     model = build_model(released, n_classes=CLASSES, record_cells=False)
-    with pytensor.config.change_flags(mode="NUMBA"):
+    with pytensor.config.change_flags(mode="NUMBA", numba__fastmath=False):
         function = model.logp_dlogp_function(ravel_inputs=True)
         point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
         function.set_extra_values({})

@@ -1,5 +1,8 @@
 """Compile once, refit: no second compilation, the right posterior for each data set, the right data in the trace."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -104,3 +107,26 @@ def test_threads_take_turns_at_the_compiler(monkeypatch, normal_means):
     for thread in threads:
         thread.join()
     assert most == [1, 1, 1]
+
+
+_FIT = """
+import numpy as np
+from dpbayes.data import datasets
+from dpbayes.inference import sample
+from dpbayes.latent_class import build_model
+from dpbayes.privacy import release_tables
+
+release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+trace = sample(
+    build_model(release, n_classes=3), draws=20, tune=150, chains=2, random_seed=1, progressbar=False, predictive=False
+)
+print(trace["posterior"]["cell"].to_numpy().tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_the_first_run_of_a_seed_draws_what_later_ones_draw(tmp_path):
+    # The first process compiles, the second loads machine code from the disk: reordered sums would tell them apart.
+    flags = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
+    runs = [subprocess.run([sys.executable, "-c", _FIT], env=flags, capture_output=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
