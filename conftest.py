@@ -12,6 +12,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True)  # the same examples in every run
+settings.load_profile("fixed")
 
 DATA = Path(__file__).resolve().parents[1] / "shared" / "data"
 
