@@ -49,8 +49,11 @@ def census_fit() -> tuple[Any, Any]:
 @pytest.fixture(autouse=True)
 def _fit_of_docstrings(request: pytest.FixtureRequest) -> Iterator[None]:
     """Give the examples that speak of a fit one to speak of."""
-    if isinstance(request.node, pytest.DoctestItem):
-        namespace = request.getfixturevalue("doctest_namespace")
-        if any(request.node.name.startswith(module) for module in FITTED):
-            namespace["release"], namespace["trace"] = request.getfixturevalue("census_fit")
+    name = request.node.name if isinstance(request.node, pytest.DoctestItem) else ""
+    if not any(name.startswith(module) for module in FITTED):
+        yield
+        return
+    namespace = request.getfixturevalue("doctest_namespace")
+    namespace["release"], namespace["trace"] = request.getfixturevalue("census_fit")
     yield
+    del namespace["release"], namespace["trace"]

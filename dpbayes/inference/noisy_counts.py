@@ -87,7 +87,7 @@ class ReleasedNoise:
         return np.where(pure, 1.0 / width, 0.0), np.where(pure, 0.0, 0.5 / width**2), constant
 
     @cached_property
-    def _coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
+    def coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
         """Constant, linear and quadratic rate of each law's relaxed log-density ``c - a |x| - b x^2``."""
         rows = []
         for law, stddev in zip(self.laws, self.stddev, strict=True):
@@ -107,7 +107,7 @@ class ReleasedNoise:
         x
             Noise values, last axis of length ``len(self)``.
         """
-        constant, linear, quadratic = self._coefficients
+        constant, linear, quadratic = self.coefficients
         value = pt.as_tensor(constant)
         if np.any(linear):
             value = value - linear * pt.abs(x)

@@ -93,16 +93,7 @@ def simulate_one(study: Study, index: int, *, cores: int | None = None) -> dict[
 
     Examples
     --------
-    >>> import pymc as pm
-    >>> def build():  # a count released with Gaussian noise of standard deviation 2
-    ...     with pm.Model() as model:
-    ...         count = pm.Normal("count", 50, 10)
-    ...         pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
-    ...     return model
-    >>> short = NutsSettings(draws=200, tune=200, chains=2)
-    >>> study = Study(build, None, ("count",), n_ranks=19, settings=short, random_seed=1, rhat_max=1.05, folder=None)
-    >>> bool(simulate_one(study, 0)["fit:passed"])
-    True
+    See `dpbayes.inference.sbc.simulate_and_rank`, which calls this for each simulation.
     """
     if study.token not in _COMPILED:
         _COMPILED.clear()

@@ -42,7 +42,14 @@ class Mixture:
     ) -> None:
         self.weights = _weights(n_classes, concentration)
         self._profiles, first = _profiles(domain, profile_prior)
+        self._shape = domain.shape
         self._first = [first[name] for name in domain.names]
+
+    @property
+    def upper_levels(self) -> Any:
+        """Probabilities of the second levels, shape ``(classes, attributes)``, where all attributes have two."""
+        assert set(self._shape) == {2}
+        return self._profiles[:, 1::2]
 
     def probabilities(self, cells: Sequence[Cell]) -> Any:
         """Return the probability of each cell, shape ``(cells,)``."""

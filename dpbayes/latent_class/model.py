@@ -13,9 +13,11 @@ import pymc as pm
 from dpbayes.errors import InputError
 from dpbayes.inference.composite_counts import noisy_tables
 from dpbayes.inference.constant_map import constant_map
-from dpbayes.inference.joint_counts import effect_counts
+from dpbayes.inference.joint_counts import NUGGET, effect_counts
+from dpbayes.inference.joint_pairs import released_pairs
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
+from dpbayes.inference.pair_counts import only_pairs
 from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.possible_margins import possible_margins
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["build_model", "sampler_defaults"]
 
 MAX_RECORDED_CELLS = 4096
+
+# From so many effects on, factoring their covariance costs more than it saves in steps, where the alternative applies.
+_MANY_EFFECTS = 60
+
+# Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.
+_DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "effect", "pair", "rank", "zero_part"}
+_SAMPLED = {"alpha", "deviates_of_profiles", "deviates_of_sizes", "effects", "n", "pair_levels", "stick"}
+_RECORDED = {"cell", "exact_counts", "margin", "released", "released_n", "weights", "weights_sorted"}
+_RESERVED = _DIMENSIONS | _SAMPLED | _RECORDED
 
 # The low-rank metric follows directions whose variance is off by this factor. With nutpie's 2, the noise of the first,
 # short windows is taken for directions: on the ACS tables the first third of the warm-up then takes 2,500 steps a draw
@@ -44,6 +55,7 @@ def build_model(
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
     impossible: Sequence[Impossible] = (),
+    sum_out_pairs: bool | None = None,
 ) -> pm.Model:
     r"""State the latent class model of a release.
 
@@ -62,7 +74,8 @@ def build_model(
     likelihood
         ``"joint"``: all tables are margins of one confidential table (`dpbayes.inference.joint_counts`).
         ``"composite"``, as the paper: every table has a multinomial of its own
-        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes three to thirty times as long.
+        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes a hundred times as long on the
+        ACS tables (1.7 ms).
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default
         keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few classes in one
@@ -79,14 +92,20 @@ def build_model(
         level or several for some attributes. Records are drawn from the mixture conditioned on the others, and all
         recorded probabilities but ``weights`` and ``profile_A`` are conditional ones; the trace holds the combinations
         as ``structural_zeros`` in its constant data, where synthesis finds them.
+    sum_out_pairs
+        Whether the joint likelihood integrates the counts of pairs of attributes out (`dpbayes.inference.joint_pairs`):
+        the same law, at a cost that is linear in tables. Needs binary attributes, tables of at most two of them, and no
+        structural zeros. By default where that is so and there are more than 60 effects.
 
     Returns
     -------
     pymc.Model
         Free: ``alpha`` (unless fixed); ``stick`` (break); ``profiles_of_2`` (class, attribute of 2 levels), the
         probability of the second level; ``profiles_of_L`` (class, attribute of L levels, level). With the joint
-        likelihood also ``effects`` (effect), counts in records; and ``n``, where only a noisy number of records was
-        released (a priori log-normal of scale 1 about that number, which is observed as ``released_n``).
+        likelihood also ``effects`` (effect), counts in records, or, where pairs are summed out, the standard normal
+        ``deviates_of_sizes`` (class), ``deviates_of_profiles`` (class, attribute of 2 levels) and ``pair_levels``
+        (pair), and ``effects`` is recorded; and ``n``, where only a noisy number of records was released (a priori
+        log-normal of scale 1 about that number, which is observed as ``released_n``).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profile_A`` (class, A) for each
         attribute A; ``margin`` (count), the probabilities of all released cells, table after table, in C order;
         ``cell``, with one dimension an attribute; ``margin_A_B``; with the joint likelihood ``exact_counts`` (count),
@@ -120,6 +139,7 @@ def build_model(
     operator = margin_operator(domain, [table.attributes for table in release.tables])
     extra = [margin_operator(domain, [names]) for names in requested]
     zeros = ZeroSet.of(domain, impossible) if impossible else None
+    sum_out_pairs = _sums_out_pairs(sum_out_pairs, operator, likelihood, zeros)
     if zeros is not None:
         operator = possible_margins(operator, zeros)
     if record_cells is None:
@@ -134,7 +154,10 @@ def build_model(
         if record_cells:
             cells = margin_operator(domain, [domain.names]).cells
             pm.Deterministic("cell", probabilities(cells).reshape(domain.shape), dims=domain.names)
-        _likelihood(release, likelihood, operator, probabilities, margin)
+        if likelihood == "composite":
+            _composite(release, operator, margin)
+        else:
+            _joint(release, operator, mixture, probabilities, sum_out_pairs)
         if zeros is not None:
             model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
             pm.Data("structural_zeros", zeros.to_array(), dims=("zero_part", "attribute"))
@@ -144,8 +167,17 @@ def build_model(
     return model
 
 
-def sampler_defaults() -> dict[str, Any]:
-    """Return the sampler settings that pass the gate on the models of this module.
+def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
+    """Return the sampler settings for the models of this module.
+
+    With eight classes they passed the gate on 40 of 40 releases of ten two-way census tables, with five or ten on 13 of
+    16; where a fit misses it, more draws and a higher target acceptance do it (docs/latent_class.md).
+
+    Parameters
+    ----------
+    model
+        What `build_model` returned. Where it sums out the counts of pairs, draws are cheap and depend on each other
+        more, and ten times as many are taken; without a model the settings are those for few tables.
 
     Returns
     -------
@@ -157,12 +189,13 @@ def sampler_defaults() -> dict[str, Any]:
     >>> sampler_defaults()["adaptation"]
     'low_rank'
     """
-    return {
+    shared = {"chains": 4, "max_treedepth": 12}
+    if model is not None and "pair_levels" in model.named_vars:
+        return shared | {"draws": 8000, "tune": 1000, "target_accept": 0.9, "adaptation": "diag"}
+    return shared | {
         "draws": 800,
         "tune": 300,
-        "chains": 4,
         "target_accept": 0.94,
-        "max_treedepth": 12,
         "adaptation": "low_rank",
         "options": dict(LOW_RANK_OPTIONS),
     }
@@ -184,26 +217,8 @@ def _check(
         )
     if not (math.isfinite(profile_prior) and profile_prior > 0):
         raise InputError(f"profile_prior must be positive and finite, got {profile_prior!r}")
-    reserved = {
-        "class",
-        "break",
-        "rank",
-        "count",
-        "effect",
-        "chain",
-        "draw",
-        "alpha",
-        "stick",
-        "weights",
-        "margin",
-        "n",
-    }
     for name in release.domain.names:
-        if (
-            name in reserved
-            or name in ("attribute", "cell", "effects", "released", "zero_part")
-            or name.startswith(("attribute_of_", "level_of_"))
-        ):
+        if name in _RESERVED or name.startswith(("attribute_of_", "level_of_")):
             raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
 
 
@@ -214,6 +229,7 @@ def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[st
         "break": range(n_classes - 1),
         "count": [_label(domain, cell) for cell in operator.cells],
         "effect": [_label(domain, cell) for cell in operator.effects],
+        "pair": [_label(domain, cell) for cell in operator.effects if len(cell) == 2],
     }
     for size in sorted(set(domain.shape)):
         coords[f"attribute_of_{size}"] = [attribute.name for attribute in domain if attribute.size == size]
@@ -232,35 +248,63 @@ def _possible(mixture: Mixture, zeros: ZeroSet, cells: Sequence[Cell]) -> Any:
     return conditioned(mixture.probabilities(plan.cells), plan)
 
 
-def _likelihood(
-    release: Release,
-    likelihood: str,
-    operator: MarginOperator,
-    probabilities: Callable[[Sequence[Cell]], Any],
-    margin: Any,
-) -> None:
-    """Add the released counts to the model."""
+def _sums_out_pairs(wanted: bool | None, operator: MarginOperator, likelihood: str, zeros: ZeroSet | None) -> bool:
+    """Return whether the joint likelihood has the counts of pairs summed out."""
+    possible = likelihood == "joint" and zeros is None and only_pairs(operator)
+    if wanted and not possible:
+        raise InputError(
+            "sum_out_pairs needs the joint likelihood, binary attributes, tables of one or two of them, and no "
+            "structural zeros; leave it out"
+        )
+    return possible and operator.n_effects > _MANY_EFFECTS if wanted is None else wanted
+
+
+def _released(release: Release) -> tuple[Any, ReleasedNoise, list[int]]:
+    """Add the released counts' data to the model; return them, their noise, and the number of counts of each table."""
     released = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
     sizes = [table.counts.size for table in release.tables]
     noise = ReleasedNoise.of_tables([table.noise for table in release.tables], sizes)
-    data = pm.Data("released_counts", released, dims="count")
-    if likelihood == "composite":
-        assert isinstance(release.n, int)
-        noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
-        return
+    return pm.Data("released_counts", released, dims="count"), noise, sizes
+
+
+def _composite(release: Release, operator: MarginOperator, margin: Any) -> None:
+    """Add the released counts to the model, each table by itself."""
+    data, noise, sizes = _released(release)
+    assert isinstance(release.n, int)
+    noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
+
+
+def _joint(
+    release: Release,
+    operator: MarginOperator,
+    mixture: Mixture,
+    probabilities: Callable[[Sequence[Cell]], Any],
+    sum_out_pairs: bool,
+) -> None:
+    """Add the released counts to the model, all tables as margins of one."""
+    data, noise, _ = _released(release)
     n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
-    effects = effect_counts(
-        "effects",
-        probabilities(operator.intersections[0]),
-        n,
-        operator=operator,
-        noise=noise,
-        released=data,
-    )
+    if sum_out_pairs:
+        counts = released_pairs(
+            "released",
+            mixture.weights,
+            mixture.upper_levels,
+            n,
+            operator=operator,
+            noise=noise,
+            nugget=NUGGET,
+            observed=data,
+        )
+        effects = pm.Deterministic("effects", counts, dims="effect")
+    else:
+        effects = effect_counts(
+            "effects", probabilities(operator.intersections[0]), n, operator=operator, noise=noise, released=data
+        )
     exact = pm.Deterministic(
         "exact_counts", n * operator.constant + constant_map(operator.matrix, effects), dims="count"
     )
-    noisy_counts("released", exact, noise, observed=data, dims="count")
+    if not sum_out_pairs:
+        noisy_counts("released", exact, noise, observed=data, dims="count")
 
 
 def _noisy_total(total: NoisyTotal) -> Any:

@@ -36,20 +36,7 @@ def calibration_section(run: str | Path, study: str | Path) -> Section:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from dpbayes.inference.nuts import NutsSettings
-    >>> from dpbayes.runs import load_spec
-    >>> from dpbayes.runs.calibration import calibrate
-    >>> spec = load_spec("models/acs_latent_class.toml", ["model.n_classes=2", "sampling.adaptation=diag"])
-    >>> short = NutsSettings(draws=100, tune=100, chains=1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     study = calibrate(
-    ...         spec, out=Path(folder, "study"), n_simulations=2, n_records=500, settings=short, progressbar=False,
-    ...         echo=lambda line: None,
-    ...     )  # fmt: skip
-    ...     section = calibration_section(study.folder, study.folder)  # any run folder of the same system
-    >>> section.title, len(section.blocks)
-    ('Are the intervals calibrated?', 2)
+    `dpbayes report RUN --sbc STUDY` puts it on a run's page; `dpbayes.runs.calibration.calibrate` makes a study.
     """
     ours, theirs = _settings(run), read_run(study)
     if not (Path(study) / "ranks.nc").is_file():

@@ -40,9 +40,9 @@ def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[s
     log_likelihood : xarray.DataArray
         The log-density of everything else, given weights and profiles: :math:`\log p(y \mid m) + \log p(m \mid P)`
         with the joint likelihood, y the released counts and m the confidential ones that the fit carries along
-        (``effects``); :math:`\log p(y \mid P)` with the composite one, which sums m out. Taken as what is left of the
-        trace's ``lp`` once the prior and the Jacobians of the sampler's coordinates are off, so that it costs the same
-        for any number of tables.
+        (``effects``, or the standard normal deviates that stand for them); :math:`\log p(y \mid P)` with the composite
+        one, which sums m out. Taken as what is left of the trace's ``lp`` once the prior and the Jacobians of the
+        sampler's coordinates are off, so that it costs the same for any number of tables.
 
     Notes
     -----
@@ -65,6 +65,8 @@ def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[s
         parts["number of records"] = -np.log(n) - 0.5 * np.square(np.log(n) - centre)
         jacobian = jacobian + np.log(n)
     lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
+    if "pair_levels" in posterior:  # they say which draw of the pairs' counts is recorded, and nothing else
+        lp = lp + 0.5 * np.square(_values(posterior, "pair_levels")).sum(axis=-1)
     likelihood = lp - sum(parts.values()) - jacobian
     return {name: _named(part) for name, part in parts.items()}, _named(likelihood)
 

@@ -45,45 +45,55 @@ def release():
     return release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "n_classes"), [("joint", 8), ("joint", 2), ("joint", 4), ("joint", 16), ("composite", 8)]
-)
-def test_gradient(benchmark, release, likelihood, n_classes):
+def time_gradient(benchmark, model):
+    """Time a model's compiled log-density and gradient at its initial point."""
     import pytensor
 
-    from dpbayes.latent_class import build_model
-
-    model = build_model(release, n_classes=n_classes, likelihood=likelihood)
     with pytensor.config.change_flags(mode="NUMBA", numba__fastmath=False):
         function = model.logp_dlogp_function(ravel_inputs=True)
         point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
         function.set_extra_values({})
         function(point)
-        benchmark.group = "log-density and gradient, ACS tables"
-        if likelihood == "joint":
-            benchmark.extra_info.update(axis="classes k", size=n_classes)
         benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
 
 
-@pytest.mark.parametrize("attributes", [4, 6, 8, 12, 16])
-def test_gradient_by_tables(benchmark, attributes):
-    """All two-way tables of binary attributes, ten classes: the normal law's factor grows with the cube of effects."""
-    import pytensor
-    from latent_class_sixteen import CLASSES, generated_tables
+@pytest.mark.parametrize(
+    ("likelihood", "n_classes"), [("joint", 8), ("joint", 2), ("joint", 4), ("joint", 16), ("composite", 8)]
+)
+def test_gradient(benchmark, release, likelihood, n_classes):
+    from dpbayes.latent_class import build_model
+
+    benchmark.group = "log-density and gradient, ACS tables"
+    if likelihood == "joint":
+        benchmark.extra_info.update(axis="classes k", size=n_classes)
+    time_gradient(benchmark, build_model(release, n_classes=n_classes, likelihood=likelihood))
+
+
+def model_of_pairs(attributes, n_classes, sum_out_pairs):
+    """State a model of all two-way tables of generated binary records."""
+    from latent_class_sixteen import generated_tables
 
     from dpbayes.latent_class import build_model
 
     tables = generated_tables(attributes, np.random.default_rng(0))
     released = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(0))
-    model = build_model(released, n_classes=CLASSES, record_cells=False)
-    with pytensor.config.change_flags(mode="NUMBA", numba__fastmath=False):
-        function = model.logp_dlogp_function(ravel_inputs=True)
-        point = np.concatenate([np.ravel(value) for value in model.initial_point().values()])
-        function.set_extra_values({})
-        function(point)
-        benchmark.group = "log-density and gradient, ten classes"
-        benchmark.extra_info.update(axis="two-way tables", size=len(tables))
-        benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
+    return build_model(released, n_classes=n_classes, record_cells=False, sum_out_pairs=sum_out_pairs)
+
+
+@pytest.mark.parametrize("attributes", [4, 6, 8, 12, 16])
+@pytest.mark.parametrize("form", ["effects sampled", "pairs summed out"])
+def test_gradient_by_tables(benchmark, form, attributes):
+    """Ten classes: a factor that grows with the cube of effects, against a product over pairs."""
+    benchmark.group = f"log-density and gradient, ten classes, {form}"
+    benchmark.extra_info.update(axis="two-way tables", size=attributes * (attributes - 1) // 2)
+    time_gradient(benchmark, model_of_pairs(attributes, 10, form == "pairs summed out"))
+
+
+@pytest.mark.parametrize("n_classes", [5, 10, 20, 40])
+def test_gradient_by_classes(benchmark, n_classes):
+    benchmark.group = "log-density and gradient, 120 tables, pairs summed out"
+    benchmark.extra_info.update(axis="classes k", size=n_classes)
+    time_gradient(benchmark, model_of_pairs(16, n_classes, True))
 
 
 def test_fit(benchmark, release):

@@ -12,18 +12,20 @@ from dpbayes.report.latent_class_densities import latent_class_densities
 N = 6
 
 
-def release(**settings):
-    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": ("x", "y", "z")})
-    counts = np.random.default_rng(1).multinomial(500, np.full(12, 1 / 12)).reshape(2, 2, 3)
+def release(*, levels=("x", "y", "z"), **settings):
+    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": levels})
+    counts = np.random.default_rng(1).multinomial(500, np.full(domain.size, 1 / domain.size)).reshape(domain.shape)
     tables = [Marginal(domain, counts).project(names) for names in (("a", "b"), ("b", "c"))]
     return release_tables(tables, epsilon=1.0, rng=np.random.default_rng(2), **settings)
 
 
 NOISY_N = {"adjacency": "add-remove", "total_share": 0.1}
+BINARY = {"levels": ("x", "y")}
 CASES = {
     "joint": (lambda: build_model(release(), n_classes=3), {}),
     "joint, impossible": (lambda: build_model(release(), n_classes=3, impossible=[{"a": 1, "c": "z"}]), {}),
     "joint, noisy n": (lambda: build_model(release(**NOISY_N), n_classes=3), NOISY_N),
+    "pairs summed out": (lambda: build_model(release(**BINARY), n_classes=3, sum_out_pairs=True), BINARY),
     "composite": (lambda: build_model(release(), n_classes=3, likelihood="composite"), {}),
     "one class": (lambda: build_model(release(), n_classes=1), {}),
 }
@@ -57,9 +59,9 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     free = {variable.name: variable for variable in model.free_RVs}
     prior = {
         "class weights": [name for name in ("alpha", "stick") if name in free],
-        "class profiles": ["profiles_of_2", "profiles_of_3"],
+        "class profiles": [name for name in free if name.startswith("profiles_of_")],
     }
-    if settings:
+    if "n" in free:
         prior["number of records"] = ["n"]
     assert parts.keys() == prior.keys()
 
@@ -70,7 +72,8 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     for part, names in prior.items():
         own = exact([free[name] for name in names])
         np.testing.assert_allclose(np.diff(parts[part].values[0]), np.diff(own), rtol=1e-6, atol=1e-6)
-    rest = [variable for name, variable in free.items() if name == "effects"] + list(model.observed_RVs)
+    counts = ("effects", "deviates_of_sizes", "deviates_of_profiles")
+    rest = [variable for name, variable in free.items() if name in counts] + list(model.observed_RVs)
     # Differences of sums of terms of some thousands: round-off of 1e-9 of those.
     np.testing.assert_allclose(np.diff(likelihood.values[0]), np.diff(exact(rest)), rtol=1e-6, atol=1e-5)
 
