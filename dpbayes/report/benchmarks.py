@@ -240,6 +240,7 @@ def _plot(scalings: Sequence[Measured], path: Path) -> None:
         axis.set_ylabel("seconds", fontsize=9)
         axis.tick_params(labelsize=8)
         axis.grid(color="0.92")
-        axis.legend(frameon=False, fontsize=7)
+        # Above the axes, where no line is: names of groups are sentences.
+        axis.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0)
     figure.savefig(path, dpi=100, facecolor="white")
     plt.close(figure)

@@ -63,7 +63,7 @@ def time_gradient(benchmark, model):
 def test_gradient(benchmark, release, likelihood, n_classes):
     from dpbayes.latent_class import build_model
 
-    benchmark.group = "log-density and gradient, ACS tables"
+    benchmark.group = "gradient, ACS tables"
     if likelihood == "joint":
         benchmark.extra_info.update(axis="classes k", size=n_classes)
     time_gradient(benchmark, build_model(release, n_classes=n_classes, likelihood=likelihood))
@@ -84,14 +84,14 @@ def model_of_pairs(attributes, n_classes, sum_out_pairs):
 @pytest.mark.parametrize("form", ["effects sampled", "pairs summed out"])
 def test_gradient_by_tables(benchmark, form, attributes):
     """Ten classes: a factor that grows with the cube of effects, against a product over pairs."""
-    benchmark.group = f"log-density and gradient, ten classes, {form}"
+    benchmark.group = f"gradient, ten classes, {form}"
     benchmark.extra_info.update(axis="two-way tables", size=attributes * (attributes - 1) // 2)
     time_gradient(benchmark, model_of_pairs(attributes, 10, form == "pairs summed out"))
 
 
 @pytest.mark.parametrize("n_classes", [5, 10, 20, 40])
 def test_gradient_by_classes(benchmark, n_classes):
-    benchmark.group = "log-density and gradient, 120 tables, pairs summed out"
+    benchmark.group = "gradient, 120 tables, pairs summed out"
     benchmark.extra_info.update(axis="classes k", size=n_classes)
     time_gradient(benchmark, model_of_pairs(16, n_classes, True))
 
