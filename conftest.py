@@ -1,6 +1,7 @@
 """Settings that must be in place before PyTensor is first imported, and fixtures that every room shares."""
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -57,3 +58,11 @@ def _fit_of_docstrings(request: pytest.FixtureRequest) -> Iterator[None]:
     namespace["release"], namespace["trace"] = request.getfixturevalue("census_fit")
     yield
     del namespace["release"], namespace["trace"]
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures() -> Iterator[None]:
+    """Close what a test or an example has drawn: pyplot keeps every figure, and warns of the twenty-first."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
