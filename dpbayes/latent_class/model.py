@@ -30,8 +30,9 @@ __all__ = ["build_model", "sampler_defaults"]
 
 MAX_RECORDED_CELLS = 4096
 
-# From so many effects on, factoring their covariance costs more than it saves in steps, where the alternative applies.
-_MANY_EFFECTS = 60
+# From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
+# third of the time. In between the two forms were not compared by fits, and the proven one stays.
+_MANY_EFFECTS = 100
 
 # Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.
 _DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "effect", "pair", "rank", "zero_part"}
@@ -95,7 +96,7 @@ def build_model(
     sum_out_pairs
         Whether the joint likelihood integrates the counts of pairs of attributes out (`dpbayes.inference.joint_pairs`):
         the same law, at a cost that is linear in tables. Needs binary attributes, tables of at most two of them, and no
-        structural zeros. By default where that is so and there are more than 60 effects.
+        structural zeros. By default where that is so and there are more than 100 effects.
 
     Returns
     -------

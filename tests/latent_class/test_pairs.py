@@ -46,8 +46,8 @@ def evaluated(model, wanted, seed=0):
 
 
 def test_many_tables_have_their_pairs_summed_out_by_default():
-    assert "effects" in names(build_model(released(10), n_classes=2).free_RVs)  # 55 effects
-    model = build_model(released(11), n_classes=2)  # 66
+    assert "effects" in names(build_model(released(13), n_classes=2).free_RVs)  # 91 effects
+    model = build_model(released(14), n_classes=2)  # 105
     assert names(model.free_RVs) == {
         "alpha",
         "stick",
@@ -57,7 +57,7 @@ def test_many_tables_have_their_pairs_summed_out_by_default():
         "pair_levels",
     }
     assert {"effects", "exact_counts"} <= names(model.deterministics)
-    assert "effects" in names(build_model(released(11), n_classes=2, sum_out_pairs=False).free_RVs)
+    assert "effects" in names(build_model(released(14), n_classes=2, sum_out_pairs=False).free_RVs)
 
 
 def three_levels():
