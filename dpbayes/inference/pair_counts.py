@@ -193,20 +193,7 @@ class PairEffects(Op):
 @register_funcify_default_op_cache_key(PairCounts)
 def _compile_counts(op: PairCounts, node: Apply, **kwargs: Any) -> Any:
     @numba_njit
-    def counts(
-        weights: Any,
-        profiles: Any,
-        deviates: Any,
-        sizes: Any,
-        n: Any,
-        released: Any,
-        pairs: Any,
-        ends: Any,
-        cells: Any,
-        numbers: Any,
-        nugget: Any,
-    ) -> Any:
-        tables = (pairs, ends, cells, numbers, nugget)
+    def counts(weights: Any, profiles: Any, deviates: Any, sizes: Any, n: Any, released: Any, *tables: Any) -> Any:
         logp, in_weights, in_profiles, in_deviates, in_sizes, in_n = pair_counts(
             weights, profiles, deviates, sizes, n.item(), released, tables
         )
@@ -218,21 +205,7 @@ def _compile_counts(op: PairCounts, node: Apply, **kwargs: Any) -> Any:
 @register_funcify_default_op_cache_key(PairEffects)
 def _compile_effects(op: PairEffects, node: Apply, **kwargs: Any) -> Any:
     @numba_njit
-    def effects(
-        weights: Any,
-        profiles: Any,
-        deviates: Any,
-        sizes: Any,
-        n: Any,
-        released: Any,
-        levels: Any,
-        pairs: Any,
-        ends: Any,
-        cells: Any,
-        numbers: Any,
-        nugget: Any,
-    ) -> Any:
-        tables = (pairs, ends, cells, numbers, nugget)
-        return pair_effects(weights, profiles, deviates, sizes, n.item(), released, levels, tables)
+    def effects(weights: Any, profiles: Any, deviates: Any, sizes: Any, n: Any, *rest: Any) -> Any:
+        return pair_effects(weights, profiles, deviates, sizes, n.item(), rest[0], rest[1], rest[2:])
 
     return effects, op._cache_version
