@@ -167,6 +167,9 @@ def draw(
     stats = raw["sample_stats"].to_dataset()
     check_complete(stats, settings)
     sample_stats = stats[list(_STATS)].rename(_STATS)
+    # With the option target_integration_time nutpie's flag also marks trajectories that went on for that time.
+    deepest = sample_stats["tree_depth"] >= settings.max_treedepth
+    sample_stats["reached_max_treedepth"] = sample_stats["reached_max_treedepth"] & deepest
     attributes = {
         "sampler": f"nutpie {nutpie.__version__}",
         "sampler_settings": json.dumps(settings.to_dict()),

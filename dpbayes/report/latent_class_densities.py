@@ -87,11 +87,10 @@ def _weights(posterior: xr.Dataset, shape: float, rate: float) -> tuple[FloatArr
 def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, FloatArray]:
     """Return log-prior and log-Jacobian of all class profiles.
 
-    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z); more of them
-    by logarithms against their mean, whose Jacobian is the product of the levels.
+    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z), where pairs
+    are summed out with the attribute's total in place of one class's z (`dpbayes.latent_class.profile_coordinates`);
+    more of them by logarithms against their mean, whose Jacobian is the product of the levels.
     """
-    from scipy.special import ndtri
-
     prior = jacobian = np.zeros(tuple(posterior.sizes[dim] for dim in ("chain", "draw")))
     for name in map(str, posterior.data_vars):
         if not name.startswith("profile_"):
@@ -101,12 +100,24 @@ def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, 
         logs = np.log(values)
         prior = prior + (concentration - 1) * logs.sum(axis=(-1, -2))
         if values.shape[-1] == 2:
-            # By symmetry in the smaller level, where nothing cancels.
-            z = ndtri(2.0 / np.pi * np.arcsin(np.sqrt(values.min(axis=-1))))
-            jacobian = jacobian + (0.5 * logs.sum(axis=-1) - 0.5 * np.square(z)).sum(axis=-1)
+            slopes = _log_slopes(values)
+            jacobian = jacobian + slopes.sum(axis=-1)
+            if "pair_levels" in posterior:
+                weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
+                total = (weights[..., None] * values).sum(axis=-2)
+                of_total = np.log((weights * np.exp(slopes)).sum(axis=-1))
+                jacobian = jacobian + _log_slopes(total) - of_total
         else:
             jacobian = jacobian + logs.sum(axis=(-1, -2))
     return prior, jacobian
+
+
+def _log_slopes(levels: FloatArray) -> FloatArray:
+    """Return log dp/dz of probabilities of two levels, up to a constant; by symmetry in the smaller one."""
+    from scipy.special import ndtri
+
+    z = ndtri(2.0 / np.pi * np.arcsin(np.sqrt(levels.min(axis=-1))))
+    return 0.5 * np.log(levels).sum(axis=-1) - 0.5 * np.square(z)
 
 
 def _values(posterior: xr.Dataset, name: str) -> FloatArray:

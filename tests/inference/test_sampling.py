@@ -98,6 +98,17 @@ def test_an_interrupt_raises_and_counts_what_came_back(compiled):
         signal.signal(signal.SIGINT, former)
 
 
+def test_only_the_maximal_depth_counts_as_such(compiled):
+    def stats(**changes):
+        settings = NutsSettings(draws=100, tune=200, chains=2, **changes)
+        return compiled.fit(settings, random_seed=1, progressbar=False)["sample_stats"]
+
+    timed = stats(options={"target_integration_time": 3.5}, target_accept=0.85)
+    assert 2 <= timed["tree_depth"].min() <= timed["tree_depth"].max() <= 3  # nearly all have not turned by then
+    assert not timed["reached_max_treedepth"].any()
+    assert stats(max_treedepth=1)["reached_max_treedepth"].mean() > 0.5
+
+
 def test_a_missing_chain_is_incomplete(compiled):
     stats = compiled.fit(SHORT, random_seed=1, progressbar=False)["sample_stats"].to_dataset()
     check_complete(stats, SHORT)

@@ -12,7 +12,6 @@ from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.latent_class import build_model
-from dpbayes.latent_class.mixture import ArcsineNormal
 from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
@@ -212,22 +211,6 @@ def test_noisy_number_of_records_is_inferred():
 def test_composite_likelihood_refuses_a_noisy_number_of_records():
     with pytest.raises(InputError, match="public n"):
         build_model(_noisy_total_release(), likelihood="composite")
-
-
-@pytest.mark.parametrize("z", [-7.0, -4.0, -0.3, 0.0, 1.5, 3.5])
-def test_arcsine_coordinates_make_the_profile_prior_normal(z):
-    with pm.Model() as model:
-        pm.Beta("p", 0.5, 0.5, default_transform=ArcsineNormal())
-    assert model.compile_logp()({"p_arcsine__": np.array(z)}) == pytest.approx(stats.norm.logpdf(z), abs=1e-6)
-    # Far out the complement of p is zero in double precision: the density stays finite, and so does its gradient.
-    for far in (9.0, 30.0, -30.0):
-        assert np.isfinite(model.compile_logp()({"p_arcsine__": np.array(far)}))
-
-
-def test_arcsine_coordinates_invert():
-    z = np.linspace(-5, 4, 19)  # beyond 4 the complement of p has lost its digits
-    transform = ArcsineNormal()
-    np.testing.assert_allclose(transform.forward(transform.backward(z)).eval(), z, atol=1e-6)
 
 
 @pytest.mark.parametrize(

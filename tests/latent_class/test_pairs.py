@@ -15,6 +15,7 @@ from dpbayes.latent_class import build_model, sampler_defaults
 from dpbayes.privacy import release_tables
 from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.runs.latent_class_spec import Sampling
 
 N = 2000
 
@@ -60,22 +61,40 @@ def test_many_tables_have_their_pairs_summed_out_by_default():
     assert "effects" in names(build_model(released(14), n_classes=2, sum_out_pairs=False).free_RVs)
 
 
+def test_a_spec_takes_the_settings_that_suit_the_model_and_changes_what_it_names():
+    pairs = build_model(released(3), n_classes=2, sum_out_pairs=True)
+    effects = build_model(released(3), n_classes=2)
+    assert Sampling().settings(pairs) == sampler_defaults(pairs) != sampler_defaults(effects)
+    assert Sampling().settings(effects) == sampler_defaults(effects)
+    asked = Sampling(draws=500, adaptation="low_rank").settings(pairs)
+    low_rank = {"draws": 500, "adaptation": "low_rank", "options": sampler_defaults()["options"]}
+    assert asked == sampler_defaults(pairs) | low_rank
+    assert Sampling(adaptation="diag").settings(effects)["options"] == {}
+
+
 def three_levels():
     domain = Domain.from_levels({"a": (0, 1), "b": (0, 1, 2)})
     table = NoisyTable(domain, np.full((2, 3), 50), TwoSidedGeometric(4.0), 2.0, 0.5)
     return Release(domain, (table,), "replace-one", 300, "simulation")
 
 
+def three_way():
+    domain = Domain.from_levels({name: (0, 1) for name in "abc"})
+    table = NoisyTable(domain, np.full((2, 2, 2), 40), TwoSidedGeometric(4.0), 2.0, 0.5)
+    return Release(domain, (table,), "replace-one", 300, "simulation")
+
+
 @pytest.mark.parametrize(
-    ("release", "arguments"),
+    ("release", "arguments", "cause"),
     [
-        (three_levels(), {}),
-        (released(), {"likelihood": "composite"}),
-        (released(), {"impossible": [{"x0": "yes", "x1": "no"}]}),
+        (three_levels(), {}, "attribute 'b' of 3 levels"),
+        (three_way(), {}, "the table of a, b, c"),
+        (released(), {"likelihood": "composite"}, "likelihood='composite'"),
+        (released(), {"impossible": [{"x0": "yes", "x1": "no"}]}, "structural zeros"),
     ],
 )
-def test_refuses_what_has_no_such_form(release, arguments):
-    with pytest.raises(InputError, match="sum_out_pairs needs"):
+def test_refuses_what_has_no_such_form_and_says_why(release, arguments, cause):
+    with pytest.raises(InputError, match=f"sum_out_pairs=True does not go with {cause}"):
         build_model(release, n_classes=2, sum_out_pairs=True, **arguments)
 
 
