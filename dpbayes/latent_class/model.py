@@ -184,7 +184,7 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     ----------
     model
         What `build_model` returned. Where it sums out the counts of pairs, draws are cheap and depend on each other
-        more, and ten times as many are taken; without a model the settings are those for few tables.
+        more, and fifteen times as many are taken; without a model the settings are those for few tables.
 
     Returns
     -------

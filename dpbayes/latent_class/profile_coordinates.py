@@ -166,7 +166,7 @@ def _common_shift(contrasts: Any, weights: Any, totals: Any) -> Any:
             after = shift - step
             if not low <= after <= high:
                 after = 0.5 * (low + high)
-            done = abs(after - shift) <= 1e-11 * (1.0 + abs(shift))
+            done = abs(after - shift) <= 1e-6  # a further step would be about the square of this one
             shift = after
             if done:
                 break
