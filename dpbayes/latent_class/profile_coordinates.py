@@ -51,6 +51,7 @@ class ArcsineNormal(Transform):
 
     Examples
     --------
+    >>> import pymc as pm
     >>> with pm.Model() as model:
     ...     p = pm.Beta("p", 0.5, 0.5, default_transform=ArcsineNormal())
     >>> logp = model.compile_logp()
