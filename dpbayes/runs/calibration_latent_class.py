@@ -48,7 +48,6 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
     if settings.likelihood == "composite" and not release.n_public:
         raise SpecError("the composite likelihood needs a public number of records; calibrate the joint one")
     build = _Build(release, options)
-    sampling = spec.sampling.settings(build())
     records = ["exact_counts"] if settings.likelihood == "joint" else []
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = sorted({str(table.noise) for table in release.tables})
@@ -57,7 +56,7 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
         build_model=build,
         simulate=LatentClassSimulator(release, build, n),
         var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), *records),
-        sampling={name: value for name, value in sampling.items() if name not in ("draws", "tune", "chains")},
+        sampling=spec.sampling.metric(),
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
         f"{release.adjacency}, {noise}" + ("" if records else ", the composite likelihood"),
     )

@@ -185,10 +185,18 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
         return read_trace(path)
     context.echo("model: compiling (half a minute the first time)")
     model = build(release)
-    settings, seed = spec.sampling.settings(model), spec.sampling.seed
-    trace = sample(model, random_seed=seed, progressbar=context.progressbar, **settings)
-    predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
-    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
+    settings = spec.sampling
+    trace = sample(
+        model,
+        draws=settings.draws,
+        tune=settings.tune,
+        chains=settings.chains,
+        random_seed=settings.seed,
+        progressbar=context.progressbar,
+        **settings.metric(),
+    )
+    predicted = min(_PREDICTED, settings.draws * settings.chains)
+    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=settings.seed)
     trace = annotate(
         trace,
         verdict=check_convergence(trace),

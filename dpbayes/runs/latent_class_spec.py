@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from dpbayes.runs.spec import RunSpec, Section
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 __all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis"]
 
@@ -99,33 +96,31 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int | None = Field(default=None, ge=10)
-    """Draws kept a chain; by default 800, or 12,000 where there are so many tables that counts of pairs are summed out
-    (draws are then cheap, and depend on each other more)."""
-    tune: int | None = Field(default=None, ge=10)
-    """Draws spent on adaptation, a chain; by default 300, or 1,000 with so many tables."""
+    draws: int = Field(default=800, ge=10)
+    """Draws kept a chain."""
+    tune: int = Field(default=300, ge=10)
+    """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""
-    target_accept: float | None = Field(default=None, gt=0, lt=1)
-    """Acceptance rate that the step size aims at; by default 0.94, or 0.85 with so many tables."""
+    target_accept: float = Field(default=0.94, gt=0, lt=1)
+    """Acceptance rate that the step size aims at."""
     max_treedepth: int = Field(default=12, ge=1, le=20)
     """Doublings at which a trajectory is cut; a few of this model's need more than the usual 10."""
-    adaptation: Literal["diag", "low_rank"] | None = None
-    """Mass matrix: a diagonal, or a diagonal and the few directions that it misses; by default the second, or the first
-    with so many tables."""
+    adaptation: Literal["diag", "low_rank"] = "low_rank"
+    """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 
-    def settings(self, model: pm.Model) -> dict[str, Any]:
-        """Return what `dpbayes.inference.sample` is told, seed aside: what is asked for, else what suits the model."""
-        from dpbayes.latent_class.model import LOW_RANK_OPTIONS, sampler_defaults
+    def metric(self) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told of step size, trajectories and mass matrix."""
+        from dpbayes.latent_class.model import LOW_RANK_OPTIONS
 
-        names = ("draws", "tune", "chains", "target_accept", "max_treedepth", "adaptation")
-        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        defaults = sampler_defaults(model)
-        if asked.get("adaptation", defaults["adaptation"]) != defaults["adaptation"]:
-            defaults["options"] = dict(LOW_RANK_OPTIONS) if asked["adaptation"] == "low_rank" else {}
-        return defaults | asked
+        return {
+            "target_accept": self.target_accept,
+            "max_treedepth": self.max_treedepth,
+            "adaptation": self.adaptation,
+            "options": dict(LOW_RANK_OPTIONS) if self.adaptation == "low_rank" else {},
+        }
 
 
 class Synthesis(Section):

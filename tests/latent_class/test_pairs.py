@@ -15,7 +15,6 @@ from dpbayes.latent_class import build_model, sampler_defaults
 from dpbayes.privacy import release_tables
 from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Release
-from dpbayes.runs.latent_class_spec import Sampling
 
 N = 2000
 
@@ -59,17 +58,6 @@ def test_many_tables_have_their_pairs_summed_out_by_default():
     }
     assert {"effects", "exact_counts"} <= names(model.deterministics)
     assert "effects" in names(build_model(released(14), n_classes=2, sum_out_pairs=False).free_RVs)
-
-
-def test_a_spec_takes_the_settings_that_suit_the_model_and_changes_what_it_names():
-    pairs = build_model(released(3), n_classes=2, sum_out_pairs=True)
-    effects = build_model(released(3), n_classes=2)
-    assert Sampling().settings(pairs) == sampler_defaults(pairs) != sampler_defaults(effects)
-    assert Sampling().settings(effects) == sampler_defaults(effects)
-    asked = Sampling(draws=500, adaptation="low_rank").settings(pairs)
-    low_rank = {"draws": 500, "adaptation": "low_rank", "options": sampler_defaults()["options"]}
-    assert asked == sampler_defaults(pairs) | low_rank
-    assert Sampling(adaptation="diag").settings(effects)["options"] == {}
 
 
 def three_levels():

@@ -15,7 +15,6 @@ from dpbayes.inference import sbc
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.nuts import NutsSettings
 from dpbayes.inference.sbc_fit import prior_simulator
-from dpbayes.latent_class import sampler_defaults
 from dpbayes.report.calibration import calibration_document, judge
 from dpbayes.runs import load_spec
 from dpbayes.runs.calibration import calibrate, calibration_of
@@ -83,10 +82,7 @@ def test_the_design_is_the_specs(write):
     assert truth["exact_counts"][:6].sum() == truth["n"]
     acs = calibration_of(load_spec(ACS))
     assert acs.design.startswith("10,000 records of 5 attributes, 10 tables")
-    defaults = sampler_defaults()
-    assert acs.sampling == {
-        name: defaults[name] for name in ("max_treedepth", "target_accept", "adaptation", "options")
-    }
+    assert acs.sampling["target_accept"] == load_spec(ACS).spec.sampling.target_accept
 
 
 def test_structural_zeros_of_a_spec_are_simulated(write):
@@ -189,7 +185,8 @@ def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, pas
     result = CliRunner().invoke(app, [*arguments, "--chains", "1", "--quiet"])
     assert result.exit_code == (0 if passed else 3), result.output
     assert ("No miscalibration found" in result.output) == passed
-    assert given["settings"] == NutsSettings(**sampler_defaults() | {"draws": 80, "tune": 500, "chains": 1})
+    asked = load_spec(ACS).spec.sampling
+    assert given["settings"] == NutsSettings(draws=80, tune=500, chains=1, **asked.metric())
     assert given["n_ranks"] == 80
     facts = json.loads((tmp_path / "sbc" / "facts.json").read_text())
     assert facts["headline"]["n_simulations"] == 200
