@@ -17,7 +17,7 @@ _EXPORTS = {
     "predict_release": "dpbayes.latent_class.synthesis",
     "predictive_records": "dpbayes.latent_class.synthesis",
     "regress": "dpbayes.latent_class.regression",
-    "sampler_defaults": "dpbayes.latent_class.model",
+    "sampler_defaults": "dpbayes.latent_class.sampler_settings",
     "share_of": "dpbayes.latent_class.combining",
     "summarize": "dpbayes.latent_class.regression",
     "synthesize": "dpbayes.latent_class.synthesis",

@@ -113,7 +113,7 @@ class Sampling(Section):
 
     def metric(self) -> dict[str, Any]:
         """Return what `dpbayes.inference.sample` is told of step size, trajectories and mass matrix."""
-        from dpbayes.latent_class.model import LOW_RANK_OPTIONS
+        from dpbayes.latent_class.sampler_settings import LOW_RANK_OPTIONS
 
         return {
             "target_accept": self.target_accept,
