@@ -6,6 +6,7 @@ padded with NaN to the longest, and no error.)
 """
 
 import json
+import math
 import re
 import time
 import warnings
@@ -46,7 +47,7 @@ class NutsSettings:
     draws
         Draws to keep of each chain, at least 1.
     tune
-        Warm-up draws of each chain, not kept.
+        Warm-up draws of each chain, not kept, at least 1.
     chains
         Independent chains; the gate needs two or more.
     target_accept
@@ -86,7 +87,7 @@ class NutsSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        counts = {"draws": 1, "tune": 0, "chains": 1, "max_treedepth": 1} | ({} if self.cores is None else {"cores": 1})
+        counts = {"draws": 1, "tune": 1, "chains": 1, "max_treedepth": 1} | ({} if self.cores is None else {"cores": 1})
         for name, least in counts.items():
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -181,7 +182,7 @@ def draw(
 
 
 def check_options(settings: NutsSettings) -> None:
-    """Refuse options that nutpie does not know, before anything compiles.
+    """Refuse options that nutpie does not know or that would keep chains from moving, before anything compiles.
 
     Parameters
     ----------
@@ -191,7 +192,8 @@ def check_options(settings: NutsSettings) -> None:
     Raises
     ------
     InputError
-        If nutpie has no option of that name for this adaptation, or the value is of another type.
+        If nutpie has no option of that name for this adaptation, the value is of another type, or trajectories may end
+        within one step: steps then grow past ``target_integration_time``, and chains stand still.
 
     Examples
     --------
@@ -199,6 +201,10 @@ def check_options(settings: NutsSettings) -> None:
     Traceback (most recent call last):
     ...
     dpbayes.errors.InputError: nutpie refuses the options {'max_energy': 5}: Unknown settings attribute: max_energy; ...
+    >>> check_options(NutsSettings(options={"target_integration_time": 2.0}))
+    Traceback (most recent call last):
+    ...
+    dpbayes.errors.InputError: target_integration_time must be at least 3.46, the longest step, got 2.0: ...
     """
     if not settings.options:
         return
@@ -210,6 +216,13 @@ def check_options(settings: NutsSettings) -> None:
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         remedy = "names and values are those of nutpie.sample"
         raise InputError(f"nutpie refuses the options {dict(settings.options)}: {error}; {remedy}") from error
+    time = settings.options.get("target_integration_time")
+    longest = settings.options.get("max_step_size", math.pi) * (1.0 + settings.options.get("step_size_jitter", 0.1))
+    if time is not None and time < longest:
+        raise InputError(
+            f"target_integration_time must be at least {longest:.2f}, the longest step, got {time}: steps would grow "
+            "past it and chains stand still; give more, or leave it out"
+        )
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:

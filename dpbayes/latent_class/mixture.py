@@ -35,8 +35,12 @@ class Mixture:
         The stick-breaking concentration: a number, or shape and rate of its gamma prior.
     profile_prior
         The Dirichlet parameter of every profile.
+    starts
+        Probabilities of the second levels of attributes of two levels about which the sampler's coordinates are
+        centred and chains start, shape ``(attributes of two levels,)``.
     by_totals
-        Whether the totals of attributes of two levels are coordinates of the sampler (`AttributeTotals`).
+        Whether the totals of attributes of two levels are coordinates of the sampler (`AttributeTotals`), which are
+        not centred.
     """
 
     def __init__(
@@ -46,10 +50,11 @@ class Mixture:
         concentration: float | tuple[float, float],
         profile_prior: float,
         *,
+        starts: Any,
         by_totals: bool = False,
     ) -> None:
         self.weights = _weights(n_classes, concentration)
-        self._profiles, first = _profiles(domain, profile_prior, self.weights, by_totals)
+        self._profiles, first = _profiles(domain, n_classes, profile_prior, starts, self.weights if by_totals else None)
         self._shape = domain.shape
         self._first = [first[name] for name in domain.names]
 
@@ -81,7 +86,9 @@ def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
     return pm.Deterministic("weights", weights, dims="class")
 
 
-def _profiles(domain: Domain, profile_prior: float, weights: Any, by_totals: bool) -> tuple[Any, dict[str, int]]:
+def _profiles(
+    domain: Domain, n_classes: int, profile_prior: float, starts: Any, weights: Any
+) -> tuple[Any, dict[str, int]]:
     """Return all class profiles side by side, shape ``(classes, levels)``, and the first column of each attribute.
 
     Attributes of equally many levels share one random variable: the graph, and with it the time to compile, does not
@@ -92,7 +99,7 @@ def _profiles(domain: Domain, profile_prior: float, weights: Any, by_totals: boo
         names = [attribute.name for attribute in domain if attribute.size == size]
         dims = ("class", f"attribute_of_{size}")
         if size == 2:
-            upper = _upper_levels("profiles_of_2", profile_prior, weights if by_totals else None, dims, len(names))
+            upper = _upper_levels("profiles_of_2", profile_prior, starts, weights, dims, (n_classes, len(names)))
             group = pt.stack([1.0 - upper, upper], axis=2)
         else:
             group = pm.Dirichlet(
@@ -106,17 +113,26 @@ def _profiles(domain: Domain, profile_prior: float, weights: Any, by_totals: boo
     return pt.concatenate(blocks, axis=1), first
 
 
-def _upper_levels(name: str, profile_prior: float, weights: Any, dims: tuple[str, str], attributes: int) -> Any:
+def _upper_levels(
+    name: str, profile_prior: float, starts: Any, weights: Any, dims: tuple[str, str], shape: tuple[int, int]
+) -> Any:
     """Return the probabilities of second levels; with weights, in coordinates that hold the attributes' totals."""
     if weights is None:
-        return pm.Beta(name, profile_prior, profile_prior, dims=dims, default_transform=ArcsineNormal())
+        return pm.Beta(
+            name,
+            profile_prior,
+            profile_prior,
+            dims=dims,
+            initval=pt.broadcast_to(starts, shape),
+            default_transform=ArcsineNormal(ArcsineNormal().forward(starts)),
+        )
     # The law does not depend on the weights; the coordinates do.
     return pm.CustomDist(
         name,
         weights,
-        dist=lambda weights, size: pm.Beta.dist(profile_prior, profile_prior, shape=(weights.shape[0], attributes)),
+        dist=lambda weights, size: pm.Beta.dist(profile_prior, profile_prior, shape=shape),
         logp=lambda value, weights: pt.sum(pm.logp(pm.Beta.dist(profile_prior, profile_prior), value)),
-        support_point=lambda rv, size, weights: pt.full((weights.shape[0], attributes), 0.5),
+        support_point=lambda rv, size, weights: pt.full(shape, 0.5),
         signature="(k)->(k,j)",
         class_name="Profiles",
         dims=dims,

@@ -20,6 +20,7 @@ from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.inference.pair_counts import only_pairs
 from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.possible_margins import possible_margins
+from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
 from dpbayes.privacy.release import NoisyTotal, Release
 
@@ -141,7 +142,9 @@ def build_model(
     if record_cells is None:
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
-        mixture = Mixture(domain, n_classes, concentration, profile_prior, by_totals=sum_out_pairs)
+        data, noise, sizes = _released(release)
+        starts = released_shares(release, data)
+        mixture = Mixture(domain, n_classes, concentration, profile_prior, starts=starts, by_totals=sum_out_pairs)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
         margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
         for names, more in zip(requested, extra, strict=True):
@@ -151,9 +154,11 @@ def build_model(
             cells = margin_operator(domain, [domain.names]).cells
             pm.Deterministic("cell", probabilities(cells).reshape(domain.shape), dims=domain.names)
         if likelihood == "composite":
-            _composite(release, operator, margin)
+            assert isinstance(release.n, int)
+            noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
         else:
-            _joint(release, operator, mixture, probabilities, sum_out_pairs)
+            n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
+            _joint(data, noise, n, operator, mixture, probabilities, sum_out_pairs)
         if zeros is not None:
             model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
             pm.Data("structural_zeros", zeros.to_array(), dims=("zero_part", "attribute"))
@@ -242,23 +247,16 @@ def _released(release: Release) -> tuple[Any, ReleasedNoise, list[int]]:
     return pm.Data("released_counts", released, dims="count"), noise, sizes
 
 
-def _composite(release: Release, operator: MarginOperator, margin: Any) -> None:
-    """Add the released counts to the model, each table by itself."""
-    data, noise, sizes = _released(release)
-    assert isinstance(release.n, int)
-    noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
-
-
 def _joint(
-    release: Release,
+    data: Any,
+    noise: ReleasedNoise,
+    n: Any,
     operator: MarginOperator,
     mixture: Mixture,
     probabilities: Callable[[Sequence[Cell]], Any],
     sum_out_pairs: bool,
 ) -> None:
     """Add the released counts to the model, all tables as margins of one."""
-    data, noise, _ = _released(release)
-    n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
     if sum_out_pairs:
         counts = released_pairs(
             "released",

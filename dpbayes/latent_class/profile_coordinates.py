@@ -62,18 +62,23 @@ class ArcsineNormal(Transform):
     name = "arcsine"
     ndim_supp = 0
 
+    def __init__(self, centre: Any = 0.0) -> None:
+        self._centre = centre
+
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Return the probability, kept where its complement is not zero in double precision."""
-        return pt.clip(pt.sqr(pt.sin(0.25 * np.pi * pt.erfc(-value / np.sqrt(2.0)))), 1e-300, 1.0 - 2.0**-53)
+        normal = value + self._centre
+        return pt.clip(pt.sqr(pt.sin(0.25 * np.pi * pt.erfc(-normal / np.sqrt(2.0)))), 1e-300, 1.0 - 2.0**-53)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
-        """Return the normal coordinate."""
-        return np.sqrt(2.0) * pt.erfinv(4.0 / np.pi * pt.arcsin(pt.sqrt(value)) - 1.0)
+        """Return the coordinate."""
+        return np.sqrt(2.0) * pt.erfinv(4.0 / np.pi * pt.arcsin(pt.sqrt(value)) - 1.0) - self._centre
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Return log |dp/dz|; by symmetry it is taken in the lower tail, where nothing cancels."""
-        sine = pt.sin(0.5 * np.pi * pt.erfc(pt.abs(value) / np.sqrt(2.0)))
-        return pt.log(0.5 * np.pi * sine) - 0.5 * pt.sqr(value) - 0.5 * np.log(2.0 * np.pi)
+        normal = value + self._centre
+        sine = pt.sin(0.5 * np.pi * pt.erfc(pt.abs(normal) / np.sqrt(2.0)))
+        return pt.log(0.5 * np.pi * sine) - 0.5 * pt.sqr(normal) - 0.5 * np.log(2.0 * np.pi)
 
 
 _ONE = ArcsineNormal()

@@ -96,30 +96,30 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=800, ge=10)
+    draws: int = Field(default=1000, ge=10)
     """Draws kept a chain."""
-    tune: int = Field(default=300, ge=10)
+    tune: int = Field(default=400, ge=10)
     """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""
-    target_accept: float = Field(default=0.94, gt=0, lt=1)
+    target_accept: float = Field(default=0.96, gt=0, lt=1)
     """Acceptance rate that the step size aims at."""
     max_treedepth: int = Field(default=12, ge=1, le=20)
-    """Doublings at which a trajectory is cut; a few of this model's need more than the usual 10."""
-    adaptation: Literal["diag", "low_rank"] = "low_rank"
+    """Doublings at which a trajectory is cut; a few early ones need more than the usual 10."""
+    integration_time: float = Field(default=12.0, ge=3.5)
+    """Time at which a trajectory ends, turned back or not, in units of the mass matrix's standard deviations."""
+    adaptation: Literal["diag", "low_rank"] = "diag"
     """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 
     def metric(self) -> dict[str, Any]:
         """Return what `dpbayes.inference.sample` is told of step size, trajectories and mass matrix."""
-        from dpbayes.latent_class.sampler_settings import LOW_RANK_OPTIONS
-
         return {
             "target_accept": self.target_accept,
             "max_treedepth": self.max_treedepth,
             "adaptation": self.adaptation,
-            "options": dict(LOW_RANK_OPTIONS) if self.adaptation == "low_rank" else {},
+            "options": {"target_integration_time": self.integration_time},
         }
 
 

@@ -67,7 +67,7 @@ def run(folder: Path, epsilons, repeats: int, minutes: float, model_options: dic
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
     settings = NutsSettings(
         **sampler_defaults()
-        | {"draws": 1000, "tune": 400, "chains": 2, "cores": 2, "adaptation": "diag", "options": {}}
+        | {"draws": 1000, "tune": 400, "chains": 2, "cores": 2, "target_accept": 0.94, "options": {}}
     )
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]

@@ -140,7 +140,7 @@ def test_other_adaptations_find_the_same_posterior(compiled, adaptation):
     [
         ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
         ({"draws": 10.5}, "draws must be a whole number"),
-        ({"tune": -1}, "tune"),
+        ({"tune": 0}, "tune must be a whole number of at least 1, got 0"),
         ({"chains": True}, "chains"),
         ({"cores": 0}, "cores"),
         ({"max_treedepth": 0}, "max_treedepth"),
@@ -153,6 +153,8 @@ def test_other_adaptations_find_the_same_posterior(compiled, adaptation):
         ({"prior_draws": 0}, "prior_draws"),
         ({"options": {"no_such": 1}}, "no_such"),
         ({"options": {"mass_matrix_gamma": 1e-5}}, "mass_matrix_gamma"),  # of low_rank only
+        ({"options": {"target_integration_time": 3.4}}, "target_integration_time must be at least 3.46"),
+        ({"options": {"target_integration_time": 3.0, "max_step_size": 2.8}}, "at least 3.08"),
     ],
 )
 def test_bad_settings_are_refused_before_compiling(normal_means, settings, message):

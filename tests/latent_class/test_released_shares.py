@@ -1,0 +1,73 @@
+"""Where chains start: at the released shares, whatever data a compiled model is given."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from dpbayes.data import Domain
+from dpbayes.latent_class import build_model
+from dpbayes.latent_class.profile_coordinates import ArcsineNormal
+from dpbayes.latent_class.released_shares import released_shares
+from dpbayes.privacy import Release
+from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.release import NoisyTable
+
+DOMAIN = Domain.from_levels({"sex": (0, 1), "age": (0, 1, 2), "work": (0, 1), "car": (0, 1)})
+# No table holds "car"; "work" is second in one table and alone in another.
+COUNTS = {
+    ("sex", "work"): [[400, 100], [200, 300]],
+    ("age", "sex"): [[300, 200], [100, 100], [180, 120]],
+    ("work",): [600, 400],
+}
+
+
+def released() -> Release:
+    law = TwoSidedGeometric(4.0)
+    tables = (NoisyTable(DOMAIN.project(names), np.array(counts), law, 2.0, 0.5) for names, counts in COUNTS.items())
+    return Release(DOMAIN, tuple(tables), "replace-one", 1000, "simulation")
+
+
+def flat(release: Release) -> np.ndarray:
+    return np.concatenate([table.counts.ravel() for table in release.tables]).astype(float)
+
+
+def test_shares_are_means_over_the_tables_that_hold_the_attribute():
+    release = released()
+    shares = released_shares(release, flat(release)).eval()
+    np.testing.assert_allclose(shares, [(0.5 + 0.42) / 2, 0.4, 0.5])
+
+
+def test_shares_stay_off_their_ends():
+    release = released()
+    low, high = (released_shares(release, sign * 1e5 * np.ones(flat(release).size)).eval() for sign in (-1.0, 1.0))
+    np.testing.assert_allclose([low[0], high[0]], [0.02, 0.98])
+
+
+def test_chains_start_at_the_shares_of_the_data_that_are_fitted():
+    release = released()
+    model = build_model(release, n_classes=3)
+    start = model.initial_point()
+    np.testing.assert_allclose(start["profiles_of_2_arcsine__"], np.zeros((3, 3)), atol=1e-12)
+    (profiles,) = model.replace_rvs_by_values([model["profiles_of_2"]])
+    evaluate = model.compile_fn(profiles, inputs=[model.rvs_to_values[model["profiles_of_2"]]], point_fn=False)
+    given = start["profiles_of_2_arcsine__"]
+    np.testing.assert_allclose(evaluate(given), np.tile([0.46, 0.4, 0.5], (3, 1)), rtol=1e-9)
+    swapped = flat(release)
+    swapped[:4] = [100, 400, 300, 200]
+    swapped[-2:] = [400, 600]
+    model.set_data("released_counts", swapped)
+    np.testing.assert_allclose(evaluate(given), np.tile([0.46, 0.6, 0.5], (3, 1)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("centre", [-1.2, 0.4])
+def test_a_centre_shifts_the_coordinates_and_nothing_else(centre):
+    densities = []
+    for transform in (ArcsineNormal(), ArcsineNormal(centre)):
+        with pm.Model() as model:
+            pm.Beta("p", 0.25, 0.25, default_transform=transform)
+        densities.append(model.compile_logp())
+    for z in (-6.0, -1.0, 0.0, 2.5):
+        plain, shifted = (
+            density({"p_arcsine__": np.array(at)}) for density, at in zip(densities, (z, z - centre), strict=True)
+        )
+        assert shifted == pytest.approx(plain, rel=1e-9)
