@@ -11,7 +11,7 @@ __all__ = ["sampler_defaults"]
 
 # Trajectories end after this time, turned back or not. The posterior is a thin, curved sheet: a trajectory that misses
 # the turn goes on for several rounds, but slow arrangements of the classes need a long one. On the ACS tables with
-# eight and five classes, effective draws a second of the slowest quantity are 59 and 40 with an end at 12, 40 and 23 at
+# eight and five classes, effective draws a second of the slowest quantity are 53 and 48 with an end at 12, 40 and 23 at
 # 8, 38 and 6 at 5, 40 and 32 without an end. With it a diagonal metric does no worse than a low-rank one, which takes
 # the noise of its first, short windows for directions: its warm-up took two thirds more steps.
 INTEGRATION_TIME = 12.0
