@@ -1,6 +1,6 @@
 r"""Coordinates in which class profiles of two levels are sampled.
 
-A probability is sampled as z, with :math:`\psi = F(z) = \sin^2(\pi\Phi(z)/2)` (`ArcsineNormal`).
+A probability is sampled as z, with :math:`\psi = F(z) = \sin^2(\pi\Phi(z)/2)`, less a centre (`ArcsineNormal`).
 
 Many tables tell attributes' totals :math:`t_j = \sum_h \pi_h \psi_{hj}` far better than any class's part in them:
 across the classes' z the posterior is then a thin sheet for every attribute, and steps must be as short as the sheets
@@ -48,6 +48,12 @@ class ArcsineNormal(Transform):
     A class that holds few records has profiles that are left to their prior. In log-odds that prior has tails like
     exp(-|x|/2), which a sampler crosses slowly; here they are a normal law's: a fifth fewer gradients a draw on the ACS
     tables. Other beta priors are not normal in these coordinates, but their tails still are.
+
+    Parameters
+    ----------
+    centre
+        The normal coordinate at which the sampler's is zero, and about which chains start; a number, or a graph that
+        broadcasts with the values.
 
     Examples
     --------

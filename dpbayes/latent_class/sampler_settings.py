@@ -26,7 +26,7 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     """Return the sampler settings for the models of `build_model`.
 
     With eight classes they passed the gate on 40 of 40 releases of ten two-way census tables; with five, a few
-    quantities move slowly, and some fits need two or three times the draws. Where pairs are summed out, they passed on
+    quantities move slowly, and a fit may need twice the draws. Where pairs are summed out, they passed on
     three of four fits of sixteen attributes (docs/latent_class.md).
 
     Parameters
