@@ -7,8 +7,8 @@ With P the probabilities of the cells where two effects meet, :math:`\mu` those 
 
 with a constant matrix N. For :math:`a = C^{-1}(m - n\mu)` and :math:`G = \tfrac12 (a a^\top - C^{-1})` its derivatives
 are :math:`n G` in M, :math:`n a - 2 n G\mu` in :math:`\mu`, :math:`-a` in m, and
-:math:`a^\top\mu + \sum_{ij} G_{ij}(M - \mu\mu^\top)_{ij}` in n. One Cholesky factor gives all of them, where the graph
-of the same formula takes some sixty steps forwards and backwards.
+:math:`a^\top\mu + \sum_{ij} G_{ij}(M - \mu\mu^\top)_{ij}` in n. One inverse gives all of them, where the graph of the
+same formula takes some sixty steps forwards and backwards.
 """
 
 from __future__ import annotations
@@ -31,62 +31,45 @@ _SUMS = {"reassoc", "contract"}
 
 
 @numba.njit(cache=False)
-def _covariance(p: Any, pairs: Any, n: Any, extra: Any) -> Any:
-    """Return the covariance's lower triangle."""
-    size = pairs.shape[0]
+def _covariance(p: Any, mean: Any, pairs: Any, n: Any, extra: Any) -> Any:
+    """Return the covariance of the counts."""
+    size = mean.size
     covariance = np.empty((size, size))
     for i in range(size):
         for j in range(i + 1):
             both = p[pairs[i, j]] if pairs[i, j] < p.size else 0.0
-            covariance[i, j] = n * (both - p[pairs[i, i]] * p[pairs[j, j]]) + extra[i, j]
+            covariance[i, j] = covariance[j, i] = n * (both - mean[i] * mean[j]) + extra[i, j]
     return covariance
 
 
 @numba.njit(cache=False, fastmath=_SUMS)
-def _factor(lower: Any) -> Any:
-    """Replace a lower triangle by its Cholesky factor; return whether it has one."""
-    for i in range(lower.shape[0]):
-        for j in range(i + 1):
-            total = lower[i, j]
-            for k in range(j):
-                total -= lower[i, k] * lower[j, k]
-            if j < i:
-                lower[i, j] = total / lower[j, j]
-            elif total > 0.0:
-                lower[i, i] = math.sqrt(total)
-            else:
-                return False
-    return True
+def _invert(matrix: Any) -> Any:
+    """Replace a symmetric matrix by its inverse; return its log-determinant, NaN if it is not positive definite.
 
-
-@numba.njit(cache=False, fastmath=_SUMS)
-def _invert(lower: Any) -> Any:
-    """Return the inverse of a lower triangle."""
-    size = lower.shape[0]
-    inverse = np.zeros((size, size))
-    for i in range(size):
-        for k in range(i):
-            for j in range(k + 1):
-                inverse[i, j] -= lower[i, k] * inverse[k, j]
-        for j in range(i):
-            inverse[i, j] /= lower[i, i]
-        inverse[i, i] = 1.0 / lower[i, i]
-    return inverse
-
-
-@numba.njit(cache=False, fastmath=_SUMS)
-def _precision(inverse: Any) -> Any:
-    """Return the lower triangle of the inverse covariance, from the inverse of its factor."""
-    size = inverse.shape[0]
-    precision = np.zeros((size, size))
+    Gauss-Jordan elimination, whose pivots are the squared diagonal of the Cholesky factor: forward stable for positive
+    definite matrices without exchanges (Higham 2002, section 14.4), and all its inner loops run along rows.
+    """
+    size = matrix.shape[0]
+    row, log_determinant = np.empty(size), 0.0
     for k in range(size):
-        for i in range(k + 1):
-            for j in range(i + 1):
-                precision[i, j] += inverse[k, i] * inverse[k, j]
-    return precision
+        pivot = matrix[k, k]
+        if not pivot > 0.0:
+            return np.nan
+        log_determinant += math.log(pivot)
+        for j in range(size):
+            row[j] = matrix[k, j] / pivot
+        for i in range(size):
+            if i != k:
+                factor = matrix[i, k]
+                for j in range(size):
+                    matrix[i, j] -= factor * row[j]
+                matrix[i, k] = -factor / pivot
+        matrix[k, :] = row
+        matrix[k, k] = 1.0 / pivot
+    return log_determinant
 
 
-@numba.njit(cache=False)
+@numba.njit(cache=False, fastmath=_SUMS)
 def normal_counts(p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Any:
     """Return the log-density of the effects' counts and its gradients in the probabilities, the counts, and n.
 
@@ -111,36 +94,38 @@ def normal_counts(p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Any:
         Gradients.
     """
     size = value.size
-    in_p, in_value = np.zeros(p.size), np.zeros(size)
-    factor = _covariance(p, pairs, n, extra)
-    if not _factor(factor):
+    in_p, in_value = np.zeros(p.size), np.empty(size)
+    mean, offset = np.empty(size), np.empty(size)
+    for i in range(size):
+        mean[i] = p[pairs[i, i]]
+        offset[i] = value[i] - n * mean[i]
+    matrix = _covariance(p, mean, pairs, n, extra)
+    log_determinant = _invert(matrix)
+    if math.isnan(log_determinant):
+        in_value[:] = 0.0
         return -np.inf, in_p, in_value, 0.0
-    inverse = _invert(factor)
-    precision = _precision(inverse)
-    logp, white, scaled = -0.5 * size * math.log(2.0 * math.pi), np.zeros(size), np.zeros(size)
+    quadratic = in_n = in_extra = 0.0
     for i in range(size):
-        for j in range(i + 1):
-            white[i] += inverse[i, j] * (value[j] - n * p[pairs[j, j]])
-        logp -= 0.5 * white[i] * white[i] + math.log(factor[i, i])
-        for j in range(i + 1):
-            scaled[j] += inverse[i, j] * white[i]
-    in_n = 0.0
+        scaled = 0.0
+        for j in range(size):
+            scaled += matrix[i, j] * offset[j]
+        quadratic += scaled * offset[i]
+        in_value[i] = -scaled
     for i in range(size):
-        mean = p[pairs[i, i]]
-        in_value[i] = -scaled[i]
-        in_p[pairs[i, i]] += n * scaled[i]
-        in_n += scaled[i] * mean
-        for j in range(i + 1):
-            # G, doubled off the diagonal, where a pair stands for both of its orders.
-            weight = 0.5 * (scaled[i] * scaled[j] - precision[i, j]) * (1.0 if i == j else 2.0)
-            other = p[pairs[j, j]]
+        # The row of G takes the place of the inverse's. Off the diagonal a pair stands for both of its orders.
+        slope = 0.0
+        for j in range(size):
+            matrix[i, j] = 0.5 * (in_value[i] * in_value[j] - matrix[i, j])
+            slope += matrix[i, j] * mean[j]
+            in_extra += matrix[i, j] * extra[i, j]
+        in_p[pairs[i, i]] += n * (matrix[i, i] - in_value[i] - 2.0 * slope)
+        in_n -= in_value[i] * mean[i]
+        for j in range(i):
             if pairs[i, j] < p.size:
-                in_p[pairs[i, j]] += n * weight
-                in_n += weight * p[pairs[i, j]]
-            in_p[pairs[i, i]] -= n * weight * other
-            in_p[pairs[j, j]] -= n * weight * mean
-            in_n -= weight * mean * other
-    return logp, in_p, in_value, in_n
+                in_p[pairs[i, j]] += 2.0 * n * matrix[i, j]
+    # G times the covariance is half of quadratic - size; what is left of it without the constant matrix is due to n.
+    in_n += (0.5 * (quadratic - size) - in_extra) / n
+    return -0.5 * (quadratic + log_determinant + size * math.log(2.0 * math.pi)), in_p, in_value, in_n
 
 
 class NormalCounts(Op):
@@ -150,7 +135,7 @@ class NormalCounts(Op):
     """
 
     __props__ = ()
-    _cache_version = 1
+    _cache_version = 2
 
     def make_node(self, p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Apply:
         """Return the node of double-precision inputs."""

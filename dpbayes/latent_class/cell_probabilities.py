@@ -75,16 +75,17 @@ def _products(profiles: Any, steps: Any) -> Any:
 @numba.njit(cache=False, fastmath=_SUMS)
 def _probabilities(weights: Any, profiles: Any, steps: Any, places: Any) -> Any:
     products = _products(profiles, steps)
-    result = np.zeros(places.size)
+    result = np.empty(places.size)
     for cell in range(places.size):
+        total = 0.0
         for h in range(weights.size):
-            result[cell] += weights[h] * products[places[cell], h]
-    return result
+            total += weights[h] * products[places[cell], h]
+        result[cell] = total
+    return result, products
 
 
 @numba.njit(cache=False)
-def _gradients(weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Any:
-    products = _products(profiles, steps)
+def _gradients(weights: Any, profiles: Any, steps: Any, places: Any, products: Any, cotangent: Any) -> Any:
     by_column = profiles.T.copy()
     in_weights, in_columns = np.zeros(weights.size), np.zeros(by_column.shape)
     in_products = np.zeros(products.shape)
@@ -111,35 +112,35 @@ def _checked(weights: Any, profiles: Any, steps: Any, places: Any) -> list[Any]:
 
 
 class CellProbabilities(Op):
-    """Probabilities of cells.
+    """Probabilities of cells, and the products of all nodes of their tree.
 
     Inputs are class weights, shape ``(classes,)``; the profiles side by side, shape ``(classes, columns)``; and what
-    `cell_tree` returned.
+    `cell_tree` returned. The products, shape ``(nodes, classes)``, are for the gradient; they have none themselves.
     """
 
     __props__ = ()
-    _cache_version = 2
+    _cache_version = 3
 
     def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any) -> Apply:
         """Return the node of double-precision inputs."""
         inputs = _checked(weights, profiles, steps, places)
-        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=inputs[3].type.shape)])
+        return Apply(self, inputs, [pt.tensor(dtype="float64", shape=inputs[3].type.shape), pt.dmatrix()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
-        outputs[0][0] = _probabilities(*inputs)
+        outputs[0][0], outputs[1][0] = _probabilities(*inputs)
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
-        """Return one probability a cell."""
-        return [shapes[3]]
+        """Return one probability a cell, and a row a node."""
+        return [shapes[3], (shapes[2][0] + 1, shapes[0][0])]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Say that weights and profiles have a gradient."""
-        return [[True], [True], [False], [False]]
+        """Say that the probabilities have a gradient in weights and profiles."""
+        return [[True, False], [True, False], [False, False], [False, False]]
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the gradients in weights and profiles."""
-        in_weights, in_profiles = _CellGradients()(*inputs, cotangents[0])
+        in_weights, in_profiles = _CellGradients()(*inputs, outputs[1], cotangents[0])
         return [in_weights, in_profiles, disconnected_type(), disconnected_type()]
 
 
@@ -147,11 +148,11 @@ class _CellGradients(Op):
     """What `CellProbabilities` pulls back: gradients in the weights and the profiles."""
 
     __props__ = ()
-    _cache_version = 2
+    _cache_version = 3
 
-    def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Apply:
-        inputs = _checked(weights, profiles, steps, places)
-        return Apply(self, [*inputs, pt.cast(cotangent, "float64")], [inputs[0].type(), inputs[1].type()])
+    def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any, products: Any, cotangent: Any) -> Apply:
+        inputs = [*_checked(weights, profiles, steps, places), products, pt.cast(cotangent, "float64")]
+        return Apply(self, inputs, [inputs[0].type(), inputs[1].type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         outputs[0][0], outputs[1][0] = _gradients(*inputs)
@@ -172,7 +173,7 @@ def _compile(op: CellProbabilities, node: Apply, **kwargs: Any) -> Any:
 @register_funcify_default_op_cache_key(_CellGradients)
 def _compile_gradients(op: _CellGradients, node: Apply, **kwargs: Any) -> Any:
     @numba_njit
-    def gradients(weights: Any, profiles: Any, steps: Any, places: Any, cotangent: Any) -> Any:
-        return _gradients(weights, profiles, steps, places, cotangent)
+    def gradients(weights: Any, profiles: Any, steps: Any, places: Any, products: Any, cotangent: Any) -> Any:
+        return _gradients(weights, profiles, steps, places, products, cotangent)
 
     return gradients, op._cache_version

@@ -11,12 +11,44 @@ import pytensor.tensor as pt
 
 from dpbayes.inference.margin_operator import Cell
 from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_tree
-from dpbayes.latent_class.profile_coordinates import ArcsineNormal, AttributeTotals
+from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
 
 __all__ = ["Mixture"]
+
+
+class _Columns:
+    """Class profiles side by side, from a lowest level of each attribute on.
+
+    Parameters
+    ----------
+    lowest
+        The first level that has a column.
+    """
+
+    def __init__(self, lowest: int) -> None:
+        self._lowest = lowest
+        self._blocks: list[Any] = []
+        self._first: dict[str, int] = {}
+        self._width = 0
+
+    def append(self, block: Any, names: Sequence[str], size: int) -> None:
+        """Add the profiles of attributes that have so many columns each, shape ``(classes, names x size)``."""
+        for name in names:
+            self._first[name] = self._width - self._lowest
+            self._width += size
+        self._blocks.append(block)
+
+    def of(self, name: str, level: int) -> int:
+        """Return the column of an attribute's level."""
+        return self._first[name] + level
+
+    @property
+    def values(self) -> Any:
+        """All profiles, shape ``(classes, columns)``."""
+        return self._blocks[0] if len(self._blocks) == 1 else pt.concatenate(self._blocks, axis=1)
 
 
 class Mixture:
@@ -38,9 +70,6 @@ class Mixture:
     starts
         Probabilities of the second levels of attributes of two levels about which the sampler's coordinates are
         centred and chains start, shape ``(attributes of two levels,)``.
-    by_totals
-        Whether the totals of attributes of two levels are coordinates of the sampler (`AttributeTotals`), which are
-        not centred.
     """
 
     def __init__(
@@ -51,23 +80,24 @@ class Mixture:
         profile_prior: float,
         *,
         starts: Any,
-        by_totals: bool = False,
     ) -> None:
         self.weights = _weights(n_classes, concentration)
-        self._profiles, first = _profiles(domain, n_classes, profile_prior, starts, self.weights if by_totals else None)
-        self._shape = domain.shape
-        self._first = [first[name] for name in domain.names]
+        self._all, self._upper = _profiles(domain, n_classes, profile_prior, starts, self.weights)
+        self._domain = domain
 
     @property
     def upper_levels(self) -> Any:
         """Probabilities of the second levels, shape ``(classes, attributes)``, where all attributes have two."""
-        assert set(self._shape) == {2}
-        return self._profiles[:, 1::2]
+        assert set(self._domain.shape) == {2}
+        return self._upper.values
 
     def probabilities(self, cells: Sequence[Cell]) -> Any:
         """Return the probability of each cell, shape ``(cells,)``."""
-        steps, places = cell_tree([[self._first[axis] + level for axis, level in cell] for cell in cells])
-        return CellProbabilities()(self.weights, self._profiles, steps, places)
+        # Effects name no first levels: what a step of the sampler needs, it has without one minus the others.
+        profiles = self._upper if all(level > 0 for cell in cells for _, level in cell) else self._all
+        names = self._domain.names
+        steps, places = cell_tree([[profiles.of(names[axis], level) for axis, level in cell] for cell in cells])
+        return CellProbabilities()(self.weights, profiles.values, steps, places)[0]
 
 
 def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
@@ -88,53 +118,44 @@ def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
 
 def _profiles(
     domain: Domain, n_classes: int, profile_prior: float, starts: Any, weights: Any
-) -> tuple[Any, dict[str, int]]:
-    """Return all class profiles side by side, shape ``(classes, levels)``, and the first column of each attribute.
+) -> tuple[_Columns, _Columns]:
+    """Return the class profiles of all levels, and those of all levels but the first.
 
     Attributes of equally many levels share one random variable: the graph, and with it the time to compile, does not
     grow with the number of attributes.
     """
-    blocks, start, first = [], 0, {}
+    everything, upper = _Columns(0), _Columns(1)
     for size in sorted(set(domain.shape)):
         names = [attribute.name for attribute in domain if attribute.size == size]
         dims = ("class", f"attribute_of_{size}")
         if size == 2:
-            upper = _upper_levels("profiles_of_2", profile_prior, starts, weights, dims, (n_classes, len(names)))
-            group = pt.stack([1.0 - upper, upper], axis=2)
+            shape = (n_classes, len(names))
+            second = _upper_levels("profiles_of_2", profile_prior, starts, weights, dims, shape)
+            group = pt.stack([1.0 - second, second], axis=2)
         else:
             group = pm.Dirichlet(
                 f"profiles_of_{size}", a=np.full(size, profile_prior), dims=(*dims, f"level_of_{size}")
             )
+            second = group[:, :, 1:].reshape((n_classes, len(names) * (size - 1)))
         for position, name in enumerate(names):
             pm.Deterministic(f"profile_{name}", group[:, position], dims=("class", name))
-            first[name] = start + position * size
-        blocks.append(group.reshape((group.shape[0], len(names) * size)))
-        start += len(names) * size
-    return pt.concatenate(blocks, axis=1), first
+        everything.append(group.reshape((n_classes, len(names) * size)), names, size)
+        upper.append(second, names, size - 1)
+    return everything, upper
 
 
 def _upper_levels(
     name: str, profile_prior: float, starts: Any, weights: Any, dims: tuple[str, str], shape: tuple[int, int]
 ) -> Any:
-    """Return the probabilities of second levels; with weights, in coordinates that hold the attributes' totals."""
-    if weights is None:
-        return pm.Beta(
-            name,
-            profile_prior,
-            profile_prior,
-            dims=dims,
-            initval=pt.broadcast_to(starts, shape),
-            default_transform=ArcsineNormal(ArcsineNormal().forward(starts)),
-        )
-    # The law does not depend on the weights; the coordinates do.
+    """Return the probabilities of second levels: their law does not depend on the weights, their coordinates do."""
     return pm.CustomDist(
         name,
         weights,
         dist=lambda weights, size: pm.Beta.dist(profile_prior, profile_prior, shape=shape),
         logp=lambda value, weights: pt.sum(pm.logp(pm.Beta.dist(profile_prior, profile_prior), value)),
-        support_point=lambda rv, size, weights: pt.full(shape, 0.5),
+        support_point=lambda rv, size, weights: pt.broadcast_to(starts, shape),
         signature="(k)->(k,j)",
         class_name="Profiles",
         dims=dims,
-        default_transform=AttributeTotals(),
+        default_transform=ScaledByWeights(ArcsineNormal().forward(starts)),
     )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from dpbayes.latent_class.sampler_settings import sampler_options
 from dpbayes.runs.spec import RunSpec, Section
 
 __all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis"]
@@ -96,17 +97,17 @@ class Model(Section):
 class Sampling(Section):
     """NUTS settings."""
 
-    draws: int = Field(default=1000, ge=10)
+    draws: int = Field(default=1500, ge=10)
     """Draws kept a chain."""
-    tune: int = Field(default=400, ge=10)
+    tune: int = Field(default=500, ge=10)
     """Draws spent on adaptation, a chain."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""
-    target_accept: float = Field(default=0.96, gt=0, lt=1)
+    target_accept: float = Field(default=0.93, gt=0, lt=1)
     """Acceptance rate that the step size aims at."""
     max_treedepth: int = Field(default=12, ge=1, le=20)
     """Doublings at which a trajectory is cut; a few early ones need more than the usual 10."""
-    integration_time: float = Field(default=12.0, ge=3.5)
+    integration_time: float = Field(default=10.0, ge=3.5)
     """Time at which a trajectory ends, turned back or not, in units of the mass matrix's standard deviations."""
     adaptation: Literal["diag", "low_rank"] = "diag"
     """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
@@ -119,7 +120,7 @@ class Sampling(Section):
             "target_accept": self.target_accept,
             "max_treedepth": self.max_treedepth,
             "adaptation": self.adaptation,
-            "options": {"target_integration_time": self.integration_time},
+            "options": sampler_options(self.integration_time),
         }
 
 

@@ -18,7 +18,7 @@ def plain(weights, profiles):
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
 def test_probabilities_and_gradients(mode):
     weights, profiles = pt.dvector(), pt.dmatrix()
-    p = CellProbabilities()(weights, profiles, *cell_tree(CELLS))
+    p = CellProbabilities()(weights, profiles, *cell_tree(CELLS))[0]
     cotangent = np.array([1.0, -2.0, 0.5, 3.0, 0.25])
     outputs = [p, *pt.grad(pt.dot(cotangent, p), [weights, profiles])]
     value, in_weights, in_profiles = pytensor.function([weights, profiles], outputs, mode=mode)(WEIGHTS, PROFILES)
@@ -37,4 +37,4 @@ def test_probabilities_and_gradients(mode):
 
 
 def test_knows_the_number_of_cells_before_it_is_evaluated():
-    assert CellProbabilities()(pt.dvector(), pt.dmatrix(), *cell_tree(CELLS)).type.shape == (len(CELLS),)
+    assert CellProbabilities()(pt.dvector(), pt.dmatrix(), *cell_tree(CELLS))[0].type.shape == (len(CELLS),)
