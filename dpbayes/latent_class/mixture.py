@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpbayes.inference.margin_operator import Cell
+from dpbayes.latent_class.attribute_totals import AttributeTotals
 from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_tree
 from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights
 
@@ -70,6 +71,9 @@ class Mixture:
     starts
         Probabilities of the second levels of attributes of two levels about which the sampler's coordinates are
         centred and chains start, shape ``(attributes of two levels,)``.
+    by_totals
+        Whether the totals of attributes of two levels are coordinates of the sampler (`AttributeTotals`), which are not
+        centred, and start at one half; otherwise every class has its own, scaled by its weight (`ScaledByWeights`).
     """
 
     def __init__(
@@ -80,9 +84,12 @@ class Mixture:
         profile_prior: float,
         *,
         starts: Any,
+        by_totals: bool = False,
     ) -> None:
         self.weights = _weights(n_classes, concentration)
-        self._all, self._upper = _profiles(domain, n_classes, profile_prior, starts, self.weights)
+        self._all, self._upper = _profiles(
+            domain, n_classes, profile_prior, None if by_totals else starts, self.weights
+        )
         self._domain = domain
 
     @property
@@ -147,15 +154,20 @@ def _profiles(
 def _upper_levels(
     name: str, profile_prior: float, starts: Any, weights: Any, dims: tuple[str, str], shape: tuple[int, int]
 ) -> Any:
-    """Return the probabilities of second levels: their law does not depend on the weights, their coordinates do."""
+    """Return the probabilities of second levels: their law does not depend on the weights, their coordinates do.
+
+    Without starts the coordinates hold the attributes' totals.
+    """
+    transform = AttributeTotals() if starts is None else ScaledByWeights(ArcsineNormal().forward(starts))
+    at = pt.full(shape, 0.5) if starts is None else pt.broadcast_to(starts, shape)
     return pm.CustomDist(
         name,
         weights,
         dist=lambda weights, size: pm.Beta.dist(profile_prior, profile_prior, shape=shape),
         logp=lambda value, weights: pt.sum(pm.logp(pm.Beta.dist(profile_prior, profile_prior), value)),
-        support_point=lambda rv, size, weights: pt.broadcast_to(starts, shape),
+        support_point=lambda rv, size, weights: at,
         signature="(k)->(k,j)",
         class_name="Profiles",
         dims=dims,
-        default_transform=ScaledByWeights(ArcsineNormal().forward(starts)),
+        default_transform=transform,
     )

@@ -9,6 +9,8 @@ heaviest. The sampler therefore sees x (`ScaledByWeights`),
 
 about the released shares :math:`c_j`: no coordinate of a heavy class is much stiffer than those of a light one. The
 larger :math:`\kappa`, the more the scale of the prior changes as a class fades, which is a funnel of its own.
+
+Where the counts of pairs are summed out the totals are coordinates themselves (`attribute_totals`).
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
-__all__ = ["ArcsineNormal", "ScaledByWeights"]
+__all__ = ["STRETCH", "ArcsineNormal", "ScaledByWeights", "class_weights"]
 
-# Kappa: on the ACS tables with eight classes the square root of the largest curvature has a median of 21 and a 99th
+STRETCH = 4.0
+"""Kappa: how much more the coordinates of a class of all records are stretched than those of one of none, less one."""
+# On the ACS tables with eight classes the square root of the largest curvature has a median of 21 and a 99th
 # percentile of 25 with 3, of 35 and 50 without. At 10 a sampler begins to meet the funnel.
-_STRETCH = 4.0
 
 
 class ArcsineNormal(Transform):
@@ -117,6 +120,11 @@ class ScaledByWeights(Transform):
 
 
 def _scales(inputs: Sequence[Any]) -> Any:
-    """Return what coordinates are scaled by, shape ``(classes, 1)``; inputs hold size and generator besides weights."""
+    """Return what coordinates are scaled by, shape ``(classes, 1)``."""
+    return (1.0 + STRETCH * class_weights(inputs))[:, None]
+
+
+def class_weights(inputs: Sequence[Any]) -> Any:
+    """Return the class weights among the inputs of a random variable, which has its size and its generator besides."""
     [weights] = [variable for variable in inputs if getattr(variable.type, "dtype", "").startswith("float")]
-    return (1.0 + _STRETCH * weights)[:, None]
+    return weights

@@ -51,15 +51,13 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     """
     shared = {"chains": 4, "max_treedepth": 12, "adaptation": "diag"}
     if model is not None and "pair_levels" in model.named_vars:
-        draws, tune, target_accept, time = 12000, 1000, 0.85, PAIRS_INTEGRATION_TIME
-    else:
-        draws, tune, target_accept, time = 1500, 500, 0.93, INTEGRATION_TIME
-    settings = {"draws": draws, "tune": tune, "target_accept": target_accept, "options": sampler_options(time)}
-    return shared | settings
+        options = {"target_integration_time": PAIRS_INTEGRATION_TIME}
+        return shared | {"draws": 12000, "tune": 1000, "target_accept": 0.85, "options": options}
+    return shared | {"draws": 1500, "tune": 500, "target_accept": 0.93, "options": sampler_options(INTEGRATION_TIME)}
 
 
 def sampler_options(integration_time: float) -> dict[str, Any]:
-    """Return nutpie's further options for a latent class model.
+    """Return nutpie's further options where the effects' counts are sampled.
 
     Parameters
     ----------

@@ -87,10 +87,13 @@ def _weights(posterior: xr.Dataset, shape: float, rate: float) -> tuple[FloatArr
 def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, FloatArray]:
     """Return log-prior and log-Jacobian of all class profiles.
 
-    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z), where pairs
-    are summed out with the attribute's total in place of one class's z (`dpbayes.latent_class.profile_coordinates`);
-    more of them by logarithms against their mean, whose Jacobian is the product of the levels.
+    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z), scaled by
+    the weight of the class (`dpbayes.latent_class.profile_coordinates`), or, where pairs are summed out, with the
+    attribute's total in place of one class's z (`dpbayes.latent_class.attribute_totals`); more of them by logarithms
+    against their mean, whose Jacobian is the product of the levels.
     """
+    from dpbayes.latent_class.profile_coordinates import STRETCH
+
     prior = jacobian = np.zeros(tuple(posterior.sizes[dim] for dim in ("chain", "draw")))
     for name in map(str, posterior.data_vars):
         if not name.startswith("profile_"):
@@ -102,8 +105,10 @@ def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, 
         if values.shape[-1] == 2:
             slopes = _log_slopes(values)
             jacobian = jacobian + slopes.sum(axis=-1)
-            if "pair_levels" in posterior:
-                weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
+            weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
+            if "pair_levels" not in posterior:
+                jacobian = jacobian - np.log1p(STRETCH * weights).sum(axis=-1)
+            else:
                 total = (weights[..., None] * values).sum(axis=-2)
                 of_total = np.log((weights * np.exp(slopes)).sum(axis=-1))
                 jacobian = jacobian + _log_slopes(total) - of_total

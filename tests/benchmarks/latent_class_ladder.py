@@ -4,7 +4,7 @@ The ten two-way tables printed in the paper, and those of acs2016_5binary.csv: 1
 attributes each; two-sided geometric noise at epsilon / 10 a table, replace-one. Each fit is a line of
 FOLDER/ladder.jsonl; a new call goes on.
 
-    python tests/benchmarks/latent_class_ladder.py FOLDER CSV --draws 2000 --tune 500
+    python tests/benchmarks/latent_class_ladder.py FOLDER CSV --draws 2000 --tune 1000 --target-accept 0.96
 """
 
 import argparse
