@@ -8,7 +8,7 @@ each pair's own count is integrated out exactly (`dpbayes.inference.pair_counts`
 
 Which mixes better is a matter of noise. Where it is no smaller than the sampling errors, as with many tables, the
 deviates are hardly told from their prior. Where it is far smaller, they are tied to the classes, and it is the effects'
-counts that are easy to sample: with ten tables of 10,000 records at epsilon 1 they give ten times the effective draws a
+counts that are easy to sample: with ten tables of 10,000 records at epsilon 1 they give six times the effective draws a
 second.
 """
 
