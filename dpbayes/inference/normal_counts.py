@@ -104,7 +104,7 @@ def normal_counts(p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Any:
     if math.isnan(log_determinant):
         in_value[:] = 0.0
         return -np.inf, in_p, in_value, 0.0
-    quadratic = in_n = in_extra = 0.0
+    quadratic = in_n = 0.0
     for i in range(size):
         scaled = 0.0
         for j in range(size):
@@ -117,14 +117,12 @@ def normal_counts(p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Any:
         for j in range(size):
             matrix[i, j] = 0.5 * (in_value[i] * in_value[j] - matrix[i, j])
             slope += matrix[i, j] * mean[j]
-            in_extra += matrix[i, j] * extra[i, j]
         in_p[pairs[i, i]] += n * (matrix[i, i] - in_value[i] - 2.0 * slope)
-        in_n -= in_value[i] * mean[i]
+        in_n += mean[i] * (matrix[i, i] - in_value[i] - slope)
         for j in range(i):
             if pairs[i, j] < p.size:
                 in_p[pairs[i, j]] += 2.0 * n * matrix[i, j]
-    # G times the covariance is half of quadratic - size; what is left of it without the constant matrix is due to n.
-    in_n += (0.5 * (quadratic - size) - in_extra) / n
+                in_n += 2.0 * matrix[i, j] * p[pairs[i, j]]
     return -0.5 * (quadratic + log_determinant + size * math.log(2.0 * math.pi)), in_p, in_value, in_n
 
 

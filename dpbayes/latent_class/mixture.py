@@ -70,10 +70,9 @@ class Mixture:
         The Dirichlet parameter of every profile.
     starts
         Probabilities of the second levels of attributes of two levels about which the sampler's coordinates are
-        centred and chains start, shape ``(attributes of two levels,)``.
-    by_totals
-        Whether the totals of attributes of two levels are coordinates of the sampler (`AttributeTotals`), which are not
-        centred, and start at one half; otherwise every class has its own, scaled by its weight (`ScaledByWeights`).
+        centred and chains start, shape ``(attributes of two levels,)``; every class has its own coordinates, scaled by
+        its weight (`ScaledByWeights`). With None the attributes' totals are coordinates (`AttributeTotals`), and chains
+        start about one half.
     """
 
     def __init__(
@@ -83,13 +82,10 @@ class Mixture:
         concentration: float | tuple[float, float],
         profile_prior: float,
         *,
-        starts: Any,
-        by_totals: bool = False,
+        starts: Any | None,
     ) -> None:
         self.weights = _weights(n_classes, concentration)
-        self._all, self._upper = _profiles(
-            domain, n_classes, profile_prior, None if by_totals else starts, self.weights
-        )
+        self._all, self._upper = _profiles(domain, n_classes, profile_prior, starts, self.weights)
         self._domain = domain
 
     @property
@@ -159,13 +155,13 @@ def _upper_levels(
     Without starts the coordinates hold the attributes' totals.
     """
     transform = AttributeTotals() if starts is None else ScaledByWeights(ArcsineNormal().forward(starts))
-    at = pt.full(shape, 0.5) if starts is None else pt.broadcast_to(starts, shape)
+    about = pt.full(shape, 0.5) if starts is None else pt.broadcast_to(starts, shape)
     return pm.CustomDist(
         name,
         weights,
         dist=lambda weights, size: pm.Beta.dist(profile_prior, profile_prior, shape=shape),
         logp=lambda value, weights: pt.sum(pm.logp(pm.Beta.dist(profile_prior, profile_prior), value)),
-        support_point=lambda rv, size, weights: at,
+        support_point=lambda rv, size, weights: about,
         signature="(k)->(k,j)",
         class_name="Profiles",
         dims=dims,

@@ -143,8 +143,8 @@ def build_model(
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         data, noise, sizes = _released(release)
-        starts = released_shares(release, data)
-        mixture = Mixture(domain, n_classes, concentration, profile_prior, starts=starts, by_totals=sum_out_pairs)
+        starts = None if sum_out_pairs else released_shares(release, data)
+        mixture = Mixture(domain, n_classes, concentration, profile_prior, starts=starts)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
         margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
         for names, more in zip(requested, extra, strict=True):

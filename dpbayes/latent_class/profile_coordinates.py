@@ -7,8 +7,9 @@ heaviest. The sampler therefore sees x (`ScaledByWeights`),
 
 .. math:: z_{hj} = c_j + \frac{x_{hj}}{1 + \kappa\pi_h},
 
-about the released shares :math:`c_j`: no coordinate of a heavy class is much stiffer than those of a light one. The
-larger :math:`\kappa`, the more the scale of the prior changes as a class fades, which is a funnel of its own.
+about the coordinates :math:`c_j` of the released shares: no coordinate of a heavy class is much stiffer than those of a
+light one. The larger :math:`\kappa`, the more the scale of the prior changes as a class fades, which is a funnel of its
+own.
 
 Where the counts of pairs are summed out the totals are coordinates themselves (`attribute_totals`).
 """
@@ -68,7 +69,8 @@ class ArcsineNormal(Transform):
 
 def _lower_angle(normal: Any) -> Any:
     """Return half pi times the smaller of the two tails, where nothing cancels."""
-    return 0.25 * np.pi * pt.erfc(pt.abs(normal) / np.sqrt(2.0))
+    # An absolute value would have no slope at zero, where probabilities do.
+    return 0.25 * np.pi * pt.erfc(pt.switch(normal < 0.0, -normal, normal) / np.sqrt(2.0))
 
 
 _ONE = ArcsineNormal()

@@ -21,8 +21,8 @@ PAIRS_INTEGRATION_TIME = 3.5
 
 # Draws of the first window after nutpie's early ones (30 % of warm-up) from which a metric is estimated; its own choice
 # is 80. In a short window a class may have held few records all the time: when it grows, its coordinates are too wide
-# for the step, and trajectories diverge (printed tables, five classes, epsilon 4, target acceptance .9: 176 of 4,000
-# draws, all in one chain and one coordinate; 67 with 110 draws, none with 135).
+# for the step, and trajectories diverge (printed tables, five classes, epsilon 4, target acceptance .9, 400 draws of
+# warm-up: 176 of 4,000 draws, all in one chain and one coordinate; 67 with a window of 110; none with 135 and 500).
 _WINDOW = 140
 
 
@@ -62,7 +62,12 @@ def sampler_options(integration_time: float) -> dict[str, Any]:
     Parameters
     ----------
     integration_time
-        Time at which a trajectory ends.
+        Time at which a trajectory ends, in units of the mass matrix's standard deviations.
+
+    Returns
+    -------
+    dict
+        ``options`` of `dpbayes.inference.sample`.
 
     Examples
     --------

@@ -106,12 +106,12 @@ def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, 
             slopes = _log_slopes(values)
             jacobian = jacobian + slopes.sum(axis=-1)
             weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
-            if "pair_levels" not in posterior:
-                jacobian = jacobian - np.log1p(STRETCH * weights).sum(axis=-1)
-            else:
+            if "pair_levels" in posterior:
                 total = (weights[..., None] * values).sum(axis=-2)
                 of_total = np.log((weights * np.exp(slopes)).sum(axis=-1))
                 jacobian = jacobian + _log_slopes(total) - of_total
+            else:
+                jacobian = jacobian - np.log1p(STRETCH * weights).sum(axis=-1)
         else:
             jacobian = jacobian + logs.sum(axis=(-1, -2))
     return prior, jacobian

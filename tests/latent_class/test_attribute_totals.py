@@ -1,7 +1,6 @@
 """Attributes' totals as coordinates: inverses, Jacobians, gradients, and what happens far out."""
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -82,26 +81,3 @@ def test_the_shift_is_found_far_out_and_turns_around_with_the_levels(total, spre
     np.testing.assert_allclose(found, 2 * np.log(np.sin(0.5 * np.pi * stats.norm.cdf(low * total))), rtol=1e-9)
     np.testing.assert_allclose(_common_shift(-contrasts, WEIGHTS, -totals), -shift, rtol=1e-12)
     assert np.isfinite(_common_shift(contrasts, WEIGHTS, 2 * totals)).all()
-
-
-def test_a_prior_density_does_not_depend_on_the_coordinates():
-    """A Beta(3, 3) prior of two classes of one attribute, integrated over the total's coordinates: one.
-
-    The density is analytic with the tails of a normal law, so that the trapezoidal rule converges faster than any power
-    of its step: half the step changes the sum by less than 2e-7, a wider grid by less than 1e-7.
-    """
-    weights = np.array([0.7, 0.3])
-    with pm.Model() as model:
-        pm.CustomDist(
-            "p",
-            pt.as_tensor(weights),
-            dist=lambda w, size: pm.Beta.dist(3, 3, shape=(2, 1)),
-            logp=lambda value, w: pt.sum(pm.logp(pm.Beta.dist(3, 3), value)),
-            support_point=lambda rv, size, w: pt.full((2, 1), 0.5),
-            signature="(k)->(k,j)",
-            default_transform=AttributeTotals(),
-        )
-    logp = model.compile_logp()
-    grid = np.linspace(-5, 5, 101)
-    density = [[np.exp(logp({"p_totals__": np.array([[x], [c]])})) for c in grid] for x in grid]
-    assert np.sum(density) * (grid[1] - grid[0]) ** 2 == pytest.approx(1.0, abs=1e-6)
