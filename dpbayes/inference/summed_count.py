@@ -10,6 +10,11 @@ the rest is :math:`\exp(o_l - s_l (e - m'))`, so that I is a sum of C + 1 masses
 .. math:: I_l = \exp\bigl(o_l + \tfrac12 s_l^2\sigma^2\bigr)
           \left[\Phi\Bigl(\tfrac{e - m'}{\sigma} + s_l\sigma\Bigr)\right]_{t_l}^{t_{l+1}}.
 
+With z the argument of Phi, :math:`R(z) = (1 - \Phi(z))/\varphi(z)` and D the whole integrand, a mass of
+:math:`\sigma D(t) R(z)` of that normal law lies to the right of a kink where :math:`z \ge 0`, and of
+:math:`\sigma D(t) R(-z)` to its left where not: an interval's mass is a difference of these, or what they leave of the
+whole law. So a kink costs one exponential, and digits are kept far out.
+
 With :math:`p_l = I_l / I` and f the product of the kinked factors, Stein's identity and the heat equation give
 
 .. math:: \frac{\partial\log I}{\partial m'} = -\sum_l p_l s_l, \qquad
@@ -25,46 +30,35 @@ from typing import Any
 import numba
 import numpy as np
 
+from dpbayes.inference.mills_ratio import mills_ratio
+
 __all__ = ["count_quantile", "summed_count", "workspace"]
 
-_LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
-# Beyond this many standard deviations the complementary error function loses digits and then vanishes.
-_FAR = 30.0
-# What is left out where an interval has no end: a share exp(-40^2 / 2) of its mass at the most.
+_ROOT_TAU = math.sqrt(2.0 * math.pi)
+# Where an interval has no end, its quantiles are sought so many standard deviations out: what is left out is a share
+# exp(-40^2 / 2) of its mass at the most.
 _WIDE = 40.0
 
 
-@numba.njit(cache=False)
-def _mills(x: Any) -> Any:
-    """Return (1 - Phi(x)) / phi(x) far out, to 2e-12."""
-    y = 1.0 / (x * x)
-    return (1.0 - y * (1.0 - y * (3.0 - y * (15.0 - 105.0 * y)))) / x
+@numba.njit(cache=False, error_model="numpy")
+def _mass(low: Any, high: Any, at_low: Any, at_high: Any, top: Any) -> Any:
+    """Return the integral of exp(top - z^2 / 2) between two points, where it has these values."""
+    if low >= 0.0:
+        return at_low * mills_ratio(low) - at_high * mills_ratio(high)
+    if high <= 0.0:
+        return at_high * mills_ratio(-high) - at_low * mills_ratio(-low)
+    return _ROOT_TAU * math.exp(top) - at_low * mills_ratio(-low) - at_high * mills_ratio(high)
 
 
-@numba.njit(cache=False)
-def _log_mass(low: Any, high: Any) -> Any:
-    """Return the logarithm of the standard normal mass between two points."""
-    if high <= low:
-        return -math.inf
-    if high < 0.0:
-        low, high = -high, -low
-    if low > _FAR:
-        left = _mills(low) - math.exp(0.5 * (low - high) * (low + high)) * _mills(high)
-        return -0.5 * low * low - _LOG_ROOT_TAU + math.log(left) if left > 0.0 else -math.inf
-    if low > 0.0:
-        mass = math.erfc(low / math.sqrt(2.0)) - math.erfc(high / math.sqrt(2.0))
-    else:
-        mass = math.erf(high / math.sqrt(2.0)) - math.erf(low / math.sqrt(2.0))
-    return math.log(0.5 * mass) if mass > 0.0 else -math.inf
-
-
-@numba.njit(cache=False)
+@numba.njit(cache=False, error_model="numpy")
 def _joined(mean: Any, variance: Any, places: Any, squares: Any) -> Any:
     """Return mean and variance of the normal law that the squares have joined, and the log of what they leave over."""
     total = moment = 0.0
     for c in range(places.size):
         total += 2.0 * squares[c]
         moment += 2.0 * squares[c] * (places[c] - mean)
+    if total == 0.0:
+        return mean, variance, 0.0
     joint = variance / (1.0 + variance * total)
     centre = mean + joint * moment
     over = -0.5 * math.log1p(variance * total) - 0.5 * (centre - mean) ** 2 / variance
@@ -73,10 +67,13 @@ def _joined(mean: Any, variance: Any, places: Any, squares: Any) -> Any:
     return centre, joint, over
 
 
-@numba.njit(cache=False)
+@numba.njit(cache=False, error_model="numpy")
 def _pieces(centre: Any, stddev: Any, places: Any, kinks: Any, work: Any) -> Any:
-    """Write the order of the kinks and each interval's slope, ends, factor and log-mass; return the log of all."""
-    order, slopes, ends, factors, logs = work
+    """Write the order of the kinks, the density at each, and each interval's slope, ends, top and mass.
+
+    Return the sum of the masses, and the logarithm by which densities, tops and masses were divided.
+    """
+    order, slopes, ends, tops, masses, densities = work
     count = places.size
     for c in range(count):  # insertion sort: there are four
         i = c
@@ -88,29 +85,36 @@ def _pieces(centre: Any, stddev: Any, places: Any, kinks: Any, work: Any) -> Any
     for c in range(count):
         slope -= kinks[c]
         level -= kinks[c] * (places[c] - centre)
+    highest, low = -math.inf, -math.inf
     for piece in range(count + 1):
-        if piece > 0:
-            c = order[piece - 1]
-            slope += 2.0 * kinks[c]
-            level += 2.0 * kinks[c] * (places[c] - centre)
         shift = slope * stddev
-        low = (places[order[piece - 1]] - centre) / stddev + shift if piece > 0 else -math.inf
-        high = (places[order[piece]] - centre) / stddev + shift if piece < count else math.inf
-        if piece == 0:
-            low = min(high, 0.0) - _WIDE
-        if piece == count:
-            high = max(low, 0.0) + _WIDE
-        slopes[piece], ends[piece, 0], ends[piece, 1] = slope, low, high
-        factors[piece] = level + 0.5 * shift * shift
-        logs[piece] = factors[piece] + _log_mass(low, high)
-    top = logs.max()
-    total = 0.0
+        top = level + 0.5 * shift * shift
+        high = math.inf
+        if piece < count:
+            c = order[piece]
+            off = places[c] - centre
+            high = off / stddev + shift
+            densities[piece] = level - slope * off - 0.5 * (off / stddev) ** 2
+            highest = max(highest, densities[piece])
+        if low < 0.0 < high:
+            highest = max(highest, top)
+        slopes[piece], ends[piece, 0], ends[piece, 1], tops[piece] = slope, low, high, top
+        if piece < count:
+            low = high + 2.0 * kinks[c] * stddev
+            slope += 2.0 * kinks[c]
+            level += 2.0 * kinks[c] * off
     for piece in range(count + 1):
-        total += math.exp(logs[piece] - top)
-    return top + math.log(total)
+        tops[piece] -= highest
+        densities[piece] = math.exp(densities[piece] - highest) if piece < count else 0.0
+    total = at_low = 0.0
+    for piece in range(count + 1):
+        masses[piece] = _mass(ends[piece, 0], ends[piece, 1], at_low, densities[piece], tops[piece])
+        total += masses[piece]
+        at_low = densities[piece]
+    return total, highest
 
 
-@numba.njit(cache=False)
+@numba.njit(cache=False, error_model="numpy")
 def summed_count(mean: Any, variance: Any, places: Any, kinks: Any, squares: Any, in_places: Any, work: Any) -> Any:
     """Return log I and its derivatives in mean and variance; write those in the places.
 
@@ -131,29 +135,27 @@ def summed_count(mean: Any, variance: Any, places: Any, kinks: Any, squares: Any
     -------
     log_integral, in_mean, in_variance : float
     """
-    order, slopes, ends, factors, logs = work
+    order, slopes, _, _, masses, densities = work
     centre, joint, over = _joined(mean, variance, places, squares)
     stddev = math.sqrt(joint)
-    log_sum = _pieces(centre, stddev, places, kinks, work)
+    total, highest = _pieces(centre, stddev, places, kinks, work)
     in_centre = in_joint = before = 0.0
     for piece in range(places.size + 1):
-        share = math.exp(logs[piece] - log_sum)
+        share = masses[piece] / total
         in_centre -= share * slopes[piece]
         in_joint += 0.5 * share * slopes[piece] * slopes[piece]
         before += share
         if piece < places.size:
             c = order[piece]
             in_places[c] = kinks[c] * (1.0 - 2.0 * before)
-            if kinks[c] > 0.0:  # the normal density times the kinked factors, where this interval ends
-                density = math.exp(factors[piece] - 0.5 * ends[piece, 1] ** 2 - _LOG_ROOT_TAU - log_sum) / stddev
-                in_joint -= kinks[c] * density
+            in_joint -= kinks[c] * densities[piece] / (total * stddev)
     share = joint / variance
     for c in range(places.size):
         in_places[c] += 2.0 * squares[c] * (joint * in_centre - (places[c] - centre))
     off = (centre - mean) / variance
     in_mean = share * in_centre + off
     in_variance = share * share * in_joint + share * off * in_centre + 0.5 * (share - 1.0) / variance + 0.5 * off * off
-    return over + log_sum, in_mean, in_variance
+    return over + highest + math.log(total / _ROOT_TAU), in_mean, in_variance
 
 
 @numba.njit(cache=False)
@@ -171,21 +173,21 @@ def count_quantile(mean: Any, variance: Any, places: Any, kinks: Any, squares: A
     -------
     float
     """
-    _, slopes, ends, _, logs = work
+    _, slopes, ends, tops, masses, densities = work
     centre, joint, _ = _joined(mean, variance, places, squares)
     stddev = math.sqrt(joint)
-    log_sum = _pieces(centre, stddev, places, kinks, work)
-    left, piece = level, 0
-    while piece < places.size and left >= math.exp(logs[piece] - log_sum):
-        left -= math.exp(logs[piece] - log_sum)
+    total, _ = _pieces(centre, stddev, places, kinks, work)
+    left, piece = level * total, 0
+    while piece < places.size and left >= masses[piece]:
+        left -= masses[piece]
         piece += 1
-    low, high = ends[piece, 0], ends[piece, 1]
-    whole = _log_mass(low, high)
-    target = math.log(max(left, 1e-300)) - (logs[piece] - log_sum) + whole
-    start = low
+    start, at_start = ends[piece, 0], densities[piece - 1] if piece > 0 else 0.0
+    low = max(start, min(ends[piece, 1], 0.0) - _WIDE)
+    high = min(ends[piece, 1], max(start, 0.0) + _WIDE)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if _log_mass(start, middle) < target:
+        at_middle = math.exp(tops[piece] - 0.5 * middle * middle)
+        if _mass(start, middle, at_start, at_middle, tops[piece]) < left:
             low = middle
         else:
             high = middle
@@ -194,6 +196,13 @@ def count_quantile(mean: Any, variance: Any, places: Any, kinks: Any, squares: A
 
 @numba.njit(cache=False)
 def workspace(count: Any) -> Any:
-    """Return the arrays that hold the intervals between so many kinks."""
+    """Return the arrays that hold what is said of the kinks and of the intervals between them."""
     pieces = count + 1
-    return np.zeros(count, np.int64), np.zeros(pieces), np.zeros((pieces, 2)), np.zeros(pieces), np.zeros(pieces)
+    return (
+        np.zeros(count, np.int64),
+        np.zeros(pieces),
+        np.zeros((pieces, 2)),
+        np.zeros(pieces),
+        np.zeros(pieces),
+        np.zeros(pieces),
+    )

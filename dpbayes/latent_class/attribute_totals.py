@@ -40,6 +40,7 @@ __all__ = ["AttributeTotals"]
 
 # Farther out F is no normal number in double precision; totals stop here.
 _FARTHEST = 26.0
+_ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
 
 _ONE = ArcsineNormal()
 
@@ -90,9 +91,9 @@ def _normals(value: Any, weights: Any) -> Any:
     return contrasts + _CommonShift()(contrasts, weights, value[0])
 
 
-@numba.njit(cache=False)
+@numba.njit(cache=False, error_model="numpy")
 def _common_shift(contrasts: Any, weights: Any, totals: Any) -> Any:
-    """Return the root a of sum_h w_h F(a + c_h) = F(x), column by column, by Newton's method on log F.
+    """Return the root a of sum_h w_h F(a + c_h) = F(x), column by column, by Halley's method on log F.
 
     Totals above one half are turned around (F(-z) = 1 - F(z)), so that what is solved for is never close to one. The
     root lies between x - max c and x - min c; a step that leaves what is known of it is replaced by bisection.
@@ -109,24 +110,28 @@ def _common_shift(contrasts: Any, weights: Any, totals: Any) -> Any:
             low, high = min(low, x - c), max(high, x - c)
             shift -= weights[h] * c
         for _ in range(100):
-            whole = slope = 0.0
+            whole = slope = bend = 0.0
             for h in range(classes):
                 z = shift + sign * contrasts[h, j]
                 angle = 0.25 * math.pi * math.erfc(-z / math.sqrt(2.0))
-                sine = math.sin(angle)
+                sine, cosine, bell = math.sin(angle), math.cos(angle), math.exp(-0.5 * z * z)
+                rise = weights[h] * _ROOT_HALF_PI * sine * cosine * bell
                 whole += weights[h] * sine * sine
-                slope += weights[h] * sine * math.cos(angle) * math.exp(-0.5 * z * z)
-            slope *= math.sqrt(0.5 * math.pi)
+                slope += rise
+                bend += weights[h] * 0.25 * math.pi * (cosine * cosine - sine * sine) * bell * bell - z * rise
             over = math.log(whole) - target if whole > 0.0 else -math.inf
             if over > 0.0:
                 high = shift
             else:
                 low = shift
-            step = over * whole / slope if slope > 0.0 else math.inf
+            step = math.inf
+            if slope > 0.0:
+                step = over * whole / slope
+                step /= 1.0 - 0.5 * step * (bend / slope - slope / whole)
             after = shift - step
             if not low <= after <= high:
                 after = 0.5 * (low + high)
-            done = abs(after - shift) <= 1e-6  # a further step would be about the square of this one
+            done = abs(after - shift) <= 1e-4  # a further step would be about the cube of this one
             shift = after
             if done:
                 break
