@@ -18,10 +18,19 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 
+BENCHMARKS = Path(__file__).resolve().parent / "tests" / "benchmarks"
 DATA = Path(__file__).resolve().parents[1] / "shared" / "data"
 
 # Docstrings that say "with `trace` a fit of `release`".
 FITTED = [f"dpbayes.latent_class.{name}" for name in ("cell_draws", "regression", "synthesis")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run benchmarks in one process: several would disturb each other, and time nothing."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    if any(path.is_relative_to(BENCHMARKS) for path in named):
+        config.option.numprocesses = 0
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from dpbayes.errors import InputError
+from dpbayes.inference.compiled_ops import compiled_by
 from dpbayes.inference.count_kernels import TINY, tables_log_likelihood
 from dpbayes.inference.noisy_counts import ReleasedNoise
 
@@ -42,7 +42,6 @@ class TablesLogLikelihood(Op):
     """
 
     __props__ = ("laws", "sizes")
-    _cache_version = 3  # raise it with any change of the compiled functions: machine code is kept on disk
 
     def __init__(self, noise: ReleasedNoise, sizes: Sequence[int]) -> None:
         self.laws = noise.laws
@@ -82,15 +81,14 @@ class TablesLogLikelihood(Op):
         return [weights * score, disconnected_type(), disconnected_type()]
 
 
-@register_funcify_default_op_cache_key(TablesLogLikelihood)
-def _compile(op: TablesLogLikelihood, node: Apply, **kwargs: Any) -> Any:
+@compiled_by(TablesLogLikelihood)
+def _compile(op: TablesLogLikelihood) -> Any:
     linear, quadratic, constant, ends = op.linear, op.quadratic, op.constant, op.ends
 
-    @numba_njit
     def tables(p: Any, x: Any, n: Any) -> Any:
         return tables_log_likelihood(p, x, linear, quadratic, constant, ends, n.item())
 
-    return tables, op._cache_version
+    return tables
 
 
 def noisy_tables(

@@ -17,7 +17,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from dpbayes.inference.compiled_ops import compiled_by
 
 __all__ = ["constant_map"]
 
@@ -59,7 +60,6 @@ class _ConstantMap(Op):
     """A matrix times a vector; the transposed matrix comes along for the gradient."""
 
     __props__ = ()
-    _cache_version = 1
 
     def make_node(self, matrix: Any, transposed: Any, vector: Any) -> Apply:
         matrix, transposed = pt.as_tensor(matrix, ndim=2), pt.as_tensor(transposed, ndim=2)
@@ -83,10 +83,9 @@ class _ConstantMap(Op):
         return [disconnected_type(), disconnected_type(), _ConstantMap()(transposed, matrix, cotangents[0])]
 
 
-@register_funcify_default_op_cache_key(_ConstantMap)
-def _compile(op: _ConstantMap, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(_ConstantMap)
+def _compile(op: _ConstantMap) -> Any:
     def times(matrix: Any, transposed: Any, vector: Any) -> Any:
         return _times(matrix, vector)
 
-    return times, op._cache_version
+    return times

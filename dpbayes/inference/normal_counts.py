@@ -23,7 +23,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from dpbayes.inference.compiled_ops import compiled_by
 
 __all__ = ["NormalCounts"]
 
@@ -133,7 +134,6 @@ class NormalCounts(Op):
     """
 
     __props__ = ()
-    _cache_version = 2
 
     def make_node(self, p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Apply:
         """Return the node of double-precision inputs."""
@@ -168,11 +168,10 @@ class NormalCounts(Op):
         return [density * in_p, density * in_value, density * in_n, disconnected_type(), disconnected_type()]
 
 
-@register_funcify_default_op_cache_key(NormalCounts)
-def _compile(op: NormalCounts, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(NormalCounts)
+def _compile(op: NormalCounts) -> Any:
     def counts(p: Any, value: Any, n: Any, pairs: Any, extra: Any) -> Any:
         logp, in_p, in_value, in_n = normal_counts(p, value, n.item(), pairs, extra)
         return np.asarray(logp), in_p, in_value, np.asarray(in_n)
 
-    return counts, op._cache_version
+    return counts

@@ -30,8 +30,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
+from dpbayes.inference.compiled_ops import compiled_by
 from dpbayes.inference.margin_operator import MarginOperator
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.inference.pair_kernels import pair_counts, pair_effects
@@ -134,7 +134,6 @@ class PairCounts(Op):
     """
 
     __props__ = ()
-    _cache_version = 1
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node: weights, profiles, deviates, sizes, n, released, then the fields of `PairTables`."""
@@ -169,7 +168,6 @@ class PairEffects(Op):
     """
 
     __props__ = ()
-    _cache_version = 1
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node: the inputs of `PairCounts` with the levels before the fields of `PairTables`."""
@@ -190,22 +188,20 @@ class PairEffects(Op):
         return [[False]] * 12
 
 
-@register_funcify_default_op_cache_key(PairCounts)
-def _compile_counts(op: PairCounts, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(PairCounts)
+def _compile_counts(op: PairCounts) -> Any:
     def counts(weights: Any, profiles: Any, deviates: Any, sizes: Any, n: Any, released: Any, *tables: Any) -> Any:
         logp, in_weights, in_profiles, in_deviates, in_sizes, in_n = pair_counts(
             weights, profiles, deviates, sizes, n.item(), released, tables
         )
         return np.asarray(logp), in_weights, in_profiles, in_deviates, in_sizes, np.asarray(in_n)
 
-    return counts, op._cache_version
+    return counts
 
 
-@register_funcify_default_op_cache_key(PairEffects)
-def _compile_effects(op: PairEffects, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(PairEffects)
+def _compile_effects(op: PairEffects) -> Any:
     def effects(weights: Any, profiles: Any, deviates: Any, sizes: Any, n: Any, *rest: Any) -> Any:
         return pair_effects(weights, profiles, deviates, sizes, n.item(), rest[0], rest[1], rest[2:])
 
-    return effects, op._cache_version
+    return effects

@@ -32,8 +32,8 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
+from dpbayes.inference.compiled_ops import compiled_by
 from dpbayes.latent_class.profile_coordinates import ArcsineNormal, class_weights
 
 __all__ = ["AttributeTotals"]
@@ -143,7 +143,6 @@ class _CommonShift(Op):
     """What is added to all classes' contrasts so that the attributes have their totals; inputs of `_common_shift`."""
 
     __props__ = ()
-    _cache_version = 1
 
     def make_node(self, contrasts: Any, weights: Any, totals: Any) -> Apply:
         """Return the node."""
@@ -172,10 +171,9 @@ class _CommonShift(Op):
         ]
 
 
-@register_funcify_default_op_cache_key(_CommonShift)
-def _compile(op: _CommonShift, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(_CommonShift)
+def _compile(op: _CommonShift) -> Any:
     def shift(contrasts: Any, weights: Any, totals: Any) -> Any:
         return _common_shift(contrasts, weights, totals)
 
-    return shift, op._cache_version
+    return shift

@@ -18,7 +18,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from dpbayes.inference.compiled_ops import compiled_by
 
 __all__ = ["CellProbabilities", "cell_tree"]
 
@@ -119,7 +120,6 @@ class CellProbabilities(Op):
     """
 
     __props__ = ()
-    _cache_version = 3
 
     def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any) -> Apply:
         """Return the node of double-precision inputs."""
@@ -148,7 +148,6 @@ class _CellGradients(Op):
     """What `CellProbabilities` pulls back: gradients in the weights and the profiles."""
 
     __props__ = ()
-    _cache_version = 3
 
     def make_node(self, weights: Any, profiles: Any, steps: Any, places: Any, products: Any, cotangent: Any) -> Apply:
         inputs = [*_checked(weights, profiles, steps, places), products, pt.cast(cotangent, "float64")]
@@ -161,19 +160,17 @@ class _CellGradients(Op):
         return [shapes[0], shapes[1]]
 
 
-@register_funcify_default_op_cache_key(CellProbabilities)
-def _compile(op: CellProbabilities, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(CellProbabilities)
+def _compile(op: CellProbabilities) -> Any:
     def probabilities(weights: Any, profiles: Any, steps: Any, places: Any) -> Any:
         return _probabilities(weights, profiles, steps, places)
 
-    return probabilities, op._cache_version
+    return probabilities
 
 
-@register_funcify_default_op_cache_key(_CellGradients)
-def _compile_gradients(op: _CellGradients, node: Apply, **kwargs: Any) -> Any:
-    @numba_njit
+@compiled_by(_CellGradients)
+def _compile_gradients(op: _CellGradients) -> Any:
     def gradients(weights: Any, profiles: Any, steps: Any, places: Any, products: Any, cotangent: Any) -> Any:
         return _gradients(weights, profiles, steps, places, products, cotangent)
 
-    return gradients, op._cache_version
+    return gradients
