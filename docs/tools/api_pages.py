@@ -1,4 +1,4 @@
-"""A hook of the documentation build: one page a room, with every name of its ``__all__``, from the docstrings."""
+"""A hook of the documentation build: pages from docstrings, one a room, and one of all keys of run specs."""
 
 import importlib
 import inspect
@@ -12,7 +12,27 @@ def on_files(files, config):
     """Add the pages to the build; they are not written to the source."""
     for room in ROOMS:
         files.append(File.generated(config, f"api/{room}.md", content=page(room)))
+    files.append(File.generated(config, "api/spec_keys.md", content=spec_keys()))
     return files
+
+
+def spec_keys():
+    """Return the Markdown of the page of all keys, system by system."""
+    from dpbayes.runs import spec_sections
+    from dpbayes.runs.registry import SYSTEMS
+
+    parts = ["# Keys of run specs", "", "`dpbayes keys SYSTEM` prints the same in a terminal.", ""]
+    for system in SYSTEMS:
+        parts += [f"## {system}", ""]
+        for section in spec_sections(system):
+            heading = f"`{section.heading}`" if section.heading else "Before the first table"
+            parts += [f"### {heading}{'' if section.required else ' (optional)'}", "", section.meaning, ""]
+            parts += ["| key | takes | | meaning |", "|---|---|---|---|"]
+            for key in section.keys:
+                cells = (f"`{key.name}`", key.takes, key.rule, key.meaning)
+                parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            parts.append("")
+    return "\n".join(parts)
 
 
 def page(room):

@@ -90,10 +90,26 @@ def run(
 
 @app.command()
 def check(spec: SpecArgument, overrides: SetOption = None) -> None:
-    """Validate a spec and print it with every default written out. Nothing is run."""
+    """Validate a spec and print it with every default written out. Nothing is run.
+
+    `dpbayes keys` says what else a spec may hold.
+    """
     from dpbayes.runs import load_spec
 
     typer.echo(load_spec(spec, overrides or ()).resolved, nl=False)
+
+
+@app.command()
+def keys(
+    system: Annotated[str, typer.Argument(help="bloom, ide, latent-class, mvg or verifier.")],
+) -> None:
+    """List every key that a run spec of a system may hold: what it takes, its default, its meaning.
+
+    Example: `dpbayes keys latent-class`
+    """
+    from dpbayes.runs import key_lines
+
+    typer.echo("\n".join(key_lines(system)), nl=False)
 
 
 @app.command()

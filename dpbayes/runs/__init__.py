@@ -12,6 +12,7 @@ and one line in `dpbayes.runs.registry.SYSTEMS`. The module imports PyMC and plo
 
 from dpbayes.runs.execution import Context, Outcome, RunResult, execute, rebuild_report
 from dpbayes.runs.folder import write_text
+from dpbayes.runs.keys import SpecKey, SpecSection, key_lines, spec_sections
 from dpbayes.runs.spec import LoadedSpec, RunSpec, Section, load_spec
 
 __all__ = [
@@ -21,8 +22,12 @@ __all__ = [
     "RunResult",
     "RunSpec",
     "Section",
+    "SpecKey",
+    "SpecSection",
     "execute",
+    "key_lines",
     "load_spec",
     "rebuild_report",
+    "spec_sections",
     "write_text",
 ]
