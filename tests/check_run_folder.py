@@ -32,6 +32,8 @@ def check(folder: Path) -> None:
 
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["headline"]["epsilon"] == 1.0
+    assert facts["about"]["headline"]["epsilon"] == "epsilon in total, replace-one"
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
     ours, _, raw = (row["mean_l1"] for row in facts["tables"]["margin_error"])
     # Raw noise of scale 20 on 40 counts gives .008; with few draws the fit is still well below .02.
     assert ours < 0.02, ours

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpbayes.data.domain import Attribute, Level
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
+from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release_json import release_from_dict
 
@@ -119,7 +120,7 @@ class GroupRelease:
         return next(iter(self.groups.values())).sampler
 
     @property
-    def adjacency(self) -> str:
+    def adjacency(self) -> Adjacency:
         """The neighbouring relation, between individuals."""
         return next(iter(self.groups.values())).adjacency
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.report.render import write_report
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Fact",
     "Figure",
     "Paragraph",
+    "PrivacyTerms",
     "Section",
     "Table",
     "compare_runs",

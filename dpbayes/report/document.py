@@ -12,6 +12,8 @@ from dpbayes.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
+    from dpbayes.report.privacy_terms import PrivacyTerms
+
 __all__ = ["Callout", "Column", "Document", "Fact", "Figure", "Paragraph", "Section", "Table"]
 
 type Value = str | int | float | bool | None
@@ -203,6 +205,20 @@ class Document:
         Versions, seeds and digests.
     facts
         Further values for ``facts.json`` that figures show.
+    privacy
+        What the page's epsilons are relative to; None for a page that is not about privacy.
+
+    Raises
+    ------
+    InputError
+        If the headline states an epsilon and `privacy` is None.
+
+    Examples
+    --------
+    >>> epsilon = Fact("epsilon", "epsilon in total", 1.0, "1")
+    >>> Document("A title", "Why?", "Because.", Callout("good", "Passed"), [epsilon], [], {})
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: the headline states 'epsilon' and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)
     """
 
     title: str
@@ -213,6 +229,14 @@ class Document:
     sections: Sequence[Section]
     provenance: Mapping[str, Value]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    privacy: PrivacyTerms | None = None
+
+    def __post_init__(self) -> None:
+        epsilon = next((fact.name for fact in self.headline if fact.name.startswith("epsilon")), None)
+        if epsilon is not None and self.privacy is None:
+            raise InputError(
+                f"the headline states {epsilon!r} and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)"
+            )
 
     def all_facts(self) -> dict[str, Any]:
         """Return every number of the page under a name.
@@ -220,13 +244,15 @@ class Document:
         Raises
         ------
         InputError
-            If two tables share a name.
+            If two tables share a name, or one is named ``"headline"``.
         """
         tables: dict[str, Any] = {}
-        about: dict[str, Any] = {}
+        about: dict[str, Any] = {"headline": {fact.name: fact.label for fact in self.headline}}
         for section in self.sections:
             for block in section.blocks:
                 if isinstance(block, Table):
+                    if block.name == "headline":
+                        raise InputError("a table is named 'headline', as the numbers at the top are; rename it")
                     if block.name in tables:
                         raise InputError(f"two tables of the report are named {block.name!r}; name each its own way")
                     tables[block.name], about[block.name] = block.facts(), block.about()
@@ -236,6 +262,7 @@ class Document:
             "answer": self.answer,
             "verdict": {"tone": self.verdict.tone, "title": self.verdict.title, "lines": list(self.verdict.lines)},
             "headline": {fact.name: fact.value for fact in self.headline},
+            "privacy": None if self.privacy is None else self.privacy.facts(),
             "tables": tables,
             "about": about,
             "provenance": dict(self.provenance),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.ide_plots import dependence_plot, error_by_group_plot, strength_plot, trace_plot
-from dpbayes.report.released import mean_magnitude, privacy_fact, released_section, size_of
+from dpbayes.report.privacy_terms import PrivacyTerms
+from dpbayes.report.released import mean_magnitude, privacy_fact, privacy_terms, released_section, size_of
 
 if TYPE_CHECKING:
     from dpbayes.ide import GroupRelease
@@ -53,6 +54,7 @@ def tables_document(title: str, question: str, release: Release, result: Mapping
         sections=sections,
         provenance=_provenance(release, result),
         facts={"kl": result["kl"], "scores": result.get("scores")},
+        privacy=privacy_terms(release),
     )
 
 
@@ -88,6 +90,7 @@ def groups_document(title: str, question: str, released: GroupRelease, result: M
         sections=sections,
         provenance=_provenance(released, result),
         facts={"scores": result.get("scores")},
+        privacy=PrivacyTerms(released.adjacency, "individual"),
     )
 
 

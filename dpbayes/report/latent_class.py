@@ -12,7 +12,7 @@ from dpbayes.report.convergence import convergence_facts, convergence_section, v
 from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.latent_class_densities import latent_class_densities
 from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
-from dpbayes.report.released import privacy_fact, released_section, size_of
+from dpbayes.report.released import privacy_fact, privacy_terms, released_section, size_of
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section
 
@@ -83,6 +83,7 @@ def latent_class_document(
         ],
         sections=sections,
         provenance=_provenance(trace, release) | ({} if model_digest is None else {"model.py digest": model_digest}),
+        privacy=privacy_terms(release),
     )
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.privacy.noise import NoiseLaw
 
-__all__ = ["mean_magnitude", "privacy_fact", "released_section", "size_of"]
+__all__ = ["mean_magnitude", "privacy_fact", "privacy_terms", "released_section", "size_of"]
 
 _COLUMNS = [
     Column("table"),
@@ -56,6 +57,11 @@ def privacy_fact(release: Release) -> Fact:
     """Return the total cost for the top of the page."""
     shown = "a curve" if release.epsilon is None else f"{release.epsilon:g}"
     return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, shown)
+
+
+def privacy_terms(release: Release, *, unit: str = "record") -> PrivacyTerms:
+    """Return what the total cost is relative to: pure epsilon has delta 0, Gaussian noise a curve."""
+    return PrivacyTerms(release.adjacency, unit, None if release.epsilon is None else 0.0)
 
 
 def released_section(release: Release) -> Section:

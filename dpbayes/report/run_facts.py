@@ -54,6 +54,15 @@ class RunFacts:
         return self.facts.get("headline", {})
 
     @property
+    def privacy(self) -> Mapping[str, Scalar]:
+        """What the page's epsilons are relative to; empty where it does not say."""
+        return self.facts.get("privacy") or {}
+
+    def headline_label(self, name: str) -> str:
+        """Return what a number at the top of the page is, in the page's words."""
+        return self.about.get("headline", {}).get(name, name.replace("_", " "))
+
+    @property
     def passed(self) -> bool:
         """Whether the run's gate said that its numbers may be used."""
         return self.facts.get("verdict", {}).get("tone") != "bad"
@@ -66,7 +75,7 @@ class RunFacts:
 
     @cached_property
     def about(self) -> Mapping[str, Any]:
-        """Captions, headings and formats of the tables."""
+        """Captions and formats of the tables, and labels of the numbers at the top."""
         return self.facts.get("about", {})
 
     def format(self, table: str, key: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpbayes import __version__
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -78,6 +79,7 @@ def bloom_document(
             "sampler of the noise": release.sampler,
             "random_seed": str(trace.attrs.get("random_seed", "")),
         },
+        privacy=PrivacyTerms(certificate["adjacency"], "position", spec.privacy.delta),
     )
 
 

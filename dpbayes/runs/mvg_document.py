@@ -9,6 +9,7 @@ import numpy as np
 
 from dpbayes.mvg import CovarianceResult, FeatureRanges, SvrScore, SvrStudy, binary_allocation, compare_noise
 from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.runs.mvg import Spec
 from dpbayes.runs.mvg_parts import guarantee, noise_section, provenance
 
@@ -58,6 +59,7 @@ def covariance_document(spec: Spec, study: dict[str, Any]) -> Document:
             noise_section(spec, costs, ranges, study["features"], weighted=False),
         ],
         provenance=provenance(spec, study["provenance"]),
+        privacy=PrivacyTerms(ranges.adjacency, delta=spec.privacy.delta),
     )
 
 
@@ -117,6 +119,7 @@ def svr_document(spec: Spec, record: dict[str, Any]) -> Document:
             noise_section(spec, costs, ranges, record["features"], weighted=len(set(record["weights"])) > 1),
         ],
         provenance=provenance(spec, record["provenance"]) | {"scikit-learn": _sklearn_version()},
+        privacy=PrivacyTerms(ranges.adjacency, delta=spec.privacy.delta),
     )
 
 

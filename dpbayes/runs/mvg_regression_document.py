@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes.report.document import Block, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec
 from dpbayes.runs.mvg_parts import provenance
 
@@ -70,6 +71,7 @@ def regression_document(spec: Spec, folder: Path) -> Document:
             ),
         ],
         provenance=provenance(spec) | {"release digest": release.digest, "sampler": trace.attrs["sampler"]},
+        privacy=PrivacyTerms(release.noise.adjacency, delta=spec.privacy.delta),
     )
 
 

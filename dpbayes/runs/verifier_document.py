@@ -39,7 +39,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         What was released, the answer to each question, and where the true counts probably are.
     """
     from dpbayes.report.convergence import convergence_section, verdict_callout
-    from dpbayes.report.released import privacy_fact
+    from dpbayes.report.released import privacy_fact, privacy_terms
     from dpbayes.verifier import posterior
     from dpbayes.verifier.plots import posterior_plot
 
@@ -82,6 +82,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
             "sampler of the noise": release.sampler,
             "random_seed": str(trace.attrs.get("random_seed", "")),
         },
+        privacy=privacy_terms(release, unit="unit"),
     )
 
 

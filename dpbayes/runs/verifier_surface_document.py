@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes import __version__
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.runs.verifier_spec import Spec, Surface
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def surface_document(spec: Spec, study: dict[str, Any]) -> Document:
             _count_surfaces(spec.surface),
         ],
         provenance={"dpbayes": __version__},
+        privacy=PrivacyTerms("either", "unit"),
     )
 
 

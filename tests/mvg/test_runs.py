@@ -35,6 +35,7 @@ SVR = (
     + '[svr]\nepsilons = [1.0]\ndraws = 2\nfavoured = ["age", "framingham"]\ncosts = [0.1]\ngammas = [1.0]\n'
 )
 REGRESSION = BASE + '[regression]\npredictors = ["age", "bmi"]\nresponse = "systolic_mmhg"\ndraws = 300\ntune = 300\n'
+TERMS = {"adjacency": "replace-one", "unit": "record", "delta": 1e-5}
 
 
 def _spec(text):
@@ -59,6 +60,8 @@ def test_covariance_run_leaves_a_report_that_is_rebuilt_from_its_files(tmp_path)
     page, facts = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "facts.json").read_text())
     assert "Eigenvalues of the covariance" in page and "simulation" in page
     assert "1.0" in json.dumps(facts)
+    assert facts["privacy"] == TERMS
+    assert facts["about"]["headline"]["epsilon"] == "epsilon at delta 1e-05, replace-one"
     mvg.run(spec, _context(tmp_path, lines))
     assert lines[-1] == "study: already done, used again" and (tmp_path / "study.json").read_text() == study
 
@@ -72,6 +75,7 @@ def test_svr_run_leaves_a_report(tmp_path):
     assert "every mechanism drowns it" in document.answer
     write_report(document, tmp_path)
     assert "binary MVG" in (tmp_path / "report.html").read_text()
+    assert json.loads((tmp_path / "facts.json").read_text())["privacy"] == TERMS
 
 
 @pytest.mark.slow
@@ -82,6 +86,7 @@ def test_regression_run_releases_fits_and_reports(tmp_path):
     write_report(mvg.document(spec, tmp_path), tmp_path)
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert "coefficients" in json.dumps(facts)
+    assert facts["privacy"] == TERMS
 
 
 def test_regression_release_stage(tmp_path):

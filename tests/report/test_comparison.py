@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import DamagedFileError, InputError
-from dpbayes.report import Callout, Column, Document, Fact, Figure, Section, Table, compare_runs, write_report
+from dpbayes.report import (
+    Callout,
+    Column,
+    Document,
+    Fact,
+    Figure,
+    PrivacyTerms,
+    Section,
+    Table,
+    compare_runs,
+    write_report,
+)
 from dpbayes.report.run_facts import read_runs
 from dpbayes.report.shared import Interval, shared_tables
 
@@ -28,6 +39,7 @@ def make_run(folder, *, epsilon=1.0, tables=None, tone="good", digest="d1", sett
         headline=[Fact(name, name, epsilon, f"{epsilon:g}")],
         sections=[Section("s", [Table("cells", "Cells, in records.", columns, rows)] if tables is None else tables)],
         provenance={"release digest": digest},
+        privacy=PrivacyTerms("replace-one"),
     )
     write_report(document, folder)
     return folder

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
-from dpbayes.report.released import mean_magnitude
+from dpbayes.data import datasets
+from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric, release_tables
+from dpbayes.report import PrivacyTerms
+from dpbayes.report.released import mean_magnitude, privacy_terms
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 20.0])
@@ -24,3 +26,11 @@ def test_a_wide_discrete_gaussian_has_the_magnitude_of_a_continuous_one():
     assert mean_magnitude(DiscreteGaussian(1000.0)) == pytest.approx(mean_magnitude(Gaussian(1000.0)), rel=1e-6)
     assert mean_magnitude(Gaussian(2.0)) == pytest.approx(2.0 * np.sqrt(2 / np.pi))
     assert mean_magnitude(Laplace(5.0)) == 5.0
+
+
+def test_the_terms_of_a_release_have_delta_0_where_its_epsilon_is_pure_and_none_where_the_cost_is_a_curve():
+    tables, rng = datasets.acs_tables()[:2], np.random.default_rng(1)
+    pure = release_tables(tables, epsilon=1.0, rng=rng)
+    assert privacy_terms(pure, unit="unit") == PrivacyTerms(pure.adjacency, "unit", 0.0)
+    curve = release_tables(tables, rho=0.5, noise="discrete-gaussian", rng=rng)
+    assert curve.epsilon is None and privacy_terms(curve) == PrivacyTerms(curve.adjacency, "record", None)

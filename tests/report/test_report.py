@@ -4,7 +4,18 @@ import matplotlib.pyplot as plt
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.report import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
+from dpbayes.report import (
+    Callout,
+    Column,
+    Document,
+    Fact,
+    Figure,
+    Paragraph,
+    PrivacyTerms,
+    Section,
+    Table,
+    write_report,
+)
 
 
 def document(**changes) -> Document:
@@ -27,6 +38,7 @@ def document(**changes) -> Document:
             )
         ],
         "provenance": {"version": "0"},
+        "privacy": PrivacyTerms("replace-one"),
     }
     return Document(**(parts | changes))
 
@@ -52,6 +64,8 @@ def test_facts_hold_the_unrounded_values(tmp_path):
     assert facts["tables"]["counts"] == [{"cell": "a", "n": 1234}, {"cell": "b", "n": None}]
     assert facts["about"]["counts"] == {"caption": "Counts", "formats": {"cell": "", "n": ",d"}}
     assert facts["headline"] == {"epsilon": 1.0}
+    assert facts["about"]["headline"] == {"epsilon": "epsilon in total"}
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
     assert facts["extra"] is None
 
 
@@ -60,6 +74,47 @@ def test_two_tables_of_one_name_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(InputError, match="two tables of the report are named 'same'"):
         write_report(document(sections=[Section("s", [table, table])]), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_may_not_take_the_place_of_the_headline():
+    with pytest.raises(InputError, match="a table is named 'headline'"):
+        document(sections=[Section("s", [Table("headline", "", [Column("a")], [])])]).all_facts()
+
+
+def test_a_page_that_states_an_epsilon_states_its_adjacency(tmp_path):
+    for name in ("epsilon", "epsilon_every"):
+        with pytest.raises(InputError, match=f"states '{name}' and no adjacency"):
+            document(privacy=None, headline=[Fact("n", "records", 3, "3"), Fact(name, "epsilon", 1.0, "1")])
+    write_report(document(privacy=None, headline=[Fact("n", "records", 3, "3")]), tmp_path)
+    assert json.loads((tmp_path / "facts.json").read_text())["privacy"] is None
+
+
+RELATION = "Neighbouring data sets differ in one "
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (PrivacyTerms("replace-one", "position", 1e-3), "position replaced by another (replace-one). Delta is 0.001."),
+        (PrivacyTerms("add-remove"), "record more or less (add-remove). Epsilon is pure: delta is 0."),
+        (PrivacyTerms("add-remove", delta=None), "record more or less (add-remove)."),
+        (
+            PrivacyTerms("either", "unit", None),
+            "unit replaced, or one unit more or less: the cost is the same under replace-one and add-remove.",
+        ),
+    ],
+)
+def test_the_page_says_what_its_epsilons_are_relative_to(tmp_path, terms, words):
+    page = write_report(document(privacy=terms), tmp_path).read_text()
+    assert f"<p>{RELATION}{words}</p>" in page
+
+
+def test_terms_out_of_range_are_refused():
+    with pytest.raises(InputError, match="one of replace-one, add-remove, either, got 'swap'"):
+        PrivacyTerms("swap")
+    for delta in (-0.1, 1.0, float("nan")):
+        with pytest.raises(InputError, match=r"delta must lie in \[0, 1\)"):
+            PrivacyTerms("replace-one", delta=delta)
 
 
 def test_a_figure_that_fails_fails_the_report_and_keeps_the_former_one(tmp_path):

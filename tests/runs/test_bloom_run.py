@@ -81,6 +81,8 @@ def test_whole_run(tmp_path):
     assert result.outcome.passed, result.outcome.summary
     facts = json.loads((result.folder / "facts.json").read_text())
     (posterior,), truth = facts["tables"]["posterior"], json.loads((result.folder / "truth.json").read_text())
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "position", "delta": 1e-3}
+    assert facts["about"]["headline"]["epsilon"] == "epsilon at delta 0.001, paper's pair, certified"
     assert posterior["low"] < posterior["mean"] < posterior["high"]
     # Five standard errors of the debiased estimate: false alarm below 1e-6.
     row = facts["tables"]["reach"][0]

@@ -64,6 +64,8 @@ def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
     facts = json.loads((folder / "facts.json").read_text())
     synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
     assert len(synthetic) == facts["headline"]["n"] == sum(row["size"] for row in facts["tables"]["groups"])
+    assert facts["privacy"] == {"adjacency": "add-remove", "unit": "individual", "delta": 0.0}
+    assert facts["about"]["headline"]["epsilon"] == "epsilon for one individual, add-remove"
     score = facts["scores"]["score"]
     assert score["synthetic"] > score["prior"] + 20
     page = (folder / "report.html").read_text()
@@ -76,6 +78,7 @@ def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_pat
     folder = run(small, tmp_path / "run").folder
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["scores"] is None
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
     assert "Error by group" not in (folder / "report.html").read_text()
     assert len(pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")) == 400
     assert [row["group"] for row in facts["tables"]["borrowed"]] == ["a", "b"]

@@ -69,6 +69,7 @@ def test_a_run_with_the_composite_likelihood(study, tmp_path):
     assert "Not split: the fit sums the confidential counts out" in page
     facts = json.loads((folder / "facts.json").read_text())
     assert "says nothing of these records&#39;" in page or "says nothing of these records'" in facts["answer"]
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
     rows = facts["tables"]["margins"]
     assert len(rows) == 8 and all("records" not in row for row in rows)
     # 95 % intervals of a share of 300 persons: wider than nothing, narrower than everybody.

@@ -38,6 +38,7 @@ def test_a_verification_runs_and_reports(tmp_path):
     facts = json.loads((result.folder / "facts.json").read_text())
     assert [row["question"] for row in facts["tables"]["answers"]] == list(trace["posterior"]["question"].values)
     assert facts["headline"]["epsilon"] == 1.0
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "unit", "delta": 0.0}
     assert facts["headline"]["mass_left_out"] < 1e-12
     # Where the true counts lie, by outcome: their means add to M for each question.
     means = [row["mean"] for row in facts["tables"]["true_counts"]]
@@ -65,6 +66,7 @@ def test_a_design_study_runs_and_reports(tmp_path):
     result = run(MODELS / "verifier_surface.toml", tmp_path, *small)
     facts = json.loads((result.folder / "facts.json").read_text())
     assert len(facts["tables"]["surface"]) == 4
+    assert facts["privacy"] == {"adjacency": "either", "unit": "unit", "delta": 0.0}
     designs = {row["n_partitions"]: row["epsilon"] for row in facts["tables"]["designs"]}
     assert designs[8] is not None
     assert facts["answer"].startswith(
