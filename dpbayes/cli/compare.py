@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
+_PRINTED = ("settings", "privacy_terms", "headline_shared", "headline_labels")
+
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
@@ -45,16 +47,18 @@ def compare(
 
 
 def _print(document: Document) -> None:
-    """Print the answer, and the tables of settings and of the numbers at the top of the pages."""
+    """Print the answer, the warnings, and the tables of settings and of the numbers at the top of the pages."""
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from dpbayes.report import Table
+    from dpbayes.report import Callout, Table
 
     console = Console()
     for section in document.sections[:2]:
         for block in section.blocks:
-            if isinstance(block, Table) and block.name in ("settings", "headline_shared"):
+            if isinstance(block, Callout) and block.tone == "warning":
+                console.print(f"{block.title}: {' '.join(block.lines)}", style="yellow", highlight=False, markup=False)
+            if isinstance(block, Table) and block.name in _PRINTED:
                 table = RichTable(*(column.name for column in block.columns), title=block.caption, title_justify="left")
                 for row in block.shown():
                     table.add_row(*row)

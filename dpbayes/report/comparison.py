@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dpbayes import __version__
 from dpbayes.errors import InputError
 from dpbayes.report.comparison_plots import intervals_of_runs, ladder_panels
+from dpbayes.report.comparison_privacy import privacy_blocks
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.run_facts import RunFacts, differing_settings, read_runs, show
 from dpbayes.report.shared import Interval, SharedTable, shared_headline, shared_tables
@@ -79,8 +81,12 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
         ],
         sections=sections,
         provenance={"dpbayes": __version__} | {run.label: run.folder.name for run in runs},
-        facts={"runs": {run.label: {"settings": dict(run.settings), "headline": dict(run.headline)} for run in runs}},
+        facts={"runs": {run.label: _facts(run) for run in runs}},
     )
+
+
+def _facts(run: RunFacts) -> dict[str, Any]:
+    return {"settings": dict(run.settings), "headline": dict(run.headline), "privacy": dict(run.privacy)}
 
 
 def _ladder(runs: Sequence[RunFacts]) -> tuple[str, list[float]] | None:
@@ -128,18 +134,22 @@ def _settings_section(runs: Sequence[RunFacts]) -> Section:
     elif None not in digests:
         text = "Each run has its own release, and so its own draw of the noise: estimates differ for that alone."
         blocks.append(Callout("note", "Different releases", [text]))
-    if any(name.endswith("adjacency") for name in differing):
-        text = "An epsilon under replace-one and one under add-remove promise different things; do not rank them."
-        blocks.append(Callout("warning", "Different adjacency", [text]))
-    return Section("What was set differently", blocks)
+    return Section("What was set differently", blocks + privacy_blocks(runs))
 
 
 def _headline_section(
     runs: Sequence[RunFacts], headline: dict[str, list[float]], ladder: tuple[str, list[float]] | None
 ) -> Section:
     columns = [Column("quantity"), *(Column(run.label) for run in runs)]
-    rows = [[name.replace("_", " "), *map(_number, values)] for name, values in headline.items()]
+    labels = {name: [run.headline_label(name) for run in runs] for name in headline}
+    # A label that all runs share names the row; labels that differ stand below, a column a run.
+    names = {name: words[0] if len(set(words)) == 1 else name.replace("_", " ") for name, words in labels.items()}
+    rows = [[names[name], *map(_number, values)] for name, values in headline.items()]
     blocks: list[Block] = [Table("headline_shared", "Numbers at the top of the pages", columns, rows)]
+    different = [[names[name], *words] for name, words in labels.items() if len(set(words)) > 1]
+    if different:
+        caption = "What these numbers are, where the pages say it differently"
+        blocks.append(Table("headline_labels", caption, columns, different))
     moving = {
         name.replace("_", " "): np.array(values)
         for name, values in headline.items()

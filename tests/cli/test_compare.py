@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app, main
-from dpbayes.report import Callout, Column, Document, Section, Table, write_report
+from dpbayes.report import Callout, Column, Document, Fact, PrivacyTerms, Section, Table, write_report
 
 runner = CliRunner()
 
@@ -12,12 +12,15 @@ runner = CliRunner()
 @pytest.fixture
 def two_runs(tmp_path):
     folders = []
-    for epsilon in (1.0, 2.0):
+    for epsilon, adjacency in ((1.0, "replace-one"), (2.0, "add-remove")):
         folder = tmp_path / f"run{epsilon:g}"
         folder.mkdir()
         (folder / "spec.toml").write_text(f'system = "mvg"\ntitle = "t"\n[privacy]\nepsilon = {epsilon}\n')
         table = Table("error", "Error", [Column("what"), Column("value")], [("a", 1 / epsilon)])
-        write_report(Document("t", "", "", Callout("good", "p"), [], [Section("s", [table])], {}), folder)
+        headline = [Fact("epsilon", f"epsilon in total, {adjacency}", epsilon, f"{epsilon:g}")]
+        terms = PrivacyTerms(adjacency)
+        sections = [Section("s", [table])]
+        write_report(Document("t", "", "", Callout("good", "p"), headline, sections, {}, privacy=terms), folder)
         folders.append(str(folder))
     return folders
 
@@ -26,6 +29,8 @@ def test_compare_prints_the_settings_and_writes_the_page(two_runs, tmp_path):
     result = runner.invoke(app, ["compare", *two_runs, "--out", str(tmp_path / "c")], env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     assert "privacy.epsilon" in result.stdout
+    assert "Different adjacency: An epsilon under replace-one and one under add-remove" in result.stdout
+    assert "epsilon in total, add-remove" in result.stdout
     assert {path.name for path in (tmp_path / "c").iterdir()} == {"report.html", "facts.json"}
 
 

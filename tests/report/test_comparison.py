@@ -24,7 +24,7 @@ from dpbayes.report.shared import Interval, shared_tables
 CELLS = ("a", "b", "c")
 
 
-def make_run(folder, *, epsilon=1.0, tables=None, tone="good", digest="d1", settings="", name="epsilon"):
+def make_run(folder, *, epsilon=1.0, tables=None, tone="good", digest="d1", settings="", name="epsilon", **more):
     """Write a run folder whose intervals are 4 / epsilon wide."""
     folder.mkdir()
     (folder / "spec.toml").write_text(f'system = "latent-class"\ntitle = "{folder.name}"\n{settings}\n'
@@ -36,10 +36,10 @@ def make_run(folder, *, epsilon=1.0, tables=None, tone="good", digest="d1", sett
         question="q?",
         answer="a.",
         verdict=Callout(tone, "The verdict"),
-        headline=[Fact(name, name, epsilon, f"{epsilon:g}")],
+        headline=[Fact(name, more.get("label", name), epsilon, f"{epsilon:g}")],
         sections=[Section("s", [Table("cells", "Cells, in records.", columns, rows)] if tables is None else tables)],
         provenance={"release digest": digest},
-        privacy=PrivacyTerms("replace-one"),
+        privacy=more.get("privacy", PrivacyTerms("replace-one")),
     )
     write_report(document, folder)
     return folder
@@ -51,6 +51,11 @@ def titles(document):
 
 def tables(document):
     return {b.name: b for section in document.sections for b in section.blocks if isinstance(b, Table)}
+
+
+def warnings(document):
+    blocks = [block for section in document.sections for block in section.blocks]
+    return [block.title for block in blocks if isinstance(block, Callout) and block.tone == "warning"]
 
 
 def text(document):
@@ -104,12 +109,60 @@ def test_a_bound_that_does_not_hold_its_neighbour_is_no_interval(tmp_path):
 
 def test_different_releases_and_different_adjacency_are_said(tmp_path):
     one = make_run(tmp_path / "one")
-    two = make_run(tmp_path / "two", digest="d2", settings='adjacency = "add-remove"')
-    said = text(compare_runs([one, two]))
+    # The specs say nothing of it: what the runs did is in their facts.
+    two = make_run(tmp_path / "two", digest="d2", epsilon=3.0, privacy=PrivacyTerms("add-remove"))
+    document = compare_runs([one, two])
+    said = text(document)
     assert "own draw of the noise" in said
-    assert "Different adjacency" in said
-    same = make_run(tmp_path / "same", epsilon=2.0)
-    assert "one and the same release" in text(compare_runs([one, same]))
+    assert warnings(document) == ["Different adjacency"]
+    assert "adjacency replace-one: epsilon 1 adjacency add-remove: epsilon 3" in said
+    assert tables(document)["privacy_terms"].rows[0] == ["adjacency", "replace-one", "add-remove"]
+    assert document.all_facts()["runs"]["epsilon 3"]["privacy"]["adjacency"] == "add-remove"
+    same = make_run(tmp_path / "same", epsilon=2.0, settings='adjacency = "add-remove"')
+    agreeing = compare_runs([one, same])
+    assert "one and the same release" in text(agreeing)
+    assert warnings(agreeing) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "titles"),
+    [
+        (PrivacyTerms("replace-one", "individual"), ["Different unit"]),
+        (PrivacyTerms("replace-one", delta=1e-5), ["Different delta"]),
+        (PrivacyTerms("add-remove", "position", 1e-3), ["Different adjacency", "Different unit", "Different delta"]),
+        (PrivacyTerms("either", delta=None), []),
+    ],
+)
+def test_each_difference_in_the_terms_has_its_warning(tmp_path, terms, titles):
+    one = make_run(tmp_path / "one")
+    assert warnings(compare_runs([one, make_run(tmp_path / "two", epsilon=2.0, privacy=terms)])) == titles
+
+
+def test_a_page_of_an_epsilon_without_adjacency_is_named(tmp_path):
+    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two", epsilon=2.0)
+    facts = json.loads((two / "facts.json").read_text())
+    del facts["privacy"], facts["about"]["headline"]  # as an earlier version wrote it
+    (two / "facts.json").write_text(json.dumps(facts))
+    document = compare_runs([one, two])
+    assert warnings(document) == ["Adjacency not stated"]
+    assert "epsilon 2: its epsilons do not compare until the page is written again" in text(document)
+    assert tables(document)["privacy_terms"].rows[0] == ["adjacency", "replace-one", "\N{EN DASH}"]
+    neither = [make_run(tmp_path / n, name="mu", epsilon=e, privacy=None) for n, e in (("a", 1.0), ("b", 2.0))]
+    document = compare_runs(neither)
+    assert warnings(document) == [] and "privacy_terms" not in tables(document)
+
+
+def test_the_numbers_at_the_top_carry_their_labels(tmp_path):
+    one = make_run(tmp_path / "one", label="epsilon in total, replace-one")
+    same = make_run(tmp_path / "same", epsilon=2.0, label="epsilon in total, replace-one")
+    found = tables(compare_runs([one, same]))
+    assert found["headline_shared"].rows == [["epsilon in total, replace-one", "1", "2"]]
+    assert "headline_labels" not in found
+    other = make_run(tmp_path / "other", epsilon=3.0, label="epsilon for one individual, add-remove")
+    found = tables(compare_runs([one, other]))
+    assert found["headline_shared"].rows == [["epsilon", "1", "3"]]
+    labels = ["epsilon in total, replace-one", "epsilon for one individual, add-remove"]
+    assert found["headline_labels"].rows == [["epsilon", *labels]]
 
 
 def test_a_run_that_failed_its_gate_is_named(tmp_path):

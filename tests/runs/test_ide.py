@@ -9,6 +9,7 @@ from dpbayes.errors import MissingColumnError, SpecError
 from dpbayes.ide import read_group_release
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
+from dpbayes.report import Callout, compare_runs
 from dpbayes.runs import execute, load_spec, rebuild_report
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -86,6 +87,16 @@ def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_pat
     assert [table.attributes for table in release.tables] == [("place", "age"), ("place", "own")]
     shown = run(small, tmp_path / "shown", "data.truth_public=true").folder
     assert json.loads((shown / "facts.json").read_text())["scores"]["score"]["prior"] > 800
+
+
+def test_a_groups_run_beside_a_tables_run_is_warned_of(small, tmp_path):
+    tables = run(small, tmp_path / "tables").folder
+    text = SMALL.replace('tables = "by-feature"\n', "").replace("pool = true", "")
+    small.write_text(text + '[groups]\nattribute = "place"\n[groups.parent]\na = "north"\nb = "north"\n')
+    groups = run(small, tmp_path / "groups").folder
+    blocks = [block for section in compare_runs([tables, groups]).sections for block in section.blocks]
+    warnings = {block.title: list(block.lines) for block in blocks if isinstance(block, Callout)}
+    assert warnings["Different adjacency"][1:] == ["adjacency replace-one: tables", "adjacency add-remove: groups"]
 
 
 def test_same_spec_and_seed_give_the_same_estimate_and_the_report_can_be_built_again(small, tmp_path):
