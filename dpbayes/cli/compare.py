@@ -57,7 +57,8 @@ def _print(document: Document) -> None:
     for section in document.sections[:2]:
         for block in section.blocks:
             if isinstance(block, Callout) and block.tone == "warning":
-                console.print(f"{block.title}: {' '.join(block.lines)}", style="yellow", highlight=False, markup=False)
+                said = f"{block.title}: " + "\n  ".join(block.lines)
+                console.print(said, style="yellow", highlight=False, markup=False)
             if isinstance(block, Table) and block.name in _PRINTED:
                 table = RichTable(*(column.name for column in block.columns), title=block.caption, title_justify="left")
                 for row in block.shown():
