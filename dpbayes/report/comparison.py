@@ -14,7 +14,7 @@ from dpbayes.report.comparison_plots import intervals_of_runs, ladder_panels
 from dpbayes.report.comparison_privacy import privacy_blocks
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.run_facts import RunFacts, differing_settings, read_runs, show
-from dpbayes.report.shared import Interval, SharedTable, shared_headline, shared_tables
+from dpbayes.report.shared import Interval, SharedTable, shared_caption, shared_headline, shared_tables
 
 __all__ = ["compare_runs"]
 
@@ -241,7 +241,7 @@ def _wide_table(runs: Sequence[RunFacts], table: SharedTable) -> Table:
     shown = range(min(len(table.places), MOST_ROWS))
     rows = [[*table.places[i], *(_plain(block[i], whole) for block, whole in blocks)] for i in shown]
     more = "" if len(shown) == len(table.places) else f" The first {len(shown)} of {len(table.places)} rows."
-    return Table(table.name, f"{runs[0].caption(table.name).rstrip('.')}.{more}", columns, rows)
+    return Table(table.name, f"{shared_caption(runs, table.name).rstrip('.')}.{more}", columns, rows)
 
 
 def _moves(values: np.ndarray) -> bool:

@@ -59,7 +59,7 @@ def ladder_panels(
         axis.set_title(title, fontsize=9)
         axis.tick_params(labelsize=8)
         axis.grid(color="0.92")
-        _scale(axis, middle)
+        _scale(axis, low, middle, high)
         if ladder is None:
             axis.set_xticks(place, labels, rotation=30, ha="right", fontsize=8)
             axis.set_xlim(-0.5, len(labels) - 0.5)
@@ -117,12 +117,21 @@ def intervals_of_runs(
     return figure
 
 
-def _scale(axis: Axes, values: npt.NDArray[np.float64]) -> None:
-    """Use a logarithmic axis for positive values over more than a factor of 30, and else show zero."""
-    finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
+def _scale(
+    axis: Axes, low: npt.NDArray[np.float64], middle: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
+) -> None:
+    """Use a logarithmic axis for positive values over more than a factor of 30, and else show zero.
+
+    The ends of the bars count as the points do, so that no bar runs off the top; on a logarithmic axis one that starts
+    at zero comes from the lower edge.
+    """
+    drawn = np.concatenate([middle, high])
+    finite = drawn[np.isfinite(drawn)]
+    if not finite.size or np.nanmin(low) < 0:
+        return
+    if finite.min() > 0 and finite.max() > 30 * finite.min():
         axis.set_yscale("log")
-    elif finite.size and finite.min() >= 0:
+    else:
         axis.set_ylim(0, 1.15 * finite.max() or 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,10 @@ import numpy.typing as npt
 
 from dpbayes.report.run_facts import Row, RunFacts, Scalar
 
-__all__ = ["Interval", "SharedTable", "shared_headline", "shared_tables"]
+__all__ = ["Interval", "SharedTable", "shared_caption", "shared_headline", "shared_tables"]
+
+# A number as a caption prints it: 10, 1,000, 0.5, 1e-05; not the sign before it, nor a full stop after it.
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,28 @@ def shared_headline(runs: Sequence[RunFacts]) -> dict[str, list[float]]:
     """Return the numbers at the top of the pages that all runs have: name to one value a run."""
     names = [name for name in runs[0].headline if all(_is_number(run.headline.get(name)) for run in runs)]
     return {name: [float(run.headline[name] or 0) for run in runs] for name in names}
+
+
+def shared_caption(runs: Sequence[RunFacts], name: str) -> str:
+    """Return what the captions of a table say alike in all runs: numbers that differ give way to an ellipsis.
+
+    Captions that differ in their words say nothing that is true of all runs, and the table's name stands for them.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> captions = ("Noise for epsilon 1 at delta 1e-05.", "Noise for epsilon 10 at delta 1e-05.")
+    >>> runs = [RunFacts(Path(c), c, {}, {"about": {"noise": {"caption": c}}}) for c in captions]
+    >>> shared_caption(runs, "noise")
+    'Noise for epsilon … at delta 1e-05.'
+    """
+    captions = [run.caption(name) for run in runs]
+    words = {tuple(_NUMBER.split(caption)) for caption in captions}
+    if len(words) > 1:
+        return name.replace("_", " ").capitalize()
+    numbers = zip(*(_NUMBER.findall(caption) for caption in captions), strict=True)
+    kept = [row[0] if len(set(row)) == 1 else "…" for row in numbers]
+    return "".join(part for pair in zip(words.pop(), [*kept, ""], strict=True) for part in pair)
 
 
 def _shared(name: str, tables: Sequence[Sequence[Row]]) -> SharedTable | None:

@@ -18,6 +18,7 @@ from dpbayes.report import (
     compare_runs,
     write_report,
 )
+from dpbayes.report.comparison_plots import ladder_panels
 from dpbayes.report.run_facts import read_runs
 from dpbayes.report.shared import Interval, shared_tables
 
@@ -81,6 +82,58 @@ def test_one_number_that_differs_becomes_the_ladder_and_the_widths_are_compared(
     assert page.count("data:image/png") == 2
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["runs"]["epsilon 2"]["headline"] == {"epsilon": 2.0}
+
+
+def drawn(quantities, labels=("one", "two"), ladder=None):
+    """Return each panel's axis and the lower and upper ends of its bars."""
+    figure = ladder_panels(quantities, labels, ladder=ladder)
+    figure.draw_without_rendering()
+    panels = []
+    for axis in figure.axes[: len(quantities)]:
+        bars = axis.collections[0].get_segments() if axis.collections else []
+        panels.append((axis, [bar[0][1] for bar in bars], [bar[1][1] for bar in bars]))
+    return panels
+
+
+@pytest.mark.parametrize("low", [0.0, 1e-3, 0.5])
+@pytest.mark.parametrize("high", [1.0, 10.0, 1000.0])
+def test_no_bar_runs_off_the_top_of_its_panel(low, high):
+    # Medians are 1, the middle half ends at `high`: scaled by the medians alone the bar would be cut at 1.15.
+    rows = np.array([[low, low, 1.0, high, high], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    ((axis, bottoms, tops),) = drawn({"width": rows})
+    assert tops == [high, 1.0] and bottoms == [low, 1.0]
+    bottom, top = axis.get_ylim()
+    assert top > high
+    assert axis.get_yscale() == ("log" if high > 30 else "linear")
+    # Zero has no place on a logarithmic axis: the bar comes from its lower edge.
+    assert bottom <= low or (low == 0 and axis.get_yscale() == "log")
+
+
+def test_values_below_zero_are_all_inside_the_panel():
+    ((axis, bottoms, tops),) = drawn({"change": np.array([[-5.0, -4.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0, 1.0]])})
+    bottom, top = axis.get_ylim()
+    assert bottom < min(bottoms) == -4.0 and top > max(tops)
+
+
+def captioned(folder, caption, epsilon):
+    return make_run(folder, epsilon=epsilon, tables=[Table("t", caption, [Column("cell"), Column("n")], [("a", 1)])])
+
+
+@pytest.mark.parametrize(
+    ("captions", "shown"),
+    [
+        (("Noise for epsilon 10 at delta 1e-05.", "Noise for epsilon 10 at delta 1e-05."),
+         "Noise for epsilon 10 at delta 1e-05."),
+        (("Noise for epsilon 10 at delta 1e-05.", "Noise for epsilon 0.5 at delta 1e-05."),
+         "Noise for epsilon … at delta 1e-05."),
+        (("1,000 records, 95 % intervals", "20 records, 95 % intervals"), "… records, 95 % intervals."),
+        (("All rows alike.", "All rows, weighted."), "T."),
+        (("The 3 most moved.", "The most moved 3."), "T."),
+    ],
+)  # fmt: skip
+def test_a_caption_says_what_is_true_of_all_runs(tmp_path, captions, shown):
+    folders = [captioned(tmp_path / f"r{i}", caption, i + 1.0) for i, caption in enumerate(captions)]
+    assert tables(compare_runs(folders))["t"].caption == shown
 
 
 def test_only_common_rows_are_compared_and_the_rest_is_counted(tmp_path):
