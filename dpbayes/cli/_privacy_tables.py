@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
+from dpbayes.cli._figures import check_figure
 from dpbayes.errors import InputError
 from dpbayes.privacy.gaussian import gaussian_epsilon
 from dpbayes.privacy.ledger_rounding import decimal_reading
@@ -16,7 +17,6 @@ from dpbayes.privacy.loss_law import Bounds
 __all__ = ["GaussianTotal", "Query", "answer"]
 
 _DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
-_SUFFIXES = (".png", ".svg", ".pdf")
 _MEANING = {
     "replace-one": "neighbours differ in the record of one person; the number of records is public",
     "add-remove": "one neighbour holds one record more; the number of records is protected",
@@ -72,10 +72,7 @@ class Query:
         for delta in self.deltas or ():
             if not 0 <= delta < 1:
                 raise InputError(f"--delta must be at least 0 and below 1, got {delta}; a usual choice is below 1 / n")
-        if self.plot is not None and self.plot.suffix not in _SUFFIXES:
-            raise InputError(f"--plot needs a file ending in {', '.join(_SUFFIXES)}, got {self.plot}")
-        if self.plot is not None and not self.plot.parent.is_dir():
-            raise InputError(f"--plot {self.plot}: there is no folder {self.plot.parent}; create it first")
+        check_figure(self.plot)
         if self.value is not None and not 0 < self.value < math.inf:
             raise InputError(f"{option} must be positive and finite, got {self.value}")
         if self.sensitivity is not None and not 0 < self.sensitivity < math.inf:

@@ -46,10 +46,12 @@ def bloom(
     Example: `dpbayes privacy bloom -k 6 -m 100000 -p 0.1 --delta 1e-3`
     """
     from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+    from dpbayes.cli._figures import check_figure
     from dpbayes.errors import InputError
 
     if (flip_prob is None) == (epsilon is None):
         raise InputError("give either --flip-prob, to be told epsilon, or --epsilon, to be told the flip probability")
+    check_figure(plot)
     common: dict[str, Any] = {"delta": delta, "definition": definition, "pairs": pairs}
     rows = []
     for k in n_filters:

@@ -44,11 +44,16 @@ def mvg(
 
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
+    from dpbayes.cli._figures import check_figure
+    from dpbayes.errors import InputError
     from dpbayes.mvg.bound import check_reading
     from dpbayes.mvg.comparison import compare_noise
 
     check_reading(zeta)
+    check_figure(plot)
     features = _ranges(ranges, adjacency)
+    if plot is not None and features.size < 2:
+        raise InputError("--plot draws two features; give at least two with --range")
     shares, costs_weights = _numbers(theta, "--theta"), _numbers(weights, "--weights")
     costs = compare_noise(
         features,
@@ -119,10 +124,6 @@ def _iid(features: FeatureRanges, n: int, stddev: float, delta: float) -> dict[s
 
 
 def _plot(costs: tuple[NoiseCost, ...], features: FeatureRanges, path: Path) -> Path:
-    from dpbayes.errors import InputError
-
-    if features.size < 2:
-        raise InputError("--plot draws two features; give at least two with --range")
     from dpbayes.mvg.plots import noise_ellipses
 
     figure = noise_ellipses(costs, features)
