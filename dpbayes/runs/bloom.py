@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.spec import RunSpec, Section
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ def document(spec: Spec, folder: Path) -> Document:
 
     return bloom_document(
         spec,
-        json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")),
+        read_json(folder / CERTIFICATE),
         read_bloom_release(folder / RELEASE),
-        json.loads((folder / TRUTH).read_text(encoding="utf-8")),
+        read_json(folder / TRUTH),
         read_trace(folder / TRACE),
     )
 
@@ -156,7 +156,7 @@ def _certificate(spec: Spec, context: Context) -> dict[str, Any]:
 
     path = context.folder / CERTIFICATE
     if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     size: dict[str, Any] = {"n_filters": len(spec.audience.shares), "n_bits": spec.filters.n_bits}
     target: dict[str, Any] = {"delta": spec.privacy.delta, "definition": spec.privacy.definition}
     p = flip_prob_for(epsilon=spec.privacy.epsilon, pairs=spec.privacy.pairs, **target, **size)

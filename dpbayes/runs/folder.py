@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from dpbayes.errors import ExistingRunError
+from dpbayes.errors import DamagedFileError, ExistingRunError
 
-__all__ = ["check_free", "choose_folder", "workspace", "write_text"]
+__all__ = ["check_free", "choose_folder", "read_json", "workspace", "write_text"]
 
 _LOCK = ".lock"
 
@@ -100,6 +102,34 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that a run left in its folder.
+
+    Raises
+    ------
+    DamagedFileError
+        If it no longer reads.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "study.json")
+    ...     write_text(path, '{"draws": 4}')
+    ...     read_json(path)
+    {'draws': 4}
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise DamagedFileError(
+            f"{path} is not readable JSON ({error}); put back a copy of it, or run the spec again"
+        ) from error
+    if not isinstance(found, dict | list):
+        raise DamagedFileError(f"{path} holds no results; put back a copy of it, or run the spec again")
+    return found
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.ide_data import group_data, table_data
 from dpbayes.runs.ide_spec import Data, Spec
 
@@ -61,7 +61,7 @@ def document(spec: Spec, folder: Path) -> Document:
     from dpbayes.privacy import read_release
     from dpbayes.report.ide import groups_document, tables_document
 
-    result = json.loads((folder / RESULT).read_text())
+    result = read_json(folder / RESULT)
     if spec.groups is None:
         return tables_document(spec.title, spec.question, read_release(folder / RELEASE), result)
     return groups_document(spec.title, spec.question, read_group_release(folder / RELEASE), result)
@@ -75,7 +75,7 @@ def _run_tables(spec: Spec, context: Context) -> dict[str, Any]:
     from dpbayes.runs.ide_results import table_results
 
     if (context.folder / RESULT).exists():
-        return dict(json.loads((context.folder / RESULT).read_text()))
+        return dict(read_json(context.folder / RESULT))
     domain, public, private = table_data(spec.data, context.beside)
     path = context.folder / RELEASE
     if path.exists():
@@ -114,7 +114,7 @@ def _run_groups(spec: Spec, context: Context) -> dict[str, Any]:
     from dpbayes.runs.ide_results import chosen_workloads, group_results
 
     if (context.folder / RESULT).exists():
-        return dict(json.loads((context.folder / RESULT).read_text()))
+        return dict(read_json(context.folder / RESULT))
     assert spec.groups is not None
     domain, hierarchy, public, private = group_data(spec.data, spec.groups, context.beside)
     prior = Prior.from_frame(public, domain)

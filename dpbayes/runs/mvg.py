@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.spec import RunSpec, Section
 
 if TYPE_CHECKING:
@@ -197,9 +197,9 @@ def document(spec: Spec, folder: Path) -> Document:
     from dpbayes.runs.mvg_regression_document import regression_document
 
     if spec.covariance is not None:
-        return covariance_document(spec, json.loads((folder / STUDY).read_text()))
+        return covariance_document(spec, read_json(folder / STUDY))
     if spec.svr is not None:
-        return svr_document(spec, json.loads((folder / STUDY).read_text()))
+        return svr_document(spec, read_json(folder / STUDY))
     return regression_document(spec, folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from dpbayes.report.document import Block, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.privacy_terms import PrivacyTerms
+from dpbayes.runs.folder import read_json
 from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec
 from dpbayes.runs.mvg_parts import provenance
 
@@ -34,7 +34,7 @@ def regression_document(spec: Spec, folder: Path) -> Document:
     verdict = Verdict.from_json(trace.attrs["convergence"])
     white = whiten_moments(release, features=tuple(regression_columns(spec)))
     naive = naive_regression(white)
-    truth = json.loads((folder / TRUTH).read_text()) if (folder / TRUTH).exists() else None
+    truth = read_json(folder / TRUTH) if (folder / TRUTH).exists() else None
     rows = _rows(trace, naive, truth)
     epsilon = release.noise.epsilon(spec.privacy.delta)
     wider = [(row[3] - row[2]) / (row[6] - row[5]) for row in rows if row[6] > row[5]]

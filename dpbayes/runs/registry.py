@@ -39,8 +39,8 @@ def system_module(name: object) -> ModuleType:
     >>> system_module("latent-class").Spec.__name__
     'Spec'
     """
-    if name not in SYSTEMS:
+    if not isinstance(name, str) or name not in SYSTEMS:
         close = get_close_matches(str(name), SYSTEMS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(map(repr, SYSTEMS))}"
         raise SpecError(f"system {name!r} is not known; {hint}")
-    return import_module(SYSTEMS[str(name)])
+    return import_module(SYSTEMS[name])

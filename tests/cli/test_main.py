@@ -40,6 +40,13 @@ def test_check_prints_every_default():
         (["run", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"], "must be greater than 0, got -1"),
         (["run", "models/acs_latent_class.toml", "--set", "model.classes=3"], "model.classes is not a key of [model]"),
         (["report", "tests"], "is not a run folder"),
+        (
+            ["run", "models/acs_latent_class.toml", "--set", 'system=["mvg"]'],
+            "system ['mvg'] is not known; did you mean 'mvg'?",
+        ),
+        (["privacy", "mvg", "--range", "2x0:1", "-n", "9", "--plot", "x.xyz"], "--plot needs a file ending in .png"),
+        (["privacy", "mvg", "--range", "2x0:1", "-n", "9", "--plot", "none/x.png"], "there is no folder none"),
+        (["privacy", "bloom", "-k", "1", "-m", "9", "-p", "0.1", "--plot", "x"], "--plot needs a file ending in .png"),
     ],
 )
 def test_bad_input_is_one_line_and_its_own_exit_code(monkeypatch, capsys, arguments, message):

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from dpbayes.errors import ExistingRunError
-from dpbayes.runs.folder import check_free, choose_folder, workspace, write_text
+from dpbayes.errors import DamagedFileError, ExistingRunError
+from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace, write_text
 
 
 def test_the_next_free_name_is_chosen(tmp_path):
@@ -26,6 +26,14 @@ def test_an_existing_run_is_not_overwritten_without_force(tmp_path):
         check_free(folder, force=True)
     (folder / "spec.toml").touch()
     check_free(folder, force=True)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"draws": 4', b"\xff\xfe", b"[" * 100_000, b"3"])
+def test_a_damaged_result_is_named_with_a_remedy(tmp_path, content):
+    path = tmp_path / "study.json"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"study\.json .*run the spec again"):
+        read_json(path)
 
 
 def test_a_finished_run_moves_into_place_and_replaces_the_former_one(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpbayes.errors import MissingColumnError, SpecError
+from dpbayes.errors import DamagedFileError, MissingColumnError, SpecError
 from dpbayes.ide import read_group_release
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
@@ -108,6 +108,9 @@ def test_same_spec_and_seed_give_the_same_estimate_and_the_report_can_be_built_a
     before = (one / "facts.json").read_text()
     rebuild_report(one)
     assert (one / "facts.json").read_text() == before
+    (two / "estimate.json").write_text((two / "estimate.json").read_text()[:-20])
+    with pytest.raises(DamagedFileError, match=r"estimate\.json is not readable JSON .* run the spec again"):
+        rebuild_report(two)
 
 
 def test_algorithm_1_can_be_the_estimate(small, tmp_path):
