@@ -14,6 +14,7 @@ __all__ = [
     "LedgerError",
     "MissingColumnError",
     "SpecError",
+    "UnreadableDataError",
 ]
 
 
@@ -23,6 +24,10 @@ class DPBayesError(Exception):
 
 class InputError(DPBayesError, ValueError):
     """A value that the function cannot work with."""
+
+
+class UnreadableDataError(InputError):
+    """Records that their data engine could not read; what the engine says is left out, as it may quote records."""
 
 
 class MissingColumnError(DPBayesError, KeyError):

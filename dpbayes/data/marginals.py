@@ -14,6 +14,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError, MissingColumnError
 
@@ -142,7 +143,8 @@ def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
         If a column's type does not declare its levels.
     """
     frame = nw.from_native(frame)
-    schema = frame.collect_schema()
+    with hide_values(UNREADABLE):
+        schema = frame.collect_schema()
     attributes = []
     for name in names:
         dtype = schema[name]
@@ -186,6 +188,8 @@ def marginals(
     InputError
         If a row's value is null or not among the levels of its attribute (the value itself is confidential and is not
         shown).
+    UnreadableDataError
+        If the engine of a lazy frame cannot read the records.
 
     Examples
     --------
@@ -199,7 +203,8 @@ def marginals(
     if not sets or not all(sets):
         raise InputError(f"attribute_sets must name at least one attribute a table, got {attribute_sets!r}")
     table = nw.from_native(frame).lazy()
-    columns = table.collect_schema().names()
+    with hide_values(UNREADABLE):
+        columns = table.collect_schema().names()
     wanted = list(dict.fromkeys(name for names in sets for name in names))
     for name in wanted:
         if name not in columns:
@@ -212,7 +217,8 @@ def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
     """Group, count and place one table's cells."""
     counted = table.group_by(*domain.names).agg(nw.len().alias("__dpbayes_count"))
     # Polars reads a file that is larger than memory only in its streaming engine; other engines decide for themselves.
-    grouped = counted.collect(engine="streaming") if counted.implementation.is_polars() else counted.collect()
+    with hide_values(UNREADABLE):
+        grouped = counted.collect(engine="streaming") if counted.implementation.is_polars() else counted.collect()
     cells = []
     for attribute in domain:
         index = {level: position for position, level in enumerate(attribute.levels)}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from dpbayes.data._guards import hide_values
 from dpbayes.errors import InputError, MissingColumnError
 
 __all__ = ["PATIENT_RANGES", "framingham_risk", "patients", "read_synthea"]
@@ -191,16 +192,31 @@ def read_synthea(path: str | Path) -> pl.DataFrame:
     ------
     MissingColumnError
         If a column is missing.
+    UnreadableDataError
+        If the file is no CSV, or a column of numbers holds text. No value is shown.
     """
-    frame = pl.read_csv(path, infer_schema_length=None)
+    unreadable = (
+        f"{Path(path).name} does not read as a table of observations: it is not CSV, or a column of numbers holds "
+        "text; mend the file (what the reader says of it is not shown: it may quote records)"
+    )
+    with hide_values(unreadable):
+        frame = pl.read_csv(path, infer_schema_length=None)
     needed = ["systolic_mmhg", "total_cholesterol_mgdl", "hdl_cholesterol_mgdl", "bmi"]
     missing = {"patient", "day", "age", "sex", "smoker", "glucose_mgdl", "hba1c_pct", *needed} - set(frame.columns)
     if missing:
         raise MissingColumnError(f"{Path(path).name} lacks the columns {', '.join(sorted(missing))}")
+    with hide_values(unreadable):
+        columns = _latest_day(frame, needed)
+        scored = {name: columns[name].to_numpy() for name in columns.columns if name != "bmi"}
+        return columns.with_columns(framingham=pl.Series(framingham_risk(**scored)))
+
+
+def _latest_day(frame: pl.DataFrame, needed: list[str]) -> pl.DataFrame:
+    """Return the measurements of each adult's last complete day, coded as in `patients`."""
     adults = frame.filter(pl.col("age").is_between(30, 74)).drop_nulls(needed)
     latest = adults.sort("patient", "day").group_by("patient", maintain_order=True).last()
     sick = (pl.col("glucose_mgdl") >= 126) | (pl.col("hba1c_pct") >= 6.5)
-    columns = latest.select(
+    return latest.select(
         pl.col("age").cast(pl.Float64),
         male=(pl.col("sex") == "M").cast(pl.Float64),
         smoker=pl.col("smoker").cast(pl.Float64),
@@ -211,8 +227,6 @@ def read_synthea(path: str | Path) -> pl.DataFrame:
         hdl_cholesterol_mgdl=pl.col("hdl_cholesterol_mgdl").cast(pl.Float64),
         bmi=pl.col("bmi").cast(pl.Float64),
     )
-    scored = {name: columns[name].to_numpy() for name in columns.columns if name != "bmi"}
-    return columns.with_columns(framingham=pl.Series(framingham_risk(**scored)))
 
 
 def _bernoulli(logit: FloatArray, rng: np.random.Generator) -> FloatArray:

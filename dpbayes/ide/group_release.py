@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals as nw
 import numpy as np
 
+from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.marginals import marginals
-from dpbayes.errors import InputError
+from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.ide.groups import GroupRelease, Hierarchy
 from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
@@ -93,6 +94,8 @@ def release_groups(
     InputError
         If a setting is out of range, a record's group is not in the hierarchy, or an individual has more records than
         `stability`. No message shows a confidential value.
+    MissingColumnError
+        If the frame lacks the group's column, an attribute or `individual`.
     BudgetExceededError
         If the book has too little left; nothing is drawn then.
 
@@ -232,6 +235,15 @@ def _check_stability(frame: Any, individual: str | None, stability: int) -> None
     if individual is None:
         return
     table = nw.from_native(frame).lazy()
-    most = table.group_by(individual).agg(nw.len().alias("__n")).select(nw.col("__n").max()).collect()["__n"].to_list()
+    with hide_values(UNREADABLE):
+        known = individual in table.collect_schema().names()
+    if not known:
+        raise MissingColumnError(
+            f"individual names the column {individual!r}, which is not in the data; name the column that identifies "
+            "the individual, or leave it out"
+        )
+    sizes = table.group_by(individual).agg(nw.len().alias("__n"))
+    with hide_values(UNREADABLE):
+        most = sizes.select(nw.col("__n").max()).collect()["__n"].to_list()
     if most and most[0] is not None and most[0] > stability:
         raise InputError(f"an individual has more than stability = {stability} records; truncate first, or raise it")

@@ -11,6 +11,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.data.domain import Domain, Level
 from dpbayes.errors import InputError, MissingColumnError
 
@@ -98,13 +99,17 @@ class Prior:
             If a column is missing.
         InputError
             If there are no rows, or a value is not a level of its attribute.
+        UnreadableDataError
+            If the engine of a lazy frame cannot read the records.
         """
         table = nw.from_native(frame).lazy()
-        columns = table.collect_schema().names()
+        with hide_values(UNREADABLE):
+            columns = table.collect_schema().names()
         for name in domain.names:
             if name not in columns:
                 raise MissingColumnError(f"column {name!r} is not in the public data; it has {columns}")
-        data = table.select(*domain.names).collect()
+        with hide_values(UNREADABLE):
+            data = table.select(*domain.names).collect()
         if not len(data):
             raise InputError("the public data have no rows; use Prior.full(domain) for a prior without data")
         codes = np.stack([_codes(data[a.name].to_list(), a.name, a.levels) for a in domain], axis=1)

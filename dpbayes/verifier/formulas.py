@@ -17,6 +17,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 
 __all__ = ["Design", "collect", "column_values", "design"]
@@ -134,18 +135,25 @@ def _made_up(values: Any) -> Any:
 
 
 def collect(frame: Any) -> nw.DataFrame[Any]:
-    """Return an eager narwhals frame."""
+    """Return an eager narwhals frame, or say without a value that its engine could not read it."""
     native = nw.from_native(frame)
-    table = native.collect() if isinstance(native, nw.LazyFrame) else native
+    with hide_values(UNREADABLE):
+        table = native.collect() if isinstance(native, nw.LazyFrame) else native
     if not len(table):
         raise InputError("the data hold no rows; there is nothing to verify")
     return table
 
 
 def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
-    """Return a column as an array, or say that the frame lacks it."""
+    """Return a column as an array, or say that the frame lacks it.
+
+    What it has is not said: the columns of a file without a header are a person's record.
+    """
     if name not in frame.columns:
-        raise MissingColumnError(f"column {name!r} is not in the data; it has {', '.join(map(repr, frame.columns))}")
+        raise MissingColumnError(
+            f"column {name!r} is not in the data; correct its spelling, or let the first line of the CSV file name "
+            "its columns"
+        )
     return np.asarray(frame[name].to_numpy())
 
 

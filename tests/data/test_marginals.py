@@ -1,4 +1,5 @@
 import itertools
+import traceback
 
 import duckdb
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dpbayes.data import Domain, Marginal, check_consistent, marginals
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 
 DOMAIN = Domain.from_levels({"age": (0, 1, 2), "sex": ("f", "m"), "vote": (0, 1)})
 
@@ -62,6 +63,37 @@ def test_a_value_outside_the_domain_is_refused_and_not_shown(value):
     with pytest.raises(InputError, match="missing value or a level outside the domain") as error:
         marginals(pl.DataFrame({"age": [0, value]}), [["age"]], domain=DOMAIN)
     assert "7" not in str(error.value)
+
+
+SECRET = "SECRET-4711"
+
+
+def lazy_csv(path):
+    path.write_text("age,sex\n" + "1,f\n" * 500 + f"{SECRET},m\n")
+    return pl.scan_csv(path)
+
+
+def lazy_cast(path):
+    return pl.LazyFrame({"age": ["1", SECRET], "sex": ["f", "m"]}).with_columns(pl.col("age").cast(pl.Int64))
+
+
+def lazy_parquet(path):
+    path.write_text(SECRET * 9)
+    return pl.scan_parquet(path)
+
+
+def lazy_duckdb(path):
+    return duckdb.sql(
+        f"select cast(age as integer) as age, sex from (values ('1', 'f'), ('{SECRET}', 'm')) t(age, sex)"
+    )
+
+
+@pytest.mark.parametrize("make", [lazy_csv, lazy_cast, lazy_parquet, lazy_duckdb])
+def test_what_an_engine_cannot_read_is_not_shown(tmp_path, make):
+    with pytest.raises(UnreadableDataError, match="mend the source") as error:
+        marginals(make(tmp_path / "records"), [["age", "sex"]], domain=DOMAIN)
+    shown = "".join(traceback.format_exception(error.value))
+    assert SECRET not in shown and "column's type" in shown
 
 
 def test_projection_commutes():

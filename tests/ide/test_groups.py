@@ -3,7 +3,7 @@ import polars as pl
 import pytest
 
 from dpbayes.data import Domain, marginals
-from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError
+from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError, MissingColumnError, UnreadableDataError
 from dpbayes.ide import Hierarchy, Prior, read_group_release, release_groups, synthesize_groups, update
 from dpbayes.ide.algorithm1 import PartialWorkload
 from dpbayes.ide.group_updates import GroupTables, advance
@@ -53,6 +53,18 @@ def test_theorem_4_1_four_parts_of_a_quarter(stability, noise):
             assert release.n.noise.epsilon(sensitivity=stability) == pytest.approx(0.5)
             assert release.adjacency == "add-remove"
     assert result.epsilon == pytest.approx(2.0)
+
+
+def test_a_column_of_individuals_that_is_not_there_is_named():
+    with pytest.raises(MissingColumnError, match="individual names the column 'nope', which is not in the data"):
+        released(individual="nope")
+
+
+def test_individuals_that_do_not_read_are_not_shown():
+    words = pl.LazyFrame({"id": ["SECRET"]}).with_columns(pl.col("id").cast(pl.Int64))
+    with pytest.raises(UnreadableDataError) as error:
+        released(frame=words, individual="id")
+    assert "SECRET" not in str(error.value) and error.value.__suppress_context__
 
 
 def test_an_individuals_records_move_a_table_by_at_most_stability_wherever_they_lie():

@@ -8,7 +8,7 @@ import statsmodels.formula.api as smf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 from dpbayes.verifier import count_partitions, count_significant, count_statistic, count_trends, count_within
 from dpbayes.verifier.estimates import estimate_partitions
 from dpbayes.verifier.partition import assign_partitions, unit_codes
@@ -356,6 +356,16 @@ def test_trends_by_sign_and_by_band():
             count_trends(frame, **asked, **bad)
     with pytest.raises(InputError, match="increasing"):
         count_trends(frame, signs=(1, 1), **asked | {"times": (2001, 2000, 2003)})
+
+
+def test_records_that_do_not_read_and_names_of_columns_are_not_shown():
+    frame = pl.LazyFrame({"SECRET": ["1", "SECRET"]})
+    with pytest.raises(UnreadableDataError) as error:
+        count_within(frame.cast(pl.Int64), column="x", claim=0, tolerance=1, n_partitions=2)
+    assert "SECRET" not in str(error.value) and error.value.__suppress_context__
+    with pytest.raises(MissingColumnError, match="'x' is not in the data") as missing:
+        count_within(frame, column="x", claim=0, tolerance=1, n_partitions=2)
+    assert "SECRET" not in str(missing.value)
 
 
 def test_counts_do_not_show_themselves():
