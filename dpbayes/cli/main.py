@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,12 @@ import typer
 
 from dpbayes import __version__
 from dpbayes.cli import bench, bloom, compare, ledger, mvg, privacy, sbc
+from dpbayes.cli._failures import SHOW, unexpected
 from dpbayes.errors import DPBayesError
 
 __all__ = ["app", "main"]
 
+EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
 EXIT_GATE_FAILED = 3
 
@@ -26,7 +29,8 @@ app = typer.Typer(
 
     Start with `dpbayes models` to see the studies that come along, then
     `dpbayes run models/acs_latent_class.toml`, and open the `report.html` it names.""",
-    epilog="Exit codes: 0 done, 2 bad input (nothing was run), 3 done but a convergence check failed.",
+    epilog="Exit codes: 0 done, 1 unexpected error (DPBAYES_TRACEBACK=1 shows it), 2 bad input (nothing was run), "
+    "3 done but a convergence check failed.",
 )
 
 app.add_typer(ledger.app, name="ledger")
@@ -151,9 +155,20 @@ def report(
 
 
 def main() -> None:
-    """Run the command line; an expected error becomes one line on standard error and exit code 2."""
+    """Run the command line; an expected error becomes one line on standard error and exit code 2.
+
+    An error that nobody foresaw becomes one line too, and exit code 1: a traceback ends with the error's text, and what
+    pandas or Polars write there may quote the confidential records that a command works on.
+    """
     try:
         app()
     except (DPBayesError, OSError) as error:
         typer.secho(f"dpbayes: {error}", err=True, fg=typer.colors.RED)
         sys.exit(EXIT_BAD_INPUT)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a panic of Polars is no Exception
+        if os.environ.get(SHOW):
+            raise
+        typer.secho(f"dpbayes: {unexpected(error)}", err=True, fg=typer.colors.RED)
+        sys.exit(EXIT_UNEXPECTED)
