@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.errors import InputError
 from dpbayes.runs.ide_spec import Data, Groups, Recode
+from dpbayes.runs.records import readable, require_columns, scan_records
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,12 +27,15 @@ def table_data(data: Data, beside: Path) -> tuple[Domain, pl.DataFrame, pl.DataF
         If a file is absent.
     MissingColumnError
         If a file lacks an attribute.
+    UnreadableDataError
+        If a file does not read; no value is shown.
     """
     from dpbayes.data import Domain
 
     domain = Domain.from_levels(data.levels)
     assert data.public is not None and data.private is not None
-    public, private = (_read(beside / name, domain.names, data.recode) for name in (data.public, data.private))
+    public = _read(beside / data.public, domain.names, data.recode, setting="data.public")
+    private = _read(beside / data.private, domain.names, data.recode, setting="data.private")
     return domain, public, private
 
 
@@ -47,8 +51,9 @@ def group_data(data: Data, groups: Groups, beside: Path) -> tuple[Domain, Hierar
     hierarchy = Hierarchy(groups.attribute, dict(groups.parent))
     domain = Domain.from_levels({name: levels for name, levels in data.levels.items() if name != groups.attribute})
     assert data.public is not None and data.private is not None
-    public = _read(beside / data.public, domain.names, data.recode)
-    private = _read(beside / data.private, (groups.attribute, *domain.names), data.recode)
+    public = _read(beside / data.public, domain.names, data.recode, setting="data.public")
+    names = (groups.attribute, *domain.names)
+    private = _read(beside / data.private, names, data.recode, setting="data.private")
     return domain, hierarchy, public, private
 
 
@@ -68,16 +73,13 @@ def band(column: Any, recode: Recode) -> Any:
     return pl.when(column.is_in(recode.keep)).then(column).otherwise(number)
 
 
-def _read(path: Path, names: tuple[str, ...], recode: dict[str, Recode]) -> pl.DataFrame:
+def _read(path: Path, names: tuple[str, ...], recode: dict[str, Recode], *, setting: str) -> pl.DataFrame:
     import polars as pl
 
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; data.public and data.private are resolved beside the spec")
-    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=0)
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise MissingColumnError(f"{path.name} lacks the columns {missing}; [data.levels] names what is read")
-    frame = frame.select(pl.col(name).cast(pl.String) for name in names)
+    lazy = scan_records(path, setting=setting)
+    require_columns(lazy, names, path, source="[data.levels]")
+    with readable(path):
+        frame = lazy.select(pl.col(name).cast(pl.String) for name in names).collect()
     if not len(frame):
         raise InputError(f"{path.name} has no rows")
     return frame.with_columns(band(pl.col(name), how).alias(name) for name, how in recode.items() if name in names)

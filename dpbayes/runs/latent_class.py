@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import SpecError
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
+from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.variant import SAVED, check_recorded, keep_variant, load_variant
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def _open_ledger(name: str | None, beside: Path) -> Ledger | None:
 
 def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     """Count the exact tables. They stay in memory."""
-    import polars as pl
-
     from dpbayes.data import Domain, marginals
 
     if data.embedded is not None:
@@ -145,11 +144,11 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
 
     assert data.microdata is not None and data.levels is not None
     path = beside / data.microdata
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no microdata file {path}; data.microdata is resolved beside the spec")
-    frame = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path)
+    frame = scan_records(path, setting="data.microdata")
     sets = list(combinations(data.levels, 2)) if data.attribute_sets == "all-pairs" else data.attribute_sets
-    return marginals(frame, sets, domain=Domain.from_levels(data.levels))
+    require_columns(frame, dict.fromkeys(chain.from_iterable(sets)), path, source="data.attribute_sets")
+    with readable(path):
+        return marginals(code_levels(frame, data.levels), sets, domain=Domain.from_levels(data.levels))
 
 
 def embedded_tables(name: str) -> tuple[Marginal, ...]:
@@ -249,4 +248,4 @@ def _table_to_dict(table: Marginal) -> dict[str, Any]:
 def _read_tables(path: Path) -> tuple[Marginal, ...]:
     from dpbayes.data import Domain, Marginal
 
-    return tuple(Marginal(Domain.from_dict(t["domain"]), t["counts"]) for t in json.loads(path.read_text()))
+    return tuple(Marginal(Domain.from_dict(t["domain"]), t["counts"]) for t in read_json(path))

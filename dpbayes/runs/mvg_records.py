@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbayes.runs.records import readable, require_columns, scan_records
+
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
@@ -20,7 +22,7 @@ def load_records(spec: Spec, beside: Path) -> tuple[pl.DataFrame, dict[str, tupl
     import polars as pl
 
     from dpbayes.data.patients import PATIENT_RANGES, patients, read_synthea
-    from dpbayes.errors import InputError, MissingColumnError
+    from dpbayes.errors import InputError
 
     data = spec.data
     if data.embedded is not None:
@@ -28,18 +30,14 @@ def load_records(spec: Spec, beside: Path) -> tuple[pl.DataFrame, dict[str, tupl
         return patients(data.n, data.seed), PATIENT_RANGES
     assert data.file is not None
     path = beside / data.file
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; data.file is resolved beside the spec")
     given = data.ranges or {}
     ranges = {name: (low, high) for name, (low, high) in given.items()} or PATIENT_RANGES
+    lazy = scan_records(path, setting="data.file", text=())
     if data.layout == "synthea":
-        frame = read_synthea(path)
-    else:
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
-    missing = set(ranges) - set(frame.columns)
-    if missing:
-        raise MissingColumnError(f"{path.name} lacks the columns {', '.join(sorted(missing))} of data.ranges")
-    frame = frame.select(list(ranges))
+        lazy = read_synthea(path).lazy()
+    require_columns(lazy, ranges, path, source="data.ranges")
+    with readable(path):
+        frame = lazy.select(list(ranges)).collect()
     text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
     if text:
         raise InputError(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import read_json, write_text
+from dpbayes.runs.records import code_levels, readable, scan_records
 from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def document(spec: Spec, folder: Path) -> Document:
     from dpbayes.runs.verifier_surface_document import surface_document
 
     if spec.surface is not None:
-        return surface_document(spec, json.loads((folder / SURFACE).read_text()))
+        return surface_document(spec, read_json(folder / SURFACE))
     from dpbayes.inference import read_trace
     from dpbayes.privacy import read_release
 
@@ -119,17 +120,15 @@ def _open_ledger(name: str | None, beside: Path) -> Any:
 
 
 def _records(data: Data, beside: Path) -> Any:
-    import polars as pl
-
     if data.embedded is not None:
         from dpbayes.data.wages import wages
 
         return wages(data.n_persons, seed=data.seed)
     assert data.microdata is not None
     path = beside / data.microdata
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no microdata file {path}; data.microdata is resolved beside the spec")
-    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    frame = scan_records(path, setting="data.microdata", text=data.levels)
+    with readable(path):
+        return code_levels(frame, data.levels).collect()
 
 
 def _count(frame: Any, question: Question, spec: Spec, rng: Any) -> Any:

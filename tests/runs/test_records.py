@@ -1,0 +1,235 @@
+"""A file of confidential records that does not read is named, and nothing of it is shown anywhere."""
+
+import sys
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from dpbayes.cli.main import main
+from dpbayes.errors import InputError, UnreadableDataError
+from dpbayes.runs import records
+
+SECRET = "SECRET-4711-JohnDoe"
+N = 3000
+
+SPECS = {
+    "latent-class": """
+system = "latent-class"
+title = "t"
+[data]
+microdata = "FILE"
+[data.levels]
+age = [0, 1, 2]
+sex = ["f", "m"]
+[privacy]
+epsilon = 1.0
+simulation_seed = 1
+""",
+    "verifier": """
+system = "verifier"
+title = "t"
+[data]
+microdata = "FILE"
+levels = {sex = ["f", "m"]}
+[privacy]
+epsilon = 2.0
+n_partitions = 5
+simulation_seed = 1
+[[questions]]
+name = "gap"
+formula = "age ~ sex"
+coefficient = "sex[T.m]"
+threshold = 0.0
+""",
+    "mvg": """
+system = "mvg"
+title = "t"
+[data]
+file = "FILE"
+ranges = {age = [0.0, 2.0], weight = [0.0, 1.0]}
+[privacy]
+epsilon = 1.0
+delta = 1e-5
+simulation_seed = 3
+[regression]
+predictors = ["age"]
+response = "weight"
+""",
+    "ide": """
+system = "ide"
+title = "t"
+[data]
+public = "public.csv"
+private = "FILE"
+by = "sex"
+tables = "by-feature"
+[data.levels]
+age = ["0", "1", "2"]
+sex = ["f", "m"]
+[privacy]
+epsilon = 2.0
+simulation_seed = 3
+""",
+}
+HEADER = "age,sex,weight"
+ROWS = [f"{i % 3},{'fm'[i % 2]},0.{i % 10}" for i in range(N)]
+
+
+def with_row(row: str) -> bytes:
+    return "\n".join([HEADER, *ROWS[:2500], row, *ROWS[2500:]]).encode()
+
+
+DAMAGE = {
+    "text among integers": with_row(f"{SECRET},f,0.5"),
+    "an open quote": with_row(f'1,"f,0.5\n{SECRET},m,0.5'),
+    "an open quote in the first column": with_row(f'"{SECRET},f,0.5'),
+    "a ragged line": with_row(f"1,f,0.5,{SECRET}"),
+    "another encoding": with_row(f"1,{SECRET}\xff,0.5").replace(b"\xc3\xbf", b"\xff"),
+    "a number out of range": with_row(f"{'9' * 60},{SECRET},0.5"),
+    "no header": "\n".join([f"{SECRET},f,0.5", *ROWS]).encode(),
+    "an empty file": b"",
+}
+
+
+def run(folder, monkeypatch, system, name):
+    """Run the command; return its exit code."""
+    (folder / "public.csv").write_text("\n".join([HEADER, *ROWS]))
+    (folder / "study.toml").write_text(SPECS[system].replace("FILE", name))
+    monkeypatch.setattr(sys, "argv", ["dpbayes", "run", str(folder / "study.toml"), "--out", str(folder / "run")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
+
+
+def assert_nothing_is_shown(shown, folder, name):
+    assert SECRET not in shown.out + shown.err
+    assert "Traceback" not in shown.err
+    assert "0.3\n1,f,0.4" not in shown.out + shown.err  # lines after an open quote
+    assert (folder / "run.partial" / "spec.toml").is_file()
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != name:
+            assert SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("system", SPECS)
+def test_a_damaged_csv_file_shows_no_record(tmp_path, monkeypatch, capfd, system, damage):
+    (tmp_path / "records.csv").write_bytes(DAMAGE[damage])
+    code = run(tmp_path, monkeypatch, system, "records.csv")
+    shown = capfd.readouterr()
+    assert code == 2
+    assert "dpbayes: " in shown.err
+    assert_nothing_is_shown(shown, tmp_path, "records.csv")
+
+
+@pytest.mark.parametrize("system", SPECS)
+def test_what_does_not_read_is_named_with_a_remedy(tmp_path, monkeypatch, capfd, system):
+    (tmp_path / "records.csv").write_bytes(DAMAGE["a ragged line"])
+    run(tmp_path, monkeypatch, system, "records.csv")
+    assert "dpbayes: records.csv does not read as CSV: a quote is left open" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("system", SPECS)
+def test_a_column_that_does_not_fit_is_named(tmp_path, monkeypatch, capfd, system):
+    (tmp_path / "records.csv").write_bytes(DAMAGE["text among integers"])
+    run(tmp_path, monkeypatch, system, "records.csv")
+    assert "age" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["no Parquet", "cut off", "text among integers"])
+@pytest.mark.parametrize("system", SPECS)
+def test_a_damaged_parquet_file_shows_no_record(tmp_path, monkeypatch, capfd, system, damage):
+    path = tmp_path / "records.parquet"
+    columns = {"age": [SECRET, "1"] * 50, "sex": ["f", "m"] * 50, "weight": [0.5] * 100}
+    pl.DataFrame(columns).write_parquet(path, compression="uncompressed")
+    whole = path.read_bytes()
+    assert SECRET.encode() in whole
+    path.write_bytes({"no Parquet": SECRET.encode() * 9, "cut off": whole[:-40] + whole[-8:]}.get(damage, whole))
+    assert run(tmp_path, monkeypatch, system, path.name) == 2
+    shown = capfd.readouterr()
+    assert_nothing_is_shown(shown, tmp_path, path.name)
+    if damage != "text among integers":
+        assert "records.parquet does not read as Parquet" in shown.err
+
+
+@pytest.mark.parametrize("system", SPECS)
+def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, capfd, system):
+    assert run(tmp_path, monkeypatch, system, "none.csv") == 2
+    assert "none.csv; data." in capfd.readouterr().err
+
+
+def test_synthea_records_that_do_not_read_are_not_shown(tmp_path, monkeypatch, capfd):
+    columns = "patient,day,age,sex,smoker,systolic_mmhg,total_cholesterol_mgdl,hdl_cholesterol_mgdl,bmi,glucose_mgdl"
+    row = f"p,1,40,F,{SECRET},120,200,50,25,90,5"
+    (tmp_path / "records.csv").write_text(f"{columns},hba1c_pct\n{row}\n")
+    spec = SPECS["mvg"].replace('file = "FILE"', 'file = "FILE"\nlayout = "synthea"')
+    monkeypatch.setitem(SPECS, "mvg", spec)
+    assert run(tmp_path, monkeypatch, "mvg", "records.csv") == 2
+    shown = capfd.readouterr()
+    assert "records.csv does not read as a table of observations" in shown.err
+    assert_nothing_is_shown(shown, tmp_path, "records.csv")
+
+
+def test_an_error_that_nobody_foresaw_shows_no_text_unless_asked(tmp_path, monkeypatch, capfd):
+    def fail(*_, **__):
+        raise pl.exceptions.ComputeError(SECRET)
+
+    monkeypatch.setattr("dpbayes.runs.execution.check_allowed", fail)
+    (tmp_path / "records.csv").write_text("\n".join([HEADER, *ROWS]))
+    assert run(tmp_path, monkeypatch, "latent-class", "records.csv") == 1
+    error = capfd.readouterr().err
+    assert "unexpected ComputeError at " in error and "DPBAYES_TRACEBACK=1" in error
+    assert SECRET not in error and error.count("\n") == 1
+    monkeypatch.setenv("DPBAYES_TRACEBACK", "1")
+    with pytest.raises(pl.exceptions.ComputeError, match=SECRET):
+        main()
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "expected"),
+    [
+        (["0", "1", "2"], [0, 1, 2], [0, 1, 2]),
+        (["0.0", " 1", "02"], [0, 1, 2], [0, 1, 2]),
+        (["true", "False", "1"], [0, 1], [1, 0, 1]),
+        (["0.5", "1e9x", "-1"], [0, 1], [None, None, -1]),
+        (["01", "02", "1"], ["01", "02"], ["01", "02", "1"]),
+        (["1", "a", "2"], ["a", 1], ["1", "a", "2"]),
+    ],
+)
+def test_text_becomes_the_declared_kind_of_level(tmp_path, cells, levels, expected):
+    path = tmp_path / "records.csv"
+    path.write_text("\n".join(["a,b", *(f"{cell},0" for cell in cells)]))
+    frame = records.code_levels(records.scan_records(path, setting="data.file"), {"a": levels, "absent": [1]})
+    assert frame.collect()["a"].to_list() == expected
+
+
+def test_columns_without_levels_keep_the_type_that_all_their_rows_have(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_bytes(DAMAGE["text among integers"])
+    frame = records.scan_records(path, setting="data.file", text=["sex", "absent"]).collect()
+    assert frame.schema == {"age": pl.String, "sex": pl.String, "weight": pl.Float64}
+
+
+def test_the_engine_s_error_is_not_printed_with_ours(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_bytes(DAMAGE["an open quote"])
+    with pytest.raises(UnreadableDataError) as error, records.readable(path):
+        records.scan_records(path, setting="data.file").collect()
+    assert isinstance(error.value, InputError) and error.value.__suppress_context__
+    assert error.value.__cause__ is None
+
+
+def test_counts_of_csv_and_parquet_agree(tmp_path):
+    from dpbayes.runs.latent_class import _tables
+    from dpbayes.runs.latent_class_spec import Data
+
+    frame = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(",")).astype({"age": int})
+    frame.to_csv(tmp_path / "records.csv", index=False)
+    frame.to_parquet(tmp_path / "records.parquet")
+    levels = {"age": [0, 1, 2], "sex": ["f", "m"]}
+    csv, parquet = (
+        _tables(Data(microdata=f"records.{kind}", levels=levels), tmp_path)[0].counts.tolist()
+        for kind in ("csv", "parquet")
+    )
+    assert csv == parquet == [[500, 500]] * 3
