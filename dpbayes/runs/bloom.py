@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
+from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.spec import RunSpec, Section
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def run(spec: Spec, context: Context) -> Outcome:
     certificate = _certificate(spec, context)
     context.echo(f"flip probability: {certificate['flip_prob']:.6f}")
     release = _release(spec, certificate["flip_prob"], context)
-    context.echo(f"release: {release.n_filters} filters of {release.n_bits:,} bits, {release.sampler}")
+    context.echo(f"release: {release.n_filters} filters of {release.n_bits:,} bits{sampler_note(release.sampler)}")
     trace = _trace(spec, release, certificate, context)
 
     from dpbayes.inference.verdict import Verdict

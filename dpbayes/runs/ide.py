@@ -12,6 +12,7 @@ from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.ide_data import group_data, table_data
 from dpbayes.runs.ide_spec import Data, Spec
+from dpbayes.runs.simulated import sampler_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,7 +91,8 @@ def _run_tables(spec: Spec, context: Context) -> dict[str, Any]:
             **_randomness(spec, context),
         )
         release.write(path)
-    context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables at epsilon {release.epsilon:g}")
+    cost = f"{release.n_counts} counts in {len(release.tables)} tables at epsilon {release.epsilon:g}"
+    context.echo(f"release: {cost}{sampler_note(release.sampler)}")
     truth = Prior.from_frame(private, domain) if spec.data.truth_public else None
     result, estimated = table_results(spec, Prior.from_frame(public, domain), release, truth)
     import numpy as np
@@ -137,7 +139,8 @@ def _run_groups(spec: Spec, context: Context) -> dict[str, Any]:
             **_randomness(spec, context),
         )
         released.write(path)
-    context.echo(f"release: {len(released.units)} units, {len(released.groups)} groups at epsilon {released.epsilon:g}")
+    cost = f"{len(released.units)} units, {len(released.groups)} groups at epsilon {released.epsilon:g}"
+    context.echo(f"release: {cost}{sampler_note(released.sampler)}")
     truth = private if spec.data.truth_public or spec.data.embedded is not None else None
     result, synthetic = group_results(spec, prior, released, workloads, truth)
     _write_synthetic(synthetic.frame(), spec, context)

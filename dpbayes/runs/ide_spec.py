@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
 __all__ = ["Data", "Estimation", "Groups", "Privacy", "Recode", "Spec", "Synthesis"]
@@ -40,7 +41,8 @@ class Data(Section):
     tables: list[list[str]] | Literal["by-feature"] | None = None
     """Tables to release; "by-feature" releases `by` x each other attribute. Without [groups]."""
     truth_public: bool = False
-    """Whether the private records are public after all (a trial), so that the report may show errors."""
+    """Whether the private records are public after all (a trial): the report may then show errors, and a seed may
+    simulate the noise."""
     size: int = Field(default=600, ge=10)
     """Mean records of a group of the generated population."""
     seed: int = Field(default=1, ge=0)
@@ -69,7 +71,8 @@ class Privacy(Section):
     ledger: str | None = None
     """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
     simulation_seed: int | None = Field(default=None, ge=0)
-    """Draw reproducible noise from a seeded generator: a simulation, with no privacy guarantee."""
+    """Draw reproducible noise from a seeded generator: a simulation, with no privacy guarantee. It gives the noise
+    away, so that with a private file it needs data.truth_public."""
 
 
 class Groups(Section):
@@ -127,6 +130,8 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _fits(self) -> Spec:
+        file = None if self.data.private is None else "private"
+        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
         if self.data.embedded is not None and self.groups is None:
             raise ValueError("the two-level population is for groups; add the section [groups]")
         if self.groups is not None:

@@ -14,6 +14,7 @@ from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
+from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.variant import SAVED, check_recorded, keep_variant, load_variant
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def run(spec: Spec, context: Context) -> Outcome:
     build = _builder(spec, context)  # first: a mistake in it must not cost a release
     release = _release(spec, context)
     cost = "at its noise laws' cost" if release.epsilon is None else f"at epsilon {release.epsilon:g} in total"
-    context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables {cost}, {release.adjacency}")
+    how = f"{release.adjacency}{sampler_note(release.sampler)}"
+    context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables {cost}, {how}")
     trace = _trace(spec, release, build, context)
 
     from dpbayes.inference.verdict import Verdict

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from dpbayes.latent_class.sampler_settings import sampler_options
+from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
 __all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis"]
@@ -26,7 +27,8 @@ class Data(Section):
     attribute_sets: list[list[str]] | Literal["all-pairs"] = "all-pairs"
     """For microdata: the tables to release."""
     truth_public: bool = False
-    """Whether the exact tables are public, so that the report may show them beside the estimates."""
+    """Whether the exact tables are public: the report may then show them beside the estimates, and a seed may simulate
+    the noise."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Data:
@@ -58,7 +60,8 @@ class Privacy(Section):
     ledger: str | None = None
     """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
     simulation_seed: int | None = Field(default=None, ge=0)
-    """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee."""
+    """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee. It
+    gives the noise away, so that with microdata it needs data.truth_public."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> Privacy:
@@ -148,6 +151,9 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Spec:
+        if self.privacy is not None:
+            file = None if self.data.microdata is None else "microdata"
+            refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
         if (self.privacy is None) == (self.data.release is None):
             raise ValueError(
                 "a finished release carries its own cost; leave [privacy] out"

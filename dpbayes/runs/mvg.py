@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
+from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class Data(Section):
     """A CSV or Parquet file of records, beside the spec."""
     layout: Literal["table", "synthea"] = "table"
     """Whether the file is one row a record, or Synthea's vitals with one row a patient and day."""
-    public: bool = False
-    """Whether a file's records are public. The studies measure errors against exact answers and need it."""
+    truth_public: bool = False
+    """Whether a file's records are public. The studies measure errors against exact answers and need it, as does a
+    noise seed."""
     ranges: dict[str, list[float]] | None = None
     """Public bounds [lower, upper] of each column of a file; those of the patients by default."""
 
@@ -46,8 +48,8 @@ class Data(Section):
             raise ValueError("give exactly one of embedded and file")
         if self.embedded is not None and self.n is None:
             raise ValueError("embedded patients need n, how many to generate")
-        if self.embedded is not None and (self.ranges is not None or self.public):
-            raise ValueError("embedded patients are public and have their own ranges; leave public and ranges out")
+        if self.embedded is not None and (self.ranges is not None or self.truth_public):
+            raise ValueError("embedded patients are public and have known ranges; leave truth_public and ranges out")
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise ValueError(f"ranges.{name} must be [lower, upper] with lower < upper, got {bounds}")
@@ -64,7 +66,8 @@ class Privacy(Section):
     adjacency: Literal["replace-one"] = "replace-one"
     """The relation between neighbouring data sets; the number of records is public."""
     simulation_seed: int | None = Field(default=None, ge=0)
-    """Seed of simulated noise. The studies need it; a regression without it draws from OpenDP."""
+    """Seed of simulated noise. The studies need it; a regression without it draws from OpenDP. It gives the noise away,
+    so that with a file it needs data.truth_public."""
     ledger: str | None = None
     """For a regression: budget book, beside the spec, in which the release is reserved before noise is drawn."""
 
@@ -141,10 +144,14 @@ class Spec(RunSpec):
                 f"give exactly one of [covariance], [svr] and [regression]; got {' and '.join(given) or 'none'}"
             )
         if self.regression is None:
-            if self.data.embedded is None and not self.data.public:
-                raise ValueError("a study compares with exact answers and needs public records; set data.public = true")
+            if self.data.file is not None and not self.data.truth_public:
+                raise ValueError(
+                    "a study compares with exact answers and needs public records; set data.truth_public = true"
+                )
             if self.privacy.simulation_seed is None:
                 raise ValueError("a study simulates its noise; set privacy.simulation_seed")
+        file = None if self.data.file is None else "file"
+        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
         return self
 
 

@@ -10,6 +10,7 @@ from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import write_text
 from dpbayes.runs.mvg import RELEASE, TRACE, TRUTH, Spec
 from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix
+from dpbayes.runs.simulated import sampler_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +66,8 @@ def run_regression(spec: Spec, context: Context) -> Outcome:
         release = _release(spec, context)
         release.write(path)
     mu = release.noise.mu
-    context.echo(f"release: moments of {release.query.n:,} records at mu {mu.value:.4g} ({mu.method}), replace-one")
+    what = f"moments of {release.query.n:,} records at mu {mu.value:.4g} ({mu.method}), replace-one"
+    context.echo(f"release: {what}{sampler_note(release.sampler)}")
     if (context.folder / TRACE).exists():
         context.echo("posterior: already sampled, used again")
         trace = read_trace(context.folder / TRACE)
@@ -93,7 +95,7 @@ def _release(spec: Spec, context: Context) -> MomentRelease:
     query = MomentQuery(ranges, records.shape[1], intercept=constant)
     noise = calibrate_moments(query, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, shape=np.diag(half**2))
     seed, book = spec.privacy.simulation_seed, spec.privacy.ledger
-    if spec.data.embedded is not None or spec.data.public:
+    if spec.data.embedded is not None or spec.data.truth_public:
         write_text(context.folder / TRUTH, json.dumps(_least_squares(frame, names, ranges)))
     return release_moments(
         records,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.records import code_levels, readable, scan_records
+from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def run(spec: Spec, context: Context) -> Outcome:
         return _run_surface(spec.surface, context)
     release = _release(spec, context)
     cost = f"at epsilon {release.epsilon:g} in total"
-    context.echo(f"release: {len(release.tables)} question(s), {release.n} partitions, {cost}, {release.adjacency}")
+    how = f"{release.adjacency}{sampler_note(release.sampler)}"
+    context.echo(f"release: {len(release.tables)} question(s), {release.n} partitions, {cost}, {how}")
     trace = _trace(spec, release, context)
     if spec.model.pooling == "none":
         return Outcome(True, "Exact: no sampler ran, so there is no convergence to judge.")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
 __all__ = ["Data", "Model", "Privacy", "Question", "Spec", "Surface"]
@@ -28,6 +29,8 @@ class Data(Section):
     """Levels of categorical columns whose type does not declare them."""
     unit: str | None = None
     """Column of the unit whose privacy is protected; all of its rows stay together."""
+    truth_public: bool = False
+    """Whether the microdata are public (a trial): a seed may then simulate partitions and noise."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Data:
@@ -84,7 +87,8 @@ class Privacy(Section):
     ledger: str | None = None
     """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
     simulation_seed: int | None = Field(default=None, ge=0)
-    """Draw partitions and noise reproducibly: a simulation, with no privacy guarantee."""
+    """Draw partitions and noise reproducibly: a simulation, with no privacy guarantee. It gives both away, so that with
+    microdata it needs data.truth_public."""
 
 
 class Model(Section):
@@ -142,6 +146,9 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _one_study(self) -> Spec:
+        if self.data is not None and self.privacy is not None:
+            file = None if self.data.microdata is None else "microdata"
+            refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
         if (self.data is None) == (self.surface is None):
             raise ValueError("add the section [data] for a verification, or [surface] for a study of designs, not both")
         if self.surface is not None and (self.privacy or self.questions):

@@ -105,7 +105,9 @@ def test_confidential_truth_is_not_written(tmp_path):
     from dpbayes.runs.mvg_regression import _release
 
     patients(100, 1).write_csv(tmp_path / "records.csv")
-    text = REGRESSION.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"')
+    text = REGRESSION.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"').replace(
+        "simulation_seed = 3", ""
+    )
     release = _release(_spec(text), _context(tmp_path))
     assert release.query.n == 100 and not (tmp_path / "truth.json").exists()
 
@@ -116,12 +118,15 @@ def test_confidential_truth_is_not_written(tmp_path):
         (BASE, "exactly one of"),
         (COVARIANCE + '[regression]\npredictors = ["age"]\nresponse = "bmi"\n', "exactly one of"),
         (COVARIANCE.replace("simulation_seed = 3", ""), "set privacy.simulation_seed"),
-        (COVARIANCE.replace('embedded = "patients"\nn = 3000', 'file = "x.csv"'), "data.public = true"),
+        (COVARIANCE.replace('embedded = "patients"\nn = 3000', 'file = "x.csv"'), r"data\.truth_public = true"),
         (COVARIANCE.replace("n = 3000", ""), "how many to generate"),
         (COVARIANCE.replace("delta = 1e-5", "delta = 1.0"), "less than 1"),
         (COVARIANCE.replace("epsilon = 1.0", "epsilon = -1.0"), "greater than 0"),
         (COVARIANCE.replace("draws = 3", "draw = 3"), "Extra inputs"),
-        (COVARIANCE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"), "leave public and ranges out"),
+        (
+            COVARIANCE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"),
+            "leave truth_public and ranges out",
+        ),
     ],
 )
 def test_bad_specs(text, message):
@@ -137,7 +142,7 @@ def test_bad_columns(tmp_path):
     with pytest.raises(SpecError, match="favoured names height"):
         mvg.run(_spec(SVR.replace('"age", "framingham"', '"height"')), _context(tmp_path))
     patients(50, 1).drop("bmi").write_csv(tmp_path / "records.csv")
-    text = COVARIANCE.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"\npublic = true')
+    text = COVARIANCE.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"\ntruth_public = true')
     with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
         mvg.run(_spec(text), _context(tmp_path))
     secret = patients(50, 1).with_columns(bmi=pl.lit("secret"))

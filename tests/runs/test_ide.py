@@ -22,6 +22,7 @@ public = "public.csv"
 private = "private.csv"
 by = "place"
 tables = "by-feature"
+truth_public = true
 [data.recode.age]
 width = 10
 top = 3
@@ -35,6 +36,8 @@ simulation_seed = 3
 [estimation]
 pool = true
 """
+# As for confidential records: nothing says that they are public, and OpenDP draws.
+CONFIDENTIAL = SMALL.replace("truth_public = true\n", "").replace("simulation_seed = 3\n", "")
 
 
 @pytest.fixture
@@ -76,6 +79,7 @@ def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
 
 
 def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_path):
+    small.write_text(CONFIDENTIAL)
     folder = run(small, tmp_path / "run").folder
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["scores"] is None
@@ -122,8 +126,7 @@ def test_algorithm_1_can_be_the_estimate(small, tmp_path):
 
 def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
     create_ledger(tmp_path / "book.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
-    text = SMALL.replace("simulation_seed = 3", 'ledger = "book.db"')
-    small.write_text(text)
+    small.write_text(CONFIDENTIAL.replace("epsilon = 2.0", 'epsilon = 2.0\nledger = "book.db"'))
     run(small, tmp_path / "run")
     assert open_ledger(tmp_path / "book.db").remaining().epsilon == pytest.approx(1.0)
 
@@ -154,7 +157,7 @@ def test_absent_files_and_columns_are_named(small, tmp_path):
 
 
 def test_groups_of_files_take_their_parents_from_the_spec(small, tmp_path):
-    text = SMALL.replace('tables = "by-feature"\n', "").replace("pool = true", "")
+    text = CONFIDENTIAL.replace('tables = "by-feature"\n', "").replace("pool = true", "")
     text = text.replace("epsilon = 2.0", "epsilon = 40.0")
     small.write_text(text + '[groups]\nattribute = "place"\n[groups.parent]\na = "north"\nb = "north"\n')
     folder = run(small, tmp_path / "run").folder

@@ -22,6 +22,7 @@ title = "Two tables that share an attribute"
 question = "What do they say?"
 [data]
 microdata = "records.csv"
+truth_public = true
 attribute_sets = [["a", "b"], ["b", "c"]]
 [data.levels]
 a = [0, 1]
