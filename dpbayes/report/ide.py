@@ -120,9 +120,8 @@ def _kl(result: Mapping[str, Any]) -> str:
 
 
 def _prior_section(result: Mapping[str, Any]) -> Section:
-    prior, certificate = result["prior"], result["certificate"]
-    records = "no sample" if prior["records"] is None else f"worth {prior['records']:,.0f} records"
-    blocks: list[Block] = [Paragraph(f"The prior lies on {prior['rows']:,} weighted rows, {records}.")]
+    certificate = result["certificate"]
+    blocks: list[Block] = [Paragraph(_prior_text(result))]
     if result["borrowed"] is not None:
         rows = [(entry["group"], entry["records"], *entry["weights"].values()) for entry in result["borrowed"]]
         shares = [Column(name, ".3f") for name in result["borrowed"][0]["weights"]]
@@ -132,9 +131,10 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
         )
         blocks.append(Table("borrowed", caption, [Column("group"), Column("public records", ",.0f"), *shares], rows))
     if certificate is not None:
+        whose = "The prior" if result["method"] == "noise-aware" else "For the noise-aware estimate the prior"
         blocks.append(
             Paragraph(
-                f"The prior counts as {certificate['strength']:,.0f} records against the release (most likely "
+                f"{whose} counts as {certificate['strength']:,.0f} records against the release (most likely "
                 f"{certificate['most_likely']:,.0f}; sampling error allows {certificate['bound']:,.0f} at most). The "
                 f"convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
                 f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the "
@@ -153,6 +153,22 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
             )
             blocks.append(Figure(figure, caption, alt))
     return Section("The prior and what it is worth", blocks)
+
+
+def _prior_text(result: Mapping[str, Any]) -> str:
+    """Say where each method starts: only the noise-aware form pools."""
+    prior = result["prior"]
+    given = f"{prior['public_rows']:,} weighted rows, {_worth(prior['public_records'])}"
+    if result["borrowed"] is None:
+        return f"The prior lies on {given}."
+    pooled = f"{prior['rows']:,} weighted rows, {_worth(prior['records'])}"
+    if result["method"] == "algorithm-1":
+        return f"Algorithm 1 takes the prior as given: {given}. Beside it, the noise-aware form pools it: {pooled}."
+    return f"The pooled prior lies on {pooled}. Beside it, Algorithm 1 takes the prior as given: {given}."
+
+
+def _worth(records: float | None) -> str:
+    return "no sample" if records is None else f"worth {records:,.0f} records"
 
 
 def _moved_section(result: Mapping[str, Any], release: Release) -> Section:
@@ -186,7 +202,7 @@ def _trace_section(result: Mapping[str, Any]) -> Section:
     least = "" if minimum is None else f"; no distribution on the support has less than {minimum:.4g}"
     text = (
         f"Algorithm 1{where} trusts the released answers fully. It ended at an L1 loss of {trace['l1_loss'][-1]:.4g} "
-        f"and {trace['kl'][-1]:.3g} nats from the prior{least}."
+        f"and {trace['kl'][-1]:.3g} nats from the prior as given{least}."
     )
     figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
     alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."

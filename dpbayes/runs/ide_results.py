@@ -43,22 +43,23 @@ _BOOTSTRAP = "bootstrap of the truth"
 
 
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
-    """Estimate from one release; Algorithm 1 runs beside the noise-aware form for comparison."""
+    """Estimate from one release by both methods: noise-aware from the pooled prior, Algorithm 1 from the public one."""
     settings, by = spec.estimation, spec.data.by
     borrowed = justified(public, by or grouping_attribute(release)) if settings.pool else None
     prior = public if borrowed is None else pool(public, borrowed)
     aware = estimate(prior, release, strength=settings.strength or "release", pool=False)
-    plain = estimate(prior, release, noise_aware=False, iterations=settings.iterations, random_state=settings.seed)
+    plain = estimate(public, release, noise_aware=False, iterations=settings.iterations, random_state=settings.seed)
     chosen = aware if settings.method == "noise-aware" else plain
-    measurements = measure(prior, release)
+    given = measure(public, release)
+    reference = public.size <= _REFERENCE_ROWS and given.n > 0
     result: dict[str, Any] = {
         "method": chosen.method,
-        "prior": {"rows": prior.size, "records": prior.n_records, "public_rows": public.size},
+        "prior": _prior(prior, public),
         "borrowed": None if borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(aware),
         "trace": _trace(plain),
-        "moved": _moved(measurements, chosen),
-        "l1_minimum": least_l1_loss(measurements) if prior.size <= _REFERENCE_ROWS and measurements.n > 0 else None,
+        "moved": _moved(given if chosen.prior is public else measure(chosen.prior, release), chosen),
+        "l1_minimum": least_l1_loss(given) if reference else None,
         "kl": {"noise-aware": aware.kl, "algorithm-1": plain.kl},
     }
     if truth is not None and by is not None:
@@ -115,7 +116,7 @@ def group_results(
     units = synthetic.units
     result: dict[str, Any] = {
         "method": settings.method,
-        "prior": {"rows": prior.size, "records": prior.n_records, "public_rows": prior.size},
+        "prior": _prior(prior, prior),
         "workloads": workloads,
         "trace": _trace(plain) | {"unit": str(first)},
         "units": [
@@ -186,6 +187,15 @@ def _scores(found: dict[str, Prior | None], truth: Prior, by: str) -> dict[str, 
         "groups": [str(group) for group in scores["prior"].groups],
         "errors": {name: _list(score.errors) for name, score in scores.items()},
         "score": {name: score.value for name, score in scores.items()},
+    }
+
+
+def _prior(prior: Prior, public: Prior) -> dict[str, Any]:
+    return {
+        "rows": prior.size,
+        "records": prior.n_records,
+        "public_rows": public.size,
+        "public_records": public.n_records,
     }
 
 

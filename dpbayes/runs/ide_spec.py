@@ -96,10 +96,10 @@ class Estimation(Section):
     """How the prior and the release are weighed."""
 
     method: Literal["noise-aware", "algorithm-1"] = "noise-aware"
-    """Noise-aware, or the paper's iteration."""
+    """Noise-aware, or the paper's iteration, which starts from the public prior as given."""
     pool: bool = True
     """Let thin public records borrow, between the groups of `by` and from independence, as the public data justify;
-    with [groups] the prior is taken as it is."""
+    Algorithm 1, and both methods with [groups], take the prior as given."""
     strength: float | None = Field(default=None, gt=0)
     """Prior strength in records; by default it is chosen from the release alone."""
     iterations: int | None = Field(default=None, ge=1)

@@ -6,11 +6,13 @@ import polars as pl
 import pytest
 
 from dpbayes.errors import DamagedFileError, MissingColumnError, SpecError
-from dpbayes.ide import read_group_release
+from dpbayes.ide import Prior, estimate, measure, read_group_release
+from dpbayes.ide.reference import least_l1_loss
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.report import Callout, compare_runs
 from dpbayes.runs import execute, load_spec, rebuild_report
+from dpbayes.runs.ide_data import table_data
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -124,6 +126,41 @@ def test_algorithm_1_can_be_the_estimate(small, tmp_path):
     assert facts["provenance"]["method"] == "algorithm-1"
 
 
+@pytest.fixture
+def thin(small, tmp_path):
+    """The small spec with a third attribute, and only twelve public records: pooling then adds rows."""
+    small.write_text(SMALL.replace('own = ["n", "y"]', 'own = ["n", "y"]\nhue = ["r", "g", "b"]'))
+    rng = np.random.default_rng(3)
+    for name, rows in (("public", 12), ("private", 400)):
+        frame = pl.read_csv(tmp_path / f"{name}.csv").head(rows)
+        frame.with_columns(hue=pl.Series(rng.choice(["r", "g", "b"], rows))).write_csv(tmp_path / f"{name}.csv")
+    return small
+
+
+@pytest.mark.parametrize("method", ["noise-aware", "algorithm-1"])
+def test_algorithm_1_and_its_least_loss_start_from_the_public_prior_as_given(thin, tmp_path, method):
+    loaded = load_spec(thin, [f"estimation.method={method}"])
+    folder = run(thin, tmp_path / "run", f"estimation.method={method}").folder
+    result = json.loads((folder / "estimate.json").read_text())
+    domain, records, _ = table_data(loaded.spec.data, tmp_path)
+    prior, release = Prior.from_frame(records, domain), read_release(folder / "release.json")
+    plain = estimate(prior, release, noise_aware=False, random_state=loaded.spec.estimation.seed)
+    assert result["prior"]["public_rows"] == prior.size < result["prior"]["rows"]
+    assert result["kl"]["algorithm-1"] == pytest.approx(plain.kl)
+    assert result["trace"]["l1_loss"][-1] == pytest.approx(plain.iterations.l1_loss[-1])
+    assert result["l1_minimum"] == pytest.approx(least_l1_loss(measure(prior, release)), abs=1e-9)
+    # The pooled support could answer better: the least loss is not that one's.
+    assert least_l1_loss(measure(estimate(prior, release).prior, release)) < result["l1_minimum"] - 0.01
+    page = " ".join((folder / "report.html").read_text().split())
+    assert f"Algorithm 1 takes the prior as given: {prior.size} weighted rows, worth 12 records" in page
+    if method == "algorithm-1":
+        chance = {table["table"]: table["moved"] for table in result["moved"]}
+        after, before = (prior.marginal(["place", "age"], weights) for weights in (plain.weights, None))
+        assert chance["place x age"] == pytest.approx(np.abs(after - before).sum())
+        synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet").cast(pl.String)
+        assert synthetic.join(records, on=domain.names, how="anti").is_empty()
+
+
 def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
     create_ledger(tmp_path / "book.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
     small.write_text(CONFIDENTIAL.replace("epsilon = 2.0", 'epsilon = 2.0\nledger = "book.db"'))
@@ -173,5 +210,9 @@ def test_massachusetts_spec_reaches_its_score(shared_data, tmp_path):
     result = run(path, tmp_path / "run", *files, "privacy.simulation_seed=1")
     score = json.loads((result.folder / "facts.json").read_text())["scores"]["score"]
     assert result.outcome.passed
+    estimated = json.loads((result.folder / "estimate.json").read_text())
+    # As docs/ide.md says.
+    assert estimated["trace"]["l1_loss"][-1] == pytest.approx(2.26, abs=0.005)
+    assert estimated["l1_minimum"] == pytest.approx(1.62, abs=0.005)
     assert score["prior"] == pytest.approx(936.66, abs=0.01)
     assert score["noise-aware"] > 942 > 936.7 > score["algorithm-1"]
