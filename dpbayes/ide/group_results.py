@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,16 +95,24 @@ class GroupSynthesis:
         return np.array([result.size for result in self.groups.values()], dtype=np.int64)
 
     def frame(self) -> pl.DataFrame:
-        """Return all synthetic records, the group's column first."""
+        """Return all synthetic records, the group's column first. Without any record the columns stand all the same."""
         import polars as pl
 
         parts = []
         for group, result in self.groups.items():
             prior = self.priors[self.parent[group]]
             codes = np.repeat(prior.codes, result.records, axis=0)
-            columns = {self.attribute: np.full(len(codes), group, dtype=object).tolist()}
+            columns = {self.attribute: _column(np.full(len(codes), group, dtype=object), list(self.groups))}
             for axis, attribute in enumerate(prior.domain):
-                columns[attribute.name] = np.asarray(attribute.levels, dtype=object)[codes[:, axis]].tolist()
-            if len(codes):
-                parts.append(pl.DataFrame(columns))
-        return pl.concat(parts) if parts else pl.DataFrame()
+                labels = np.asarray(attribute.levels, dtype=object)[codes[:, axis]]
+                columns[attribute.name] = _column(labels, attribute.levels)
+            parts.append(pl.DataFrame(columns))
+        return pl.concat(parts)
+
+
+def _column(labels: npt.NDArray[np.object_], levels: Sequence[Level]) -> pl.Series:
+    """Return labels as a column whose type is that of the levels, also where there are no labels."""
+    import polars as pl
+
+    kind = pl.String if all(isinstance(level, str) for level in levels) else pl.Int64
+    return pl.Series(labels.tolist(), dtype=kind)

@@ -26,7 +26,6 @@ __all__ = ["NoiseLoss", "noise_loss"]
 
 type Floats = npt.NDArray[np.float64]
 
-_ROOT2 = math.sqrt(2.0)
 _ROOT_PI = math.sqrt(math.pi)
 # A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.
 _ROUNDING = 1.0 / 12.0

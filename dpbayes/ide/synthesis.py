@@ -161,7 +161,7 @@ def _estimate_unit(
         prior,
         release,
         noise_aware=False,
-        iterations=iterations or _SWEEPS * len(release.tables),
+        iterations=_SWEEPS * len(release.tables) if iterations is None else iterations,
         random_state=random_state,
     )
 

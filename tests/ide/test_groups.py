@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -194,6 +196,27 @@ def test_a_group_whose_size_drowns_in_noise_has_no_records_and_no_loss(public):
         assert result.size == 0
         assert result.records.sum() == 0
         assert np.isnan(result.l1_loss)
+
+
+@pytest.mark.parametrize("iterations", [0, 3])
+def test_both_levels_take_the_number_of_updates_that_was_asked_for(public, iterations):
+    result = synthesize_groups(public, released(), method="algorithm-1", iterations=iterations)
+    for unit in result.units.values():
+        assert unit.iterations.step[-1] == iterations
+        assert (unit.kl == 0.0) == (iterations == 0)
+    assert all((group.kl == 0.0) == (iterations == 0) for group in result.groups.values())
+
+
+def test_records_of_no_group_have_the_columns_and_types_of_records(public):
+    data = released()
+    law = next(iter(data.groups.values())).n
+    empty = {group: replace(one, n=replace(law, value=-3.0)) for group, one in data.groups.items()}
+    nothing = synthesize_groups(public, replace(data, groups=empty), random_state=1)
+    some = synthesize_groups(public, data, random_state=1)
+    assert nothing.sizes.tolist() == [0] * 5
+    assert nothing.frame().is_empty()
+    assert nothing.frame().schema == some.frame().schema
+    assert pl.concat([nothing.frame(), some.frame()]).equals(some.frame())
 
 
 def test_a_unit_or_an_attribute_unknown_to_the_prior_is_named(public):
