@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
-from dpbayes.report.ide_plots import dependence_plot, error_by_group_plot, strength_plot, trace_plot
+from dpbayes.report.ide_errors import error_section, sizes_off
+from dpbayes.report.ide_plots import dependence_plot, strength_plot, trace_plot
 from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.report.released import mean_magnitude, privacy_fact, privacy_terms, released_section, size_of
 
@@ -43,7 +44,7 @@ def tables_document(title: str, question: str, release: Release, result: Mapping
         Fact("kl", "KL from the prior (nats)", result["kl"].get(result["method"], 0.0), _kl(result)),
     ]
     if "scores" in result:
-        sections.append(_error_section(result["scores"], result["method"]))
+        sections.append(error_section(result["scores"], result["method"]))
         headline.append(_score_fact(result["scores"], result["method"]))
     return Document(
         title=title,
@@ -79,7 +80,7 @@ def groups_document(title: str, question: str, released: GroupRelease, result: M
         Fact("n", "synthetic records", records, f"{records:,}"),
     ]
     if "scores" in result:
-        sections.append(_error_section(result["scores"], "synthetic"))
+        sections.append(error_section(result["scores"], "synthetic"))
         headline.append(_score_fact(result["scores"], "synthetic"))
     return Document(
         title=title,
@@ -99,10 +100,11 @@ def _answer(result: Mapping[str, Any]) -> str:
     if scores is None:
         return result["summary"] + "."
     name = "synthetic" if "synthetic" in scores["score"] else result["method"]
-    return (
+    text = (
         f"Two-way marginals within {scores['by']} score {scores['score'][name]:.1f} of 1000 against the true records; "
         f"the public prior untouched scores {scores['score']['prior']:.1f}."
     )
+    return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
 def _verdict(result: Mapping[str, Any]) -> Callout:
@@ -211,31 +213,6 @@ def _trace_section(result: Mapping[str, Any]) -> Section:
         "update fits one table and disturbs the others."
     )
     return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
-
-
-def _error_section(scores: Mapping[str, Any], name: str) -> Section:
-    columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
-    rows = [
-        (group, *[values[place] for values in scores["errors"].values()])
-        for place, group in enumerate(scores["groups"])
-    ]
-    table = Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
-    totals = Table(
-        "scores",
-        "Score by distribution",
-        [Column("distribution"), Column("score", ".1f")],
-        list(scores["score"].items()),
-    )
-    figure = error_by_group_plot(scores["groups"], scores["errors"])
-    untouched = scores["score"]["prior"]
-    alt = f"{name}: score {scores['score'].get(name, untouched):.1f}, prior {untouched:.1f}."
-    caption = "Error of each group, one draw of the noise; the further left, the better."
-    text = (
-        "The score is 500 times (2 less the mean L1 distance over groups and pairs of attributes): 1000 is a perfect "
-        "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
-        "people would score: sampling alone."
-    )
-    return Section("Error by group", [Paragraph(text), totals, Figure(figure, caption, alt), table])
 
 
 def _group_release_section(released: GroupRelease) -> Section:

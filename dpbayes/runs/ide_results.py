@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from dpbayes.ide import (
 )
 from dpbayes.ide.pooling import COMPONENTS
 from dpbayes.ide.reference import least_l1_loss
+from dpbayes.ide.score import BIAS_LIMIT, Score
 from dpbayes.ide.widening import grouping_attribute, justified
 from dpbayes.runs.ide_spec import Spec
 
@@ -164,18 +166,37 @@ def _group_scores(
     copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
     codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
     everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
-    frame = synthetic.frame()
-    ours = k_marginal_score(
-        Prior.from_frame(frame, domain), true, by=name, group_sizes=synthetic.sizes, true_sizes=sizes
-    )
     theirs = k_marginal_score(everywhere, true, by=name)
+    ours = _synthetic_score(synthetic.frame(), true, theirs, name)
     again = bootstrap_score(true, by=name, rng=np.random.default_rng(1))
+    present = sizes > 0
     return {
         "by": name,
         "groups": [str(group) for group in ours.groups],
         "errors": {"prior": _list(theirs.errors), "synthetic": _list(ours.errors), _BOOTSTRAP: _list(again.errors)},
         "score": {"prior": theirs.value, "synthetic": ours.value, _BOOTSTRAP: again.value},
-        "penalized": int(ours.penalized.sum()),
+        "sizes": _sizes({"prior": theirs, "synthetic": ours}, synthetic.sizes[present], sizes[present]),
+    }
+
+
+def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> Score:
+    """Score synthetic records without regard to their number; a group without any is at distance 2."""
+    if frame.is_empty():
+        return replace(like, errors=np.full_like(like.errors, 2.0), set_errors=np.full_like(like.set_errors, 2.0))
+    return k_marginal_score(Prior.from_frame(frame, true.domain), true, by=by)
+
+
+def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
+    """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
+    missed = released - true
+    off = np.abs(missed) > BIAS_LIMIT
+    penalized = {name: replace(score, errors=np.where(off, 2.0, score.errors)) for name, score in scores.items()}
+    return {
+        "limit": BIAS_LIMIT,
+        "missed": [int(gap) for gap in missed],
+        "off": off.tolist(),
+        "empty": (released == 0).tolist(),
+        "penalized_score": {name: score.value for name, score in penalized.items()},
     }
 
 

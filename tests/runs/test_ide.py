@@ -5,8 +5,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from dpbayes.data import Domain
+from dpbayes.data.populations import two_level_population
 from dpbayes.errors import DamagedFileError, MissingColumnError, SpecError
-from dpbayes.ide import Prior, estimate, measure, read_group_release
+from dpbayes.ide import Prior, estimate, k_marginal_score, measure, read_group_release
 from dpbayes.ide.reference import least_l1_loss
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
@@ -124,6 +126,60 @@ def test_algorithm_1_can_be_the_estimate(small, tmp_path):
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["verdict"]["title"] == "Algorithm 1"
     assert facts["provenance"]["method"] == "algorithm-1"
+
+
+ALL_OFF = [
+    "data.size=100",
+    "privacy.epsilon=0.02",
+    "groups.max_error=100000.0",
+    "privacy.simulation_seed=3",
+]
+
+
+def test_distances_of_groups_hold_no_penalty_and_sizes_that_are_off_are_counted_and_marked(tmp_path):
+    """Noise of scale 200 on sizes near 100: one group gains 603 records, two are left without any."""
+    folder = run(MODELS / "ide_groups.toml", tmp_path / "run", *ALL_OFF).folder
+    facts = json.loads((folder / "facts.json").read_text())
+    rows = {row["group"]: row for row in facts["tables"]["error_by_group"]}
+    population = two_level_population(group_size=100, seed=1)
+    released = read_group_release(folder / "release.json")
+    domain = Domain((released.hierarchy.as_attribute, *population.domain.attributes))
+    truth = Prior.from_frame(population.private, domain)
+    synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
+    plain = k_marginal_score(Prior.from_frame(synthetic, domain), truth, by="group")
+    assert [row["synthetic"] for row in rows.values()] == pytest.approx(plain.errors.tolist())
+    true_sizes = dict(population.private.group_by("group").len().rows())
+    sizes = dict.fromkeys(rows, 0) | dict(synthetic.group_by("group").len().rows())
+    assert {group: row["size_missed"] for group, row in rows.items()} == {g: sizes[g] - true_sizes[g] for g in rows}
+    marks = {group: row["mark"] for group, row in rows.items() if row["mark"]}
+    off = {group: "size off by more than 250" for group in rows if abs(sizes[group] - true_sizes[group]) > 250}
+    assert marks == off | {group: "no synthetic records" for group in rows if not sizes[group]}
+    assert len(off) == 1 and all(rows[group]["synthetic"] < 1 for group in off)
+    # One rule for both: the penalty takes what the marked groups lack of 2, on average over groups, times 500.
+    for row in facts["tables"]["scores"][:2]:
+        lost = sum(2 - rows[group][row["distribution"]] for group in off) * 500 / len(rows)
+        assert row["score"] - row["penalized"] == pytest.approx(lost)
+    assert facts["scores"]["score"]["synthetic"] == pytest.approx(plain.value)
+    page = " ".join((folder / "report.html").read_text().split())
+    assert "misses the true one by more than 250: 1 of 12." in page and "misses the true one" in facts["answer"]
+    assert "Groups without synthetic records, where the distance is 2 for want of any: 2 of 12." in page
+
+
+def test_groups_that_are_all_released_as_empty_leave_a_whole_folder(small, tmp_path):
+    text = SMALL.replace('tables = "by-feature"\n', "").replace("pool = true", "")
+    text = text.replace("epsilon = 2.0", "epsilon = 0.001").replace("simulation_seed = 3", "simulation_seed = 4")
+    groups = '[groups]\nattribute = "place"\nmax_error = 1e9\n[groups.parent]\na = "north"\nb = "north"\n'
+    small.write_text(text + groups)
+    folder = run(small, tmp_path / "run").folder
+    released = read_group_release(folder / "release.json")
+    assert all(release.n.value < 0 for release in released.groups.values())
+    synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
+    assert (len(synthetic), synthetic.columns) == (0, ["place", "age", "own"])
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["headline"]["n"] == 0
+    assert [row["mark"] for row in facts["tables"]["error_by_group"]] == ["no synthetic records"] * 2
+    score = facts["scores"]["score"]
+    assert score["synthetic"] == 0.0 < score["prior"]
 
 
 @pytest.fixture
