@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.mvg.sensitivity import FeatureRanges
 
-__all__ = ["ClippedRecords", "clip_records"]
+__all__ = ["ClippedRecords", "clip_records", "inside_ranges"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -27,16 +27,20 @@ class ClippedRecords:
         Values outside their range, per feature, shape (m,). It stays with the custodian: no release carries it.
     n_missing
         Values that were not finite and were set to the middle of the range, per feature, shape (m,). Stays likewise.
+    ranges
+        The ranges that the values were clipped to. A release whose noise was priced for others refuses them.
 
     Examples
     --------
-    >>> ClippedRecords(np.array([[0.0, 1.0]]), np.array([1]), np.array([0])).values.shape
+    >>> unit = FeatureRanges([0.0], [1.0], "replace-one")
+    >>> ClippedRecords(np.array([[0.0, 1.0]]), np.array([1]), np.array([0]), unit).values.shape
     (1, 2)
     """
 
     values: FloatArray
     n_clipped: npt.NDArray[np.int64]
     n_missing: npt.NDArray[np.int64]
+    ranges: FeatureRanges
 
 
 def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecords:
@@ -82,4 +86,52 @@ def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecord
     missing = ~np.isfinite(values)
     filled = np.where(missing, (low + high) / 2.0, values)
     outside = (filled < low) | (filled > high)
-    return ClippedRecords(np.clip(filled, low, high), outside.sum(axis=1), missing.sum(axis=1))
+    return ClippedRecords(np.clip(filled, low, high), outside.sum(axis=1), missing.sum(axis=1), ranges)
+
+
+def inside_ranges(records: npt.ArrayLike | ClippedRecords, ranges: FeatureRanges) -> FloatArray:
+    """Return the values of records inside the ranges that a release was priced for.
+
+    Records that state other ranges are refused. Those that state these are clipped once more, because their array may
+    have been filled by hand: whatever it holds, one record moves no further than the ranges allow.
+
+    Parameters
+    ----------
+    records
+        Matrix of shape (m, n), or the result of `clip_records`.
+    ranges
+        The ranges that set the sensitivity.
+
+    Returns
+    -------
+    numpy.ndarray
+        Values of shape (m, n), every one inside its range. **Confidential**.
+
+    Raises
+    ------
+    InputError
+        If the shape does not fit, or the records were clipped to other ranges.
+
+    Examples
+    --------
+    >>> unit = FeatureRanges([0.0], [1.0], "replace-one")
+    >>> inside_ranges(clip_records([[0.5, 7.0]], unit), unit).tolist()
+    [[0.5, 1.0]]
+    """
+    if not isinstance(records, ClippedRecords):
+        return clip_records(records, ranges).values
+    _check_same(records.ranges, ranges)
+    return clip_records(records.values, ranges).values
+
+
+def _check_same(stated: FeatureRanges, used: FeatureRanges) -> None:
+    """Refuse records whose stated ranges are not those that a release uses. Ranges are public, so they are named."""
+    if stated.size != used.size:
+        raise InputError(f"the records were clipped to {stated.size} ranges, the release uses {used.size}; use one")
+    other = np.flatnonzero((stated.lower != used.lower) | (stated.upper != used.upper))
+    if other.size:
+        i = int(other[0])
+        raise InputError(
+            f"the records were clipped to [{stated.lower[i]:g}, {stated.upper[i]:g}] in feature {i}, but the noise was "
+            f"priced for [{used.lower[i]:g}, {used.upper[i]:g}]; clip the original records to the ranges of the release"
+        )

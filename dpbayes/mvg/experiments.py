@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -104,7 +104,7 @@ def unit_records(records: npt.ArrayLike, ranges: FeatureRanges) -> tuple[Clipped
     clipped = clip_records(records, ranges)
     scaled = (clipped.values - ranges.lower[:, None]) / ranges.widths[:, None]
     unit = FeatureRanges(np.zeros(ranges.size), np.ones(ranges.size), ranges.adjacency)
-    return ClippedRecords(np.clip(scaled, 0.0, 1.0), clipped.n_clipped, clipped.n_missing), unit
+    return ClippedRecords(np.clip(scaled, 0.0, 1.0), clipped.n_clipped, clipped.n_missing, unit), unit
 
 
 def covariance_study(
@@ -165,7 +165,7 @@ def covariance_study(
         raise InputError(f"draws must be at least 1, got {draws}")
     results = []
     for n in sizes:
-        part = ClippedRecords(np.ascontiguousarray(scaled.values[:, :n]), scaled.n_clipped, scaled.n_missing)
+        part = replace(scaled, values=np.ascontiguousarray(scaled.values[:, :n]))
         query = MomentQuery(unit, int(n))
         moments = calibrate_moments(query, epsilon=epsilon, delta=delta)
         matrix = calibrate(Covariance.identity(unit.size), Covariance.identity(n), unit, epsilon=epsilon, delta=delta)

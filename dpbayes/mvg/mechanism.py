@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, exact_mu
 from dpbayes.mvg.booking import reserve_gaussian
-from dpbayes.mvg.clipping import ClippedRecords, clip_records
+from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.privacy.noise import Gaussian
@@ -122,15 +122,15 @@ def release_records(
 ) -> MatrixRelease:
     r"""Release records (the identity query) with matrix Gaussian noise.
 
-    Records are clipped to `ranges` first. For a real release (`rng` None) the clipped matrix is moved to the
-    coordinates in which the noise is standard, passed through OpenDP's Gaussian sampler there, which draws the noisy
-    value on the lattice of spacing 2^-1074, and moved back. Rounding while moving can change the distance of two
-    neighbours by some 2^-50 of the ranges; the noise is larger by that much, so that the stated mu holds.
+    Records are clipped to `ranges` first, clipped ones once more. For a real release (`rng` None) the clipped matrix is
+    moved to the coordinates in which the noise is standard, passed through OpenDP's Gaussian sampler there, which draws
+    the noisy value on the lattice of spacing 2^-1074, and moved back. Rounding while moving can change the distance of
+    two neighbours by some 2^-50 of the ranges; the noise is larger by that much, so that the stated mu holds.
 
     Parameters
     ----------
     records
-        Matrix of shape (m, n), columns are records; or the result of `clip_records`.
+        Matrix of shape (m, n), columns are records; or the result of `clip_records` with the same `ranges`.
     noise
         Law and price, for example from `calibrate`. Its sensitivity set must cover `ranges`.
     ranges
@@ -152,8 +152,8 @@ def release_records(
     Raises
     ------
     InputError
-        If a shape does not fit, the adjacencies differ, or the ranges reach outside the noise's sensitivity set. No
-        message shows a value of the records.
+        If a shape does not fit, the adjacencies differ, the records were clipped to other ranges, or the ranges reach
+        outside the noise's sensitivity set. No message shows a value of the records.
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 
@@ -167,9 +167,9 @@ def release_records(
     """
     source = sampler_name(rng)
     _check_covers(noise, ranges)
-    clipped = records if isinstance(records, ClippedRecords) else clip_records(records, ranges)
-    if clipped.values.shape != noise.shape:
-        raise InputError(f"records have shape {clipped.values.shape} but the noise is {noise.shape}")
+    values = inside_ranges(records, ranges)
+    if values.shape != noise.shape:
+        raise InputError(f"records have shape {values.shape} but the noise is {noise.shape}")
     entry = reserve_gaussian(
         ledger,
         mechanism="matrix-gaussian",
@@ -181,10 +181,10 @@ def release_records(
     )
     if rng is not None:
         released = draw(noise.row_cov, noise.col_cov, rng=rng)
-        released += clipped.values
+        released += values
         return MatrixRelease(released, noise, source)
     middle = ((ranges.lower + ranges.upper) / 2.0)[:, None]
-    white = _whiten(clipped.values - middle, noise.row_cov, noise.col_cov)
+    white = _whiten(values - middle, noise.row_cov, noise.col_cov)
     # Neighbours are mu apart before rounding and at most mu + slack after it; unit noise times this ratio covers both.
     stddev = 1.0 + _rounding_slack(noise, ranges) / noise.mu.value
     noisy = release_values(white, Gaussian(stddev))

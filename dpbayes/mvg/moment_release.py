@@ -151,7 +151,7 @@ def release_moments(
     Parameters
     ----------
     records
-        Matrix of shape (m, n), columns are records; or the result of `clip_records`.
+        Matrix of shape (m, n), columns are records; or the result of `clip_records` with the ranges of the query.
     noise
         From `calibrate_moments`.
     rng
@@ -167,7 +167,8 @@ def release_moments(
     Raises
     ------
     InputError
-        If the shape does not fit or, under replace-one, the number of records is not the stated n.
+        If the shape does not fit, the records were clipped to other ranges or, under replace-one, the number of records
+        is not the stated n.
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
-from dpbayes.mvg.clipping import ClippedRecords, clip_records
+from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.vertices import Maximum, box_maximum, sign_vectors
@@ -82,11 +82,11 @@ class MomentQuery:
 
     def vectors(self, records: npt.ArrayLike | ClippedRecords) -> FloatArray:
         """Return the vectors z of shape (size, n) after clipping; they are confidential."""
-        clipped = records if isinstance(records, ClippedRecords) else clip_records(records, self.ranges)
-        if self.ranges.adjacency == "replace-one" and clipped.values.shape[1] != self.n:
-            raise InputError(f"the query states n = {self.n} records, but {clipped.values.shape[1]} were given")
+        values = inside_ranges(records, self.ranges)
+        if self.ranges.adjacency == "replace-one" and values.shape[1] != self.n:
+            raise InputError(f"the query states n = {self.n} records, but {values.shape[1]} were given")
         assert self.centre is not None
-        centred = clipped.values - self.centre[:, None]
+        centred = values - self.centre[:, None]
         if self.intercept is None:
             return centred
         return np.vstack([np.full((1, centred.shape[1]), self.intercept), centred])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ def svr_study(
     order = rng.permutation(n)
     n_holdout, n_tuning = round(n * settings.holdout), round(n * settings.tuning)
     kept, held = order[n_holdout:], scaled.values[:, order[:n_holdout]]
-    part = ClippedRecords(scaled.values[:, kept], scaled.n_clipped, scaled.n_missing)
+    part = replace(scaled, values=scaled.values[:, kept])
     width = float(ranges.widths[-1])
     theta = binary_allocation(unit.size, settings.favoured, settings.share)
     clean = part.values

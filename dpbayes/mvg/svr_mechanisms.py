@@ -125,7 +125,7 @@ def release_by(
     --------
     >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
     >>> setting = StudySetting(ranges, 3, 1.0, 1e-5, np.array([0.8, 0.2]), np.array([4.0, 1.0]))
-    >>> records = ClippedRecords(np.full((2, 3), 0.5), np.zeros(2, int), np.zeros(2, int))
+    >>> records = ClippedRecords(np.full((2, 3), 0.5), np.zeros(2, int), np.zeros(2, int), ranges)
     >>> released = release_by("optimal", records, setting, rng=np.random.default_rng(1))
     >>> released.noise.row_cov.marginal_variances.round(2).tolist()
     [20.88, 41.75]

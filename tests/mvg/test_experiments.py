@@ -67,7 +67,8 @@ def test_every_mechanism_keeps_the_guarantee(name, epsilon):
     ranges = FeatureRanges(np.zeros(size), np.ones(size), "replace-one")
     theta = np.array([0.4, 0.4, 0.1, 0.1])
     setting = StudySetting(ranges, n, epsilon, 1e-5, theta, np.array([4.0, 3.0, 1.0, 1.0]))
-    records = ClippedRecords(np.random.default_rng(3).random((size, n)), np.zeros(size, int), np.zeros(size, int))
+    zeros = np.zeros(size, int)
+    records = ClippedRecords(np.random.default_rng(3).random((size, n)), zeros, zeros, ranges)
     released = release_by(name, records, setting, rng=np.random.default_rng(4))
     price = mu_for(epsilon, 1e-5)
     if "MVG" in name:

@@ -8,6 +8,7 @@ from scipy import stats
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import (
+    ClippedRecords,
     Covariance,
     FeatureRanges,
     FrobeniusBall,
@@ -108,6 +109,29 @@ def test_values_outside_the_ranges_are_clipped_and_counted():
     one = release_records(raw, noise, ranges=RANGES, rng=np.random.default_rng(5))
     two = release_records(clipped, noise, ranges=RANGES, rng=np.random.default_rng(5))
     np.testing.assert_array_equal(one.values, two.values)
+
+
+def test_records_clipped_to_other_ranges_are_refused():
+    # Inside [0, 1000] a record can move by 1,000; noise priced for [0, 1] would show it almost exactly.
+    unit, wide = (FeatureRanges([0.0], [end], "replace-one") for end in (1.0, 1000.0))
+    noise = calibrate([[1.0]], Covariance.identity(3), unit, epsilon=1.0, delta=1e-5)
+    clipped = clip_records([[900.0, 0.0, 1.0]], wide)
+    message = r"clipped to \[0, 1000\] in feature 0, but the noise was priced for \[0, 1\]; clip the original records"
+    with pytest.raises(InputError, match=message) as caught:
+        release_records(clipped, noise, ranges=unit)
+    assert "900" not in str(caught.value)
+    two = calibrate(np.eye(2), Covariance.identity(3), RANGES, epsilon=1.0, delta=1e-5)
+    with pytest.raises(InputError, match="clipped to 1 ranges, the release uses 2"):
+        release_records(clipped, two, ranges=RANGES)
+
+
+def test_a_record_filled_by_hand_moves_no_further_than_its_stated_ranges():
+    unit = FeatureRanges([0.0], [1.0], "replace-one")
+    noise = MatrixGaussian(1e-18 * np.eye(1), Covariance.identity(3), unit)
+    filled = ClippedRecords(np.array([[900.0, np.nan, 0.25]]), np.zeros(1, int), np.zeros(1, int), unit)
+    for rng in (None, np.random.default_rng(1)):
+        released = release_records(filled, noise, ranges=unit, rng=rng).values
+        np.testing.assert_allclose(released, [[1.0, 0.5, 0.25]], atol=1e-7)
 
 
 def test_nothing_of_the_data_but_its_clipped_values_enters():

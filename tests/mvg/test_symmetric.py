@@ -11,11 +11,13 @@ from scipy.optimize import minimize
 
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.mvg import (
+    ClippedRecords,
     Covariance,
     FeatureRanges,
     MomentQuery,
     SymmetricGaussian,
     calibrate_moments,
+    clip_records,
     read_moments,
     release_moments,
 )
@@ -159,6 +161,27 @@ def test_real_release_has_the_stated_law():
     upper = np.triu_indices(31)
     z = ((release.value - query.value(records))[upper] / np.sqrt(np.maximum(noise.variances[upper], 1e-300)))[1:]
     assert stats.kstest(z, "norm").pvalue > 1e-6  # false alarm 1e-6: the entropy is the operating system's
+
+
+def test_moments_of_records_clipped_to_other_ranges_are_refused():
+    unit, wide = (FeatureRanges([0.0], [end], "replace-one") for end in (1.0, 1000.0))
+    noise = calibrate_moments(MomentQuery(unit, 3), epsilon=1.0, delta=1e-5)
+    message = r"clipped to \[0, 1000\] in feature 0, but the noise was priced for \[0, 1\]"
+    with pytest.raises(InputError, match=message) as caught:
+        release_moments(clip_records([[900.0, 0.0, 1.0]], wide), noise)
+    assert "900" not in str(caught.value)
+    # Narrower ranges would be safe, but they are another specification all the same.
+    with pytest.raises(InputError, match="in feature 0"):
+        release_moments(clip_records([[0.0, 0.5, 1.0]], FeatureRanges([0.25], [1.0], "replace-one")), noise)
+
+
+def test_moments_of_records_filled_by_hand_stay_inside_their_stated_ranges():
+    query = MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 2)
+    filled = ClippedRecords(np.array([[900.0, np.nan]]), np.zeros(1, int), np.zeros(1, int), query.ranges)
+    for rng in (None, np.random.default_rng(1)):
+        released = release_moments(filled, SymmetricGaussian(query, 1e-9), rng=rng).value
+        # The middle is the centre: moments of 1 - 0.5 and 0.5 - 0.5 over two records.
+        np.testing.assert_allclose(released, [[0.125]], atol=1e-7)
 
 
 def test_release_file(tmp_path):
