@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpbayes._files import write_text
 from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.filters import FlippedFilters, logo_counts
 from dpbayes.errors import DamagedFileError, InputError
@@ -76,9 +77,7 @@ class BloomRelease:
 
     def write(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(self._record() | {"digest": self.digest}), encoding="utf-8")
-        temporary.replace(path)
+        write_text(path, json.dumps(self._record() | {"digest": self.digest}))
 
     def _record(self) -> dict[str, Any]:
         return {

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpbayes._files import write_text
 from dpbayes.data.domain import Attribute, Level
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 from dpbayes.privacy.adjacency import Adjacency
@@ -145,10 +146,7 @@ class GroupRelease:
 
     def write(self, path: str | Path) -> Path:
         """Write as JSON with its digest; the file is replaced only once the new one is complete."""
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(self.to_dict() | {"digest": self.digest}, allow_nan=False) + "\n")
-        return temporary.replace(path)
+        return write_text(path, json.dumps(self.to_dict() | {"digest": self.digest}, allow_nan=False) + "\n")
 
 
 def read_group_release(path: str | Path) -> GroupRelease:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, DPBayesError
 from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.clipping import ClippedRecords
@@ -90,10 +91,8 @@ class MomentRelease:
         return _digest(self.to_dict())
 
     def write(self, path: str | Path) -> Path:
-        """Write the release as JSON with its digest; return the path."""
-        target = Path(path)
-        target.write_text(json.dumps(self.to_dict() | {"digest": self.digest}, indent=1) + "\n")
-        return target
+        """Write as JSON with its digest; the file is replaced only once the new one is complete."""
+        return write_text(path, json.dumps(self.to_dict() | {"digest": self.digest}, indent=1) + "\n")
 
 
 def read_moments(path: str | Path) -> MomentRelease:

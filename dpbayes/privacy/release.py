@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from dpbayes._files import write_text
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
@@ -158,10 +159,7 @@ class Release:
         Path
             The file.
         """
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(self.to_dict() | {"digest": self.digest}, indent=1, allow_nan=False) + "\n")
-        return temporary.replace(path)
+        return write_text(path, json.dumps(self.to_dict() | {"digest": self.digest}, indent=1, allow_nan=False) + "\n")
 
     def _repr_html_(self) -> str:
         total = "see each table's noise" if self.epsilon is None else f"epsilon {self.epsilon:g}"

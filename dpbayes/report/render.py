@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from dpbayes._files import write_text
 from dpbayes.report.document import Document, Figure
 
 __all__ = ["write_report"]
@@ -54,9 +55,7 @@ def write_report(document: Document, folder: str | Path) -> Path:
     page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
     facts = json.dumps(_plain(document.all_facts()), indent=1, allow_nan=False)
     for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
-        temporary = folder / f"{name}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(folder / name)
+        write_text(folder / name, text)
     return folder / "report.html"
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, ExistingRunError
 
 __all__ = ["check_free", "choose_folder", "read_json", "workspace", "write_text"]
@@ -95,13 +96,6 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
         (folder / _LOCK).unlink()
         if former.exists():
             shutil.rmtree(former)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file so that it is either the former one or the whole new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def read_json(path: Path) -> Any:

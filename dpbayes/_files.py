@@ -1,0 +1,42 @@
+"""Writing a file so that no reader ever meets half of it."""
+
+from pathlib import Path
+
+__all__ = ["write_text"]
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file (UTF-8) so that it is either the former one or the whole new one.
+
+    Parameters
+    ----------
+    path
+        File to write; an existing one is replaced only once the new one is complete.
+    text
+        What it is to hold.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    OSError
+        If the text cannot be written, for example on a full disk. The former file stays as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_text(f"{folder}/note.txt", "whole").read_text()
+    'whole'
+    """
+    path = Path(path)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        return temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,61 @@
+"""A text file is the former one or the whole new one, and every release is written that way."""
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpbayes._files import write_text
+from dpbayes.bloom.release import BloomRelease
+from dpbayes.data import datasets
+from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
+from dpbayes.privacy import release_tables
+from dpbayes.runs import write_text as public
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Let half of every text through, then report a full disk."""
+
+    def half(path, text, **_):
+        with path.open("w") as file:
+            file.write(text[: len(text) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return lambda: monkeypatch.setattr(Path, "write_text", half)
+
+
+def test_a_full_disk_leaves_the_former_file_and_no_half_of_the_new_one(tmp_path, full_disk):
+    path = write_text(tmp_path / "note", "före")
+    assert path == tmp_path / "note" and path.read_bytes() == "före".encode()
+    write_text(str(path), "second")
+    full_disk()
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "the third, which does not fit")
+    assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]
+
+
+def _moments():
+    noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    return release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _moments,
+        lambda: release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1)),
+        lambda: BloomRelease(np.array([30, 5, 4, 25]), 0.2, "simulation"),
+    ],
+)
+def test_a_release_that_cannot_be_written_leaves_no_damaged_file(make, tmp_path, full_disk):
+    release = make()
+    full_disk()
+    with pytest.raises(OSError, match="No space left"):
+        release.write(tmp_path / "release.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_offers_the_same_function():
+    assert public is write_text
