@@ -10,7 +10,14 @@ from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figu
 from dpbayes.report.ide_errors import error_section, sizes_off
 from dpbayes.report.ide_plots import dependence_plot, strength_plot, trace_plot
 from dpbayes.report.privacy_terms import PrivacyTerms
-from dpbayes.report.released import mean_magnitude, privacy_fact, privacy_terms, released_section, size_of
+from dpbayes.report.released import (
+    mean_magnitude,
+    privacy_fact,
+    privacy_terms,
+    released_section,
+    simulation_warning,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from dpbayes.ide import GroupRelease
@@ -240,9 +247,7 @@ def _group_release_section(released: GroupRelease) -> Section:
             f"one of its releases costs, and both levels together epsilon {released.epsilon:g}, a quarter a part."
         )
     ]
-    if released.sampler == "simulation":
-        lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
-        blocks.append(Callout("warning", "A simulation, not a release", lines))
+    blocks += simulation_warning(released.sampler)
     blocks.append(Table("released", "What left the custodian, for each unit and each group", columns, rows))
     return Section("What was released", blocks)
 

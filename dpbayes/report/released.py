@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.privacy.noise import NoiseLaw
 
-__all__ = ["mean_magnitude", "privacy_fact", "privacy_terms", "released_section", "size_of"]
+__all__ = ["mean_magnitude", "privacy_fact", "privacy_terms", "released_section", "simulation_warning", "size_of"]
 
 _COLUMNS = [
     Column("table"),
@@ -93,11 +93,23 @@ def released_section(release: Release) -> Section:
             f"by {release.adjacency}. {cost}"
         )
     ]
-    if release.sampler == "simulation":
-        lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
-        blocks.append(Callout("warning", "A simulation, not a release", lines))
+    blocks += simulation_warning(release.sampler)
     blocks.append(Table("released", "What left the custodian", _COLUMNS, rows))
     return Section("What was released", blocks)
+
+
+def simulation_warning(sampler: str) -> list[Callout]:
+    """Return the warning of a release whose noise a seeded generator drew, and nothing for any other.
+
+    Examples
+    --------
+    >>> [callout.title for callout in simulation_warning("simulation")], simulation_warning("opendp")
+    (['A simulation, not a release'], [])
+    """
+    if sampler != "simulation":
+        return []
+    lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
+    return [Callout("warning", "A simulation, not a release", lines)]
 
 
 def _law(noise: NoiseLaw) -> str:

@@ -17,6 +17,7 @@ from dpbayes.runs.mvg_parts import provenance
 if TYPE_CHECKING:
     import xarray as xr
 
+    from dpbayes.mvg.moment_release import MomentRelease
     from dpbayes.mvg.regression import NaiveFit, WhitenedMoments
 
 __all__ = ["regression_document"]
@@ -64,7 +65,7 @@ def regression_document(spec: Spec, folder: Path) -> Document:
         sections=[
             Section("Coefficients", blocks),
             _sources(trace, white, naive),
-            Section("What was released", [Paragraph(_released_text(release, epsilon, spec.privacy.delta))]),
+            _released(release, epsilon, spec.privacy.delta),
             _prior(trace),
             convergence_section(
                 trace, verdict, judged="The quantities of interest: intercept, coefficients, residual."
@@ -177,11 +178,20 @@ def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Any:
     return figure
 
 
-def _released_text(release: Any, epsilon: float, delta: float) -> str:
-    drawn = "OpenDP drew the noise" if release.sampler == "opendp" else "the noise is simulated: no guarantee"
+def _released(release: MomentRelease, epsilon: float, delta: float) -> Section:
+    """Return the section on the released moments, with a warning if the noise was simulated."""
+    from dpbayes.report.released import simulation_warning
+
+    text = Paragraph(_released_text(release, epsilon, delta))
+    return Section("What was released", [text, *simulation_warning(release.sampler)])
+
+
+def _released_text(release: MomentRelease, epsilon: float, delta: float) -> str:
+    drawn = "OpenDP" if release.sampler == "opendp" else "a seeded generator"
     query, mu = release.query, release.noise.mu
     return (
         f"The second moments of {query.n:,} records, {query.size} by {query.size} with an intercept, plus symmetric "
         f"Gaussian noise of standard deviation {release.noise.stddev:.3g} in units of squared half-ranges; mu = "
-        f"{mu.value:.4g} ({mu.method}), epsilon {epsilon:.4g} at delta {delta:g} under replace-one; {drawn}."
+        f"{mu.value:.4g} ({mu.method}), epsilon {epsilon:.4g} at delta {delta:g} under replace-one. The noise was "
+        f"drawn by {drawn}."
     )
