@@ -20,7 +20,7 @@ from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.symmetric import SymmetricGaussian, calibrate_moments
 
-__all__ = ["CovarianceResult", "component_rss", "covariance_study", "unit_records"]
+__all__ = ["CovarianceResult", "component_rss", "covariance_study", "noise_alone_limits", "unit_records"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -51,6 +51,9 @@ class CovarianceResult:
         The same of the eigenvalues themselves, in squared units of the unit-scaled features.
     runtime
         Seconds of the fastest draw of the mechanism, query included.
+    noise_alone
+        For the identity query, the 2.5 % and 97.5 % quantiles that `rss_shares` would have if the released matrix held
+        its noise and nothing else (`noise_alone_limits`).
 
     Examples
     --------
@@ -63,6 +66,7 @@ class CovarianceResult:
     rss_shares: tuple[float, ...]
     rss: tuple[float, ...]
     runtime: float
+    noise_alone: tuple[float, float] | None = None
 
     def summary(self) -> dict[str, float]:
         """Return the mean and the 2.5 % and 97.5 % quantiles of `rss_shares`."""
@@ -90,6 +94,53 @@ def component_rss(exact: FloatArray, noisy: FloatArray, *, shares: bool) -> floa
         # A noisy covariance may have negative eigenvalues; its plain trace could vanish.
         first, second = first / np.abs(first).sum(), second / np.abs(second).sum()
     return float(np.sum((first - second) ** 2))
+
+
+def noise_alone_limits(
+    exact: FloatArray, n: int, *, rng: np.random.Generator, draws: int = 1_000
+) -> tuple[float, float]:
+    """Return the middle 95 % of the share error of a covariance that is taken from noise alone.
+
+    Equal noise has the covariance ZZ'/n of n standard normal vectors: its scale leaves the shares, and the records
+    enter only as what the shares are compared with.
+
+    Parameters
+    ----------
+    exact
+        The covariance of the records, shape (m, m).
+    n
+        Number of records.
+    rng
+        Generator of the noise.
+    draws
+        How many times noise is drawn.
+
+    Returns
+    -------
+    tuple of float
+        The 2.5 % and 97.5 % quantiles of `component_rss` with shares.
+
+    Examples
+    --------
+    >>> low, high = noise_alone_limits(np.diag([3.0, 1.0]), 10_000, rng=np.random.default_rng(1))
+    >>> round(low, 2), round(high, 2)  # equal shares would give 0.125, and noise never quite does
+    (0.11, 0.12)
+    """
+    size = len(exact)
+    found = [component_rss(exact, noise, shares=True) for noise in _standard_wishart(size, n, draws, rng)]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _standard_wishart(size: int, n: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return ZZ' of n standard normal vectors, `draws` times; without forming Z where n reaches the size."""
+    from scipy.stats import wishart
+
+    if n >= size:
+        found = wishart.rvs(df=n, scale=np.eye(size), size=draws, random_state=rng)
+        return np.reshape(found, (draws, size, size))
+    z = rng.standard_normal((draws, size, n))
+    return np.asarray(z @ z.transpose(0, 2, 1))
 
 
 def unit_records(records: npt.ArrayLike, ranges: FeatureRanges) -> tuple[ClippedRecords, FeatureRanges]:
@@ -174,7 +225,10 @@ def covariance_study(
         by_covariance = partial(_by_covariance, part, moments, rng)
         by_identity = partial(_by_identity, part, matrix, unit, rng)
         results.append(_repeat(int(n), "covariance", by_covariance, exact, draws))
-        results.append(_repeat(int(n), "identity", by_identity, exact, draws))
+        identity = _repeat(int(n), "identity", by_identity, exact, draws)
+        # A generator of its own: the draws of the queries stay those of the seed.
+        limits = noise_alone_limits(exact, int(n), rng=rng.spawn(1)[0])
+        results.append(replace(identity, noise_alone=limits))
     return tuple(results)
 
 

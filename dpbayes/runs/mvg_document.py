@@ -26,20 +26,16 @@ def covariance_document(spec: Spec, study: dict[str, Any]) -> Document:
     """Build the report of a covariance study."""
     from dpbayes.mvg.plots import rss_lines
 
-    results = [CovarianceResult(**{**row, "rss": tuple(row["rss"])}) for row in study["results"]]
+    results = [_result(row) for row in study["results"]]
     last = max(row.n for row in results)
-    mean = {row.query: row.summary()["mean"] for row in results if row.n == last}
+    compare = "; its slopes are what to compare" if len({row.n for row in results}) > 1 else ""
     size = len(study["features"])
     ranges = FeatureRanges(np.zeros(size), np.ones(size), "replace-one")
     costs = compare_noise(ranges, n=last, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta)
     return Document(
         title=spec.title,
         question=spec.question,
-        answer=(
-            f"At {last:,} records the covariance query's eigenvalue shares are off by {mean['covariance']:.1e} (sum of "
-            f"squares), the identity query's by {mean['identity']:.2f}: what pure noise gives at any size. The "
-            "error of the covariance query falls with the square of the number of records."
-        ),
+        answer=_covariance_answer(results),
         verdict=_SIMULATED,
         headline=[*guarantee(spec), Fact("draws", "draws a mechanism", len(results[0].rss), str(len(results[0].rss)))],
         sections=[
@@ -49,8 +45,8 @@ def covariance_document(spec: Spec, study: dict[str, Any]) -> Document:
                     _covariance_table(results),
                     Figure(
                         rss_lines(results),
-                        "Filled: this study. Open: the paper's Appendix C, whose data and epsilon are not known; its "
-                        "slopes are what to compare.",
+                        "Filled: this study. Open: the paper's Appendix C, whose data and epsilon are not known"
+                        f"{compare}.",
                         "Eigenvalue error against the number of records, both axes logarithmic. "
                         + ", ".join(f"{row.query} at {row.n:,}: {row.summary()['mean']:.1e}" for row in results),
                     ),
@@ -60,6 +56,45 @@ def covariance_document(spec: Spec, study: dict[str, Any]) -> Document:
         ],
         provenance=provenance(spec, study["provenance"]),
         privacy=PrivacyTerms(ranges.adjacency, delta=spec.privacy.delta),
+    )
+
+
+def _result(row: dict[str, Any]) -> CovarianceResult:
+    """Read a row of ``study.json``; folders of older versions say nothing of noise alone."""
+    limits = row.get("noise_alone")
+    changed = {"rss": tuple(row["rss"]), "noise_alone": None if limits is None else tuple(limits)}
+    return CovarianceResult(**row | changed)
+
+
+def _covariance_answer(results: Sequence[CovarianceResult]) -> str:
+    """Say both errors at the largest size, beside those of noise alone, and how the covariance query's error falls."""
+    last = max(row.n for row in results)
+    mean = {row.query: row.summary()["mean"] for row in results if row.n == last}
+    return (
+        f"At {last:,} records the covariance query's eigenvalue shares are off by {mean['covariance']:.1e} (sum of "
+        f"squares), the identity query's by {mean['identity']:.4g}{_beside_noise(results)}.{_slope(results)}"
+    )
+
+
+def _beside_noise(results: Sequence[CovarianceResult]) -> str:
+    """Say whether the identity query's error is one that noise alone gives; nothing where the study does not know."""
+    inside, shown = {}, ""
+    for row in sorted((row for row in results if row.noise_alone is not None), key=lambda row: row.n):
+        low, high = row.noise_alone
+        inside[row.n] = low <= row.summary()["mean"] <= high
+        shown = f", {'inside' if inside[row.n] else 'outside'} the {low:.4g} to {high:.4g} that noise alone gives"
+    return shown + (" (inside at every size)" if len(inside) > 1 and all(inside.values()) else "")
+
+
+def _slope(results: Sequence[CovarianceResult]) -> str:
+    """Say the fitted power of n of the covariance query's error; nothing with a single size."""
+    mean = {row.n: row.summary()["mean"] for row in results if row.query == "covariance"}
+    if len(mean) < 2 or min(mean.values()) <= 0:
+        return ""
+    slope = np.polyfit(np.log(list(mean)), np.log(list(mean.values())), 1)[0]
+    return (
+        f" From {min(mean):,} to {max(mean):,} records the covariance query's error goes as their number to the power "
+        f"{slope:.2f} (fitted)."
     )
 
 
@@ -205,10 +240,10 @@ def _svr_answer(study: SvrStudy) -> str:
             names = ", ".join(score.mechanism for score in kept)
             parts.append(f"at epsilon {epsilon:g} some signal survives under {names} (best {best.mean:.3f})")
         else:
-            parts.append(f"at epsilon {epsilon:g} every mechanism drowns it")
+            parts.append(f"at epsilon {epsilon:g} every mechanism drowns the signal")
     return (
-        f"Without privacy the error is {study.scores[0].mean:.4f}; one constant gives {study.constant:.4f}. Releasing "
-        f"the records themselves buries the signal: {'; '.join(parts)}."
+        f"Without privacy the error is {study.scores[0].mean:.4f}; one constant gives {study.constant:.4f}. When the "
+        f"records themselves are released, {'; '.join(parts)}."
     )
 
 

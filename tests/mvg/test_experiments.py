@@ -6,7 +6,7 @@ import pytest
 from dpbayes.data.patients import PATIENT_RANGES, patients
 from dpbayes.errors import InputError
 from dpbayes.mvg import ClippedRecords, FeatureRanges, mu_for
-from dpbayes.mvg.experiments import PAPER_RSS, component_rss, covariance_study, unit_records
+from dpbayes.mvg.experiments import PAPER_RSS, component_rss, covariance_study, noise_alone_limits, unit_records
 from dpbayes.mvg.svr import SvrConfig, SvrScore, SvrStudy, public_weights, svr_study
 from dpbayes.mvg.svr_mechanisms import MECHANISMS, StudySetting, release_by
 
@@ -37,6 +37,28 @@ def test_covariance_query_wins_and_falls_with_n_while_the_identity_query_stays()
     paper = {(n, query): rss for n, query, rss in PAPER_RSS}
     assert paper[20_000, "covariance"] / paper[100_000, "covariance"] == pytest.approx(25, rel=0.1)
     assert all(row.runtime > 0 and len(row.rss) == 40 for row in study)
+
+
+def test_noise_alone_agrees_with_noise_that_is_formed():
+    exact, rng = np.diag([3.0, 1.0, 0.5]), np.random.default_rng(2)
+    for n in (2, 3, 60):
+        limits = noise_alone_limits(exact, n, rng=rng, draws=4_000)
+        found = []
+        for z in rng.standard_normal((4_000, 3, n)) * 7.0:  # the scale plays no part
+            found.append(component_rss(exact, z @ z.T / n, shares=True))
+        low, high = (np.mean(np.array(found) <= limit) for limit in limits)
+        # Both sides draw 4,000: an estimated level has a standard error of 0.0035; 5 of them.
+        assert abs(low - 0.025) < 0.0175 and abs(high - 0.975) < 0.0175
+
+
+def test_the_identity_query_gives_noise_alone_only_where_noise_drowns_the_records():
+    records = patients(2_000, 5).to_numpy().T
+    for epsilon, drowned in ((1.0, True), (50.0, False)):
+        settings = {"sizes": [2_000], "epsilon": epsilon, "delta": 1e-5, "draws": 20}
+        study = covariance_study(records, _patient_ranges(), **settings, rng=np.random.default_rng(8))
+        low, high = study[1].noise_alone
+        assert (low <= study[1].summary()["mean"] <= high) == drowned
+        assert study[0].noise_alone is None and 0.1 < low < high < 0.4
 
 
 def test_component_rss_by_hand():

@@ -72,7 +72,7 @@ def test_svr_run_leaves_a_report(tmp_path):
     assert mvg.run(spec, _context(tmp_path, lines)).passed
     assert len(lines) == 6
     document = mvg.document(spec, tmp_path)
-    assert "every mechanism drowns it" in document.answer
+    assert "every mechanism drowns the signal" in document.answer
     write_report(document, tmp_path)
     assert "binary MVG" in (tmp_path / "report.html").read_text()
     assert json.loads((tmp_path / "facts.json").read_text())["privacy"] == TERMS
