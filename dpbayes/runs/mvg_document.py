@@ -109,8 +109,8 @@ def _covariance_table(results: Sequence[CovarianceResult]) -> Table:
         Column("records", ",d", "n"),
         Column("query"),
         Column("RSS of shares", ".3e", "rss_shares"),
-        Column("2.5 %", ".3e", "low"),
-        Column("97.5 %", ".3e", "high"),
+        Column("2.5 % of draws", ".3e", "draws_q025"),
+        Column("97.5 % of draws", ".3e", "draws_q975"),
         Column("RSS of eigenvalues", ".3e", "rss"),
         Column("a draw takes (ms)", ".2f", "runtime_ms"),
     ]

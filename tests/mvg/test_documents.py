@@ -3,6 +3,7 @@
 import re
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from dpbayes.mvg import (
 )
 from dpbayes.report.document import Callout
 from dpbayes.report.released import simulation_warning
+from dpbayes.report.run_facts import RunFacts
+from dpbayes.report.shared import shared_tables
 from dpbayes.runs.mvg import Spec
 from dpbayes.runs.mvg_document import _svr_answer, covariance_document
 from dpbayes.runs.mvg_parts import noise_section
@@ -95,6 +98,14 @@ def test_a_slope_is_fitted_to_two_sizes_or_more():
     assert "slopes are what to compare" in caption(square)
     assert "power 0.50 (fitted)" in _document(_rows(100, 1e-3, 0.2), _rows(10_000, 1e-2, 0.2)).answer
     assert "power" not in _document(_rows(100, 0.0, 0.2), _rows(10_000, 1e-2, 0.2)).answer
+
+
+def test_a_comparison_takes_no_spread_of_draws_for_an_interval():
+    facts = _document(_rows(1000, 1e-3, 0.2)).all_facts()
+    row = facts["tables"]["covariance"][1]
+    assert row["draws_q025"] < row["rss_shares"] < row["draws_q975"]
+    tables = {table.name: table for table in shared_tables([RunFacts(Path(name), name, {}, facts) for name in "ab"])}
+    assert tables["covariance"].intervals == ()
 
 
 def _words(spec_epsilon=1.0, weights=None):
