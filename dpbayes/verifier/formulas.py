@@ -2,14 +2,13 @@
 
 One unit's data must not reach another partition. Whatever is computed over all rows would carry it there: levels read
 off the data, centring, splines with knots at quantiles. So a formula may hold only what one row decides by itself:
-columns, arithmetic, elementwise functions, and categories whose levels are declared. This also keeps a formula in a
-run spec from calling anything.
+columns, arithmetic, elementwise functions, and categories whose levels are declared. `dpbayes.verifier.rowwise`
+computes these; formulaic only lays out the columns that come of it, so a formula in a run spec calls nothing.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +18,9 @@ import numpy.typing as npt
 
 from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
 __all__ = ["Design", "collect", "column_values", "design"]
-
-_FUNCTIONS = {"log", "log10", "log2", "exp", "I", "C"}
-_NUMPY = {"log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos", "where", "maximum", "minimum"}
-_OPERATORS = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Load, ast.Constant, ast.Attribute,
-    ast.operator, ast.unaryop, ast.cmpop,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,35 +76,23 @@ def design(
     InputError
         If the formula does not parse, uses something that looks across rows, or has a category without levels.
     """
-    import pandas as pd
-    from formulaic import Formula, model_matrix
+    from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
-    try:
-        parsed = Formula(formula, _ordering="none")
-        left, right = [list(part) for part in (parsed.lhs, parsed.rhs)]
-    except (FormulaicError, SyntaxError, AttributeError, TypeError) as error:
-        raise InputError(f"formula {formula!r} does not parse as 'response ~ terms': {error}") from error
-    expressions = [factor.expr for term in [*left, *right] for factor in term.factors]
-    used: list[str] = []
-    categories: set[str] = set()
-    for expression in expressions:
-        _check_expression(expression, formula, used, categories)
-    used = list(dict.fromkeys(name for name in used if name not in _FUNCTIONS | {"np"}))
-    table, missing = {}, np.zeros(len(frame), dtype=bool)
-    for name in used:
-        values, absent = _column(frame, name, (levels or {}).get(name), name in categories)
-        table[name] = values
+    parsed = _parse(formula)
+    factors = _row_expressions(parsed, formula)
+    columns, missing = {}, np.zeros(len(frame), dtype=bool)
+    for factor, expression in factors.items():
+        columns[factor], absent = _read(frame, expression, levels or {}, formula)
         missing |= absent
     rows = np.flatnonzero(~missing)
-    # Boolean indexing of everything once costs less than formulaic's own handling of missing rows.
-    whole = rows.size == len(frame)
-    data = pd.DataFrame({name: values if whole else values[rows] for name, values in table.items()})
-    if not rows.size:
-        # That no row is complete is for the counts to say, with noise. The columns follow from a row made up.
-        data = pd.DataFrame({name: _made_up(values) for name, values in table.items()}, index=[0])
-    with np.errstate(all="ignore"):
-        matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
+    data = _evaluated(factors, columns, rows)
+    try:
+        with np.errstate(all="ignore"):
+            matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
+    except (FormulaicError, TypeError, ValueError):
+        # What formulaic says may show values.
+        raise InputError(f"formula {formula!r} gives no design matrix; write it as 'response ~ terms'") from None
     response, matrix = matrices.lhs, matrices.rhs
     if response.shape[1] != 1:
         raise InputError(f"the left side of {formula!r} must be one numeric column, got {list(response.columns)}")
@@ -123,6 +104,70 @@ def design(
         tuple(map(str, matrix.columns)),
         rows,
     )
+
+
+def _parse(formula: str) -> Any:
+    """Return formulaic's reading of a formula with one left and one right side."""
+    from formulaic import Formula, SimpleFormula
+    from formulaic.errors import FormulaicError
+
+    try:
+        parsed = Formula(formula, _ordering="none")
+    except (FormulaicError, SyntaxError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise InputError(f"formula {formula!r} does not parse as 'response ~ terms': {reason}") from error
+    sides = [getattr(parsed, side, None) for side in ("lhs", "rhs")]
+    if not all(isinstance(side, SimpleFormula) for side in sides):
+        raise InputError(
+            f"formula {formula!r} does not parse as 'response ~ terms': it needs one left and one right side"
+        )
+    return parsed
+
+
+def _row_expressions(parsed: Any, formula: str) -> dict[str, RowExpression]:
+    """Return what each factor computes, and have formulaic look its values up instead of evaluating it."""
+    expressions = {}
+    for term in [*parsed.lhs, *parsed.rhs]:
+        for factor in term.factors:
+            kind = factor.eval_method.value
+            if kind == "lookup":
+                expressions[factor.expr] = RowExpression((factor.expr,))
+            elif kind == "python":
+                expressions[factor.expr] = parse_factor(factor.expr, formula)
+                factor.eval_method = "lookup"
+    return expressions
+
+
+def _read(
+    frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Sequence[Any]], formula: str
+) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
+    """Return the columns of one factor, numbers or one categorical, and where any of them is missing."""
+    values, missing = {}, np.zeros(len(frame), dtype=bool)
+    for name in expression.columns:
+        if expression.tree is None:
+            values[name], absent = _column(frame, name, levels.get(name), expression.is_category)
+        else:
+            values[name], absent = _operand(frame, name, formula)
+        missing |= absent
+    return values, missing
+
+
+def _evaluated(
+    factors: Mapping[str, RowExpression], columns: Mapping[str, Mapping[str, Any]], rows: npt.NDArray[np.int64]
+) -> Any:
+    """Return a frame with the values of every factor in the rows that are complete."""
+    import pandas as pd
+
+    table = {}
+    for factor, expression in factors.items():
+        # Without a complete row the columns still follow, from a row made up: that no row is complete is for the
+        # counts to say, with noise.
+        values = {
+            name: (column if rows.size == len(column) else column[rows]) if rows.size else _made_up(column)
+            for name, column in columns[factor].items()
+        }
+        table[factor] = values[expression.columns[0]] if expression.tree is None else evaluate(expression, values)
+    return pd.DataFrame(table, index=range(max(rows.size, 1)))
 
 
 def _made_up(values: Any) -> Any:
@@ -170,41 +215,42 @@ def _column(
     if levels is None and as_category and dtype == nw.Boolean:
         levels = (False, True)
     if levels is not None:
-        category = pd.Categorical(values, categories=list(levels))
-        return category, np.asarray(category.codes) < 0
-    if as_category or not (dtype.is_numeric() or dtype == nw.Boolean):
+        declared = pd.Index(_checked_levels(name, levels))
+        codes = declared.get_indexer(values)
+        return pd.Categorical.from_codes(codes, categories=declared), codes < 0
+    if as_category or not _is_number(dtype):
         raise InputError(
             f"column {name!r} of type {dtype} is a category without declared levels; pass levels={{{name!r}: [...]}} "
             "from the codebook (levels read off confidential rows would carry one partition's data to the others)"
         )
+    return _numbers(values)
+
+
+def _operand(frame: nw.DataFrame[Any], name: str, formula: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Return a column that a formula calculates with, and where it is missing."""
+    values = column_values(frame, name)
+    dtype = frame.collect_schema()[name]
+    if not _is_number(dtype):
+        raise InputError(
+            f"formula {formula!r} calculates with column {name!r} of type {dtype}, which is not numeric; convert it "
+            "first, or use it as a category"
+        )
+    return _numbers(values)
+
+
+def _is_number(dtype: Any) -> bool:
+    return bool(dtype.is_numeric() or dtype == nw.Boolean)
+
+
+def _numbers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     floats = np.asarray([np.nan if v is None else v for v in values] if values.dtype == object else values, np.float64)
     return floats, np.isnan(floats)
 
 
-def _check_expression(expression: str, formula: str, used: list[str], categories: set[str]) -> None:
-    """Collect the columns of one factor, refusing anything that could look beyond a row."""
-    try:
-        tree = ast.parse(expression.replace("`", ""), mode="eval")
-    except SyntaxError as error:
-        raise InputError(f"formula {formula!r} has a factor that does not parse: {expression!r}") from error
-    for node in ast.walk(tree):
-        allowed = isinstance(node, _OPERATORS)
-        if isinstance(node, ast.Attribute):
-            allowed = isinstance(node.value, ast.Name) and node.value.id == "np" and node.attr in _NUMPY
-        elif isinstance(node, ast.Call):
-            function = node.func
-            allowed = not node.keywords and (
-                isinstance(function, ast.Attribute) or (isinstance(function, ast.Name) and function.id in _FUNCTIONS)
-            )
-            if allowed and isinstance(function, ast.Name) and function.id == "C":
-                allowed = len(node.args) == 1 and isinstance(node.args[0], ast.Name)
-                if isinstance(node.args[0], ast.Name):
-                    categories.add(node.args[0].id)
-        elif isinstance(node, ast.Name):
-            used.append(node.id)
-        if not allowed:
-            raise InputError(
-                f"formula {formula!r} may hold columns, arithmetic, C(column) and elementwise functions "
-                f"({', '.join(sorted(_FUNCTIONS - {'C', 'I'}))}, np.{', np.'.join(sorted(_NUMPY))}); {expression!r} "
-                "goes beyond one row or calls something else"
-            )
+def _checked_levels(name: str, levels: Sequence[Any]) -> list[Any]:
+    """Return declared levels, which are different values, or say what is wrong with them."""
+    listed = [levels] if isinstance(levels, str) else list(levels)
+    wrong = isinstance(levels, str) or not listed or any(not isinstance(one, Hashable) or one != one for one in listed)
+    if wrong or None in listed or len(set(listed)) < len(listed):
+        raise InputError(f"levels of column {name!r} must be a list of different values, none missing, got {levels!r}")
+    return listed
