@@ -17,7 +17,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal
 
-__all__ = ["NoisyTable", "NoisyTotal", "Release"]
+__all__ = ["NoisyTable", "NoisyTotal", "Release", "record_words"]
 
 SCHEMA_VERSION = 1
 
@@ -47,6 +47,9 @@ class Release:
     unit
         What n counts. A number of ``"record"`` is confidential under add-remove; a number of ``"partition"`` was chosen
         by the custodian without looking at the data, so it is public under either relation.
+    protected_unit
+        For partitions: the column whose equal values make rows one record of the adjacency, such as a person; None
+        where every row is a record. The guarantee speaks of nothing smaller or larger.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class Release:
     n: int | NoisyTotal
     sampler: Sampler
     unit: Unit = "record"
+    protected_unit: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", tuple(self.tables))
@@ -72,6 +76,7 @@ class Release:
             raise InputError(f"sampler must be 'opendp' or 'simulation', got {self.sampler!r}")
         if self.unit not in ("record", "partition"):
             raise InputError(f"unit must be 'record' or 'partition', got {self.unit!r}")
+        _check_protected_unit(self.protected_unit, self.unit)
         if not self.tables:
             raise InputError("a release needs at least one table, got none")
         for table in self.tables:
@@ -109,6 +114,7 @@ class Release:
             "sampler": self.sampler,
             "epsilon": self.epsilon,
             "n_public": self.n_public,
+            **_protected(self.unit, self.protected_unit),
             "tables": [
                 {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon}
                 for t in self.tables
@@ -129,6 +135,7 @@ class Release:
             "sampler": self.sampler,
             "domain": self.domain.to_dict(),
             "n": _n_to_dict(self.n, self.unit),
+            **_protected(self.unit, self.protected_unit),
             "tables": [
                 {
                     "attributes": list(table.attributes),
@@ -164,6 +171,8 @@ class Release:
     def _repr_html_(self) -> str:
         total = "see each table's noise" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
+        if self.unit == "partition":
+            size += html.escape(f", one record: {record_words(self.protected_unit)}")
         rows = "".join(
             f"<tr><td>{html.escape(t.label)}</td><td>{t.counts.size}</td>"
             f"<td>{html.escape(str(t.noise))}</td><td>{'–' if t.epsilon is None else f'{t.epsilon:g}'}</td></tr>"
@@ -173,6 +182,17 @@ class Release:
             f"<table><caption>Release: {total}, {self.adjacency}, {size}, sampler {self.sampler}</caption>"
             f"<tr><th>table</th><th>counts</th><th>noise</th><th>epsilon</th></tr>{rows}</table>"
         )
+
+
+def record_words(protected_unit: str | None) -> str:
+    """Say what one record of the adjacency is.
+
+    Examples
+    --------
+    >>> record_words(None), record_words("person")
+    ('a row', "all rows that share a value of column 'person'")
+    """
+    return "a row" if protected_unit is None else f"all rows that share a value of column {protected_unit!r}"
 
 
 def record_digest(record: dict[str, Any]) -> str:
@@ -185,6 +205,21 @@ def record_digest(record: dict[str, Any]) -> str:
     """
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_protected_unit(protected_unit: Any, unit: Unit) -> None:
+    if protected_unit is None:
+        return
+    if unit != "partition" or not isinstance(protected_unit, str) or not protected_unit:
+        raise InputError(
+            f"protected_unit must be the name of a column, in a release of partitions only, got {protected_unit!r}; "
+            "leave it out where every row is a record"
+        )
+
+
+def _protected(unit: Unit, protected_unit: str | None) -> dict[str, Any]:
+    """Return the entry on the protected unit, which releases of partitions have."""
+    return {"protected_unit": protected_unit} if unit == "partition" else {}
 
 
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:

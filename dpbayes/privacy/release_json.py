@@ -132,6 +132,8 @@ def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
 
 def _release(data: Any) -> Release:
     keys = {"format", "schema_version", "adjacency", "sampler", "domain", "n", "tables"}
+    if isinstance(data, dict) and isinstance(data.get("n"), dict) and data["n"].get("unit") == "partition":
+        keys = keys | {"protected_unit"}
     data = _expect(data, keys, "a release")
     if data["format"] != "dpbayes-release":
         raise DamagedFileError(f"format must be 'dpbayes-release', got {data['format']!r}")
@@ -155,4 +157,5 @@ def _release(data: Any) -> Release:
             )
         )
     n, unit = _n_from_dict(data["n"])
-    return Release(domain, tuple(tables), data["adjacency"], n, data["sampler"], unit)
+    protected = data.get("protected_unit")
+    return Release(domain, tuple(tables), data["adjacency"], n, data["sampler"], unit, protected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,17 @@ def check_n_partitions(n_partitions: Any) -> int:
     if isinstance(n_partitions, bool) or not isinstance(n_partitions, int | np.integer) or n_partitions < 1:
         raise InputError(f"the number of partitions must be at least 1, got {n_partitions!r}; 50 is usual")
     return int(n_partitions)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a finite real number, of Python or of NumPy, and no truth value.
+
+    Examples
+    --------
+    >>> is_finite_number(np.int64(3)), is_finite_number("3"), is_finite_number(True)
+    (True, False, False)
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[FloatArray, float]:

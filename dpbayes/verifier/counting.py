@@ -35,11 +35,14 @@ def count_verdicts(
     verdicts = []
     for first, last in itertools.pairwise(bounds):
         verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
-    return tally(verdicts, assignment, random_state)
+    return tally(verdicts, unit, assignment, random_state)
 
 
 def tally(
-    verdicts: Sequence[bool | None], assignment: Assignment, random_state: int | np.random.Generator | None
+    verdicts: Sequence[bool | None],
+    unit: str | None,
+    assignment: Assignment,
+    random_state: int | np.random.Generator | None,
 ) -> PartitionCounts:
     """Count verdicts; a partition without one is not computed."""
     return PartitionCounts(
@@ -48,6 +51,7 @@ def tally(
         sum(v is None for v in verdicts),
         assignment,
         reproducible=random_state is not None,
+        unit=unit,
     )
 
 

@@ -113,7 +113,7 @@ def count_partitions(
         random_state=random_state,
     )
     verdicts = [None if e is None else bool(_COMPARE[direction](e.coefficient, threshold)) for e in estimates]
-    return tally(verdicts, assignment, random_state)
+    return tally(verdicts, unit, assignment, random_state)
 
 
 def count_significant(
@@ -177,7 +177,7 @@ def count_significant(
         on_side = estimate.coefficient > 0 if direction == ">" else estimate.coefficient < 0
         return on_side and estimate.p_value / 2 < level
 
-    return tally([None if e is None else verdict(e) for e in estimates], assignment, random_state)
+    return tally([None if e is None else verdict(e) for e in estimates], unit, assignment, random_state)
 
 
 def count_statistic(

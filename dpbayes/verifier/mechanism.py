@@ -2,20 +2,21 @@ r"""Releasing the three counts of a verification: the only thing of a study that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
-from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.privacy.release import NoisyTable, Release, record_words
 from dpbayes.privacy.sampling import release_values, sampler_name
-from dpbayes.verifier.checks import OUTCOMES, check_n_partitions
+from dpbayes.verifier.checks import OUTCOMES, check_n_partitions, is_finite_number
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
@@ -48,11 +49,14 @@ class PartitionCounts:
     reproducible
         Whether the assignment came from a given seed or generator, as in a simulation. Such counts are never released
         in earnest.
+    unit
+        Column of the protected unit: all rows that share its value stayed in one partition, and are one record. None:
+        every row is a record of its own.
 
     Raises
     ------
     InputError
-        If a count is negative or not whole, or all are 0.
+        If a count is negative or not whole, all are 0, or the unit is not a name.
 
     Examples
     --------
@@ -65,6 +69,7 @@ class PartitionCounts:
     not_computed: int
     assignment: Assignment = "balanced"
     reproducible: bool = False
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("beyond", "not_beyond", "not_computed"):
@@ -74,6 +79,8 @@ class PartitionCounts:
             object.__setattr__(self, name, int(value))
         if self.assignment not in ("balanced", "independent"):
             raise InputError(f"assignment must be 'balanced' or 'independent', got {self.assignment!r}")
+        if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
+            raise InputError(f"unit must be the name of a column, or None for rows, got {self.unit!r}")
         check_n_partitions(self.n_partitions)
 
     @property
@@ -83,7 +90,8 @@ class PartitionCounts:
 
     def __repr__(self) -> str:
         # A notebook or a log shows reprs; exact counts must not reach it by accident.
-        return f"PartitionCounts(<confidential>, n_partitions={self.n_partitions}, assignment={self.assignment!r})"
+        public = f"n_partitions={self.n_partitions}, assignment={self.assignment!r}, unit={self.unit!r}"
+        return f"PartitionCounts(<confidential>, {public})"
 
 
 def release_counts(
@@ -107,8 +115,9 @@ def release_counts(
     epsilon
         Total privacy-loss parameter over all questions.
     adjacency
-        Neighbouring relation between units (persons): ``"replace-one"`` or ``"add-remove"``. M is public under both,
-        because the custodian sets it without looking at the data.
+        Neighbouring relation between the units that the counts protect (rows, or all rows of a person):
+        ``"replace-one"`` or ``"add-remove"``. M is public under both, because the custodian sets it without looking at
+        the data.
     noise
         ``"two-sided-geometric"`` or ``"laplace"``, the paper's.
     shares
@@ -121,18 +130,19 @@ def release_counts(
     ledger
         Budget book: every question is reserved before any noise is drawn.
     purpose
-        What the ledger's entries say this was for. Public text.
+        What the ledger's entries say this was for, beside the question and the protected unit. Public text.
 
     Returns
     -------
     Release
-        One table a question; its attribute is the question's name, ``"outcome"`` when there is only one.
+        One table a question; its attribute is the question's name, ``"outcome"`` when there is only one. It names the
+        protected unit.
 
     Raises
     ------
     InputError
-        If a parameter is out of range, the questions have different M, a balanced assignment meets add-remove, or
-        partitions drawn from a seed meet a real release.
+        If a parameter is out of range, the questions have different M or protect different units, a balanced
+        assignment meets add-remove, or partitions drawn from a seed meet a real release. Nothing is reserved then.
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 
@@ -168,38 +178,27 @@ def release_counts(
     (50, 1.0, TwoSidedGeometric(scale=2.0))
     """
     questions = dict(counts) if isinstance(counts, Mapping) else {"outcome": counts}
-    n_partitions = _check_questions(questions, adjacency, rng is None)
+    n_partitions, unit = _check_questions(questions, adjacency, rng is None)
     parts = _split(epsilon, shares, len(questions))
-    laws = [law_of(noise, part) for part in parts]
-    sampler = sampler_name(rng)
-    entries = []
-    if ledger is not None:
-        if rng is not None:
-            raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-        entries = ledger.reserve_all(
-            [
-                {
-                    "mechanism": noise,
-                    "law": law,
-                    "sensitivity": SENSITIVITY,
-                    "adjacency": adjacency,
-                    "purpose": purpose if len(questions) == 1 else f"{purpose}: {name}",
-                }
-                for name, law in zip(questions, laws, strict=True)
-            ]
-        )
+    laws = [_law(noise, part) for part in parts]
     levels = OUTCOMES if with_failures else OUTCOMES[:2]
+    domain = Domain(tuple(Attribute(name, levels) for name in questions))
+    sampler = sampler_name(rng)
+    for law in laws:
+        # Nothing is drawn: what the sampler would refuse is refused before the book is charged.
+        release_values(np.zeros(0, dtype=np.int64), law, rng=rng)
+    costs = dict(zip(_purposes(purpose, list(questions), unit), laws, strict=True))
+    entries = _reserve(ledger, costs, rng, noise=noise, adjacency=adjacency)
     tables = []
     for (name, exact), law, part in zip(questions.items(), laws, parts, strict=True):
         counted = (exact.beyond, exact.not_beyond, exact.not_computed)
         # Counting a failure as not beyond, rather than refusing it, keeps the failure from showing.
         values = np.array(counted if with_failures else (counted[0], counted[1] + counted[2]), dtype=np.int64)
-        domain = Domain((Attribute(name, levels),))
-        tables.append(NoisyTable(domain, release_values(values, law, rng=rng), law, float(SENSITIVITY), part))
-    domain = Domain(tuple(attribute for table in tables for attribute in table.domain))
-    release = Release(domain, tuple(tables), adjacency, n_partitions, sampler, unit="partition")
-    for entry in entries:
-        ledger.confirm(entry, release.digest)  # type: ignore[union-attr]
+        noisy = release_values(values, law, rng=rng)
+        tables.append(NoisyTable(domain.project([name]), noisy, law, float(SENSITIVITY), float(part)))
+    release = Release(domain, tuple(tables), adjacency, n_partitions, sampler, unit="partition", protected_unit=unit)
+    if ledger is not None:
+        ledger.confirm(entries, release.digest)
     return release
 
 
@@ -211,13 +210,47 @@ def law_of(noise: str, epsilon: float) -> TwoSidedGeometric | Laplace:
     >>> law_of("laplace", 0.5)
     Laplace(scale=4.0)
     """
+    return _family(noise).from_epsilon(epsilon, sensitivity=SENSITIVITY)
+
+
+def _law(noise: str, epsilon: Fraction) -> TwoSidedGeometric | Laplace:
+    """Return the noise law that spends this epsilon, and never more in exact arithmetic."""
+    return _family(noise)(float_up(SENSITIVITY / epsilon))
+
+
+def _family(noise: str) -> type[TwoSidedGeometric] | type[Laplace]:
     if noise not in _LAWS:
         raise InputError(f"noise must be one of {', '.join(_LAWS)}, got {noise!r}")
-    return _LAWS[noise].from_epsilon(epsilon, sensitivity=SENSITIVITY)
+    return _LAWS[noise]
 
 
-def _check_questions(questions: dict[str, PartitionCounts], adjacency: Adjacency, real: bool) -> int:
-    """Return M if the questions can be released together."""
+def _reserve(
+    ledger: Ledger | None,
+    laws: Mapping[str, TwoSidedGeometric | Laplace],
+    rng: np.random.Generator | None,
+    *,
+    noise: str,
+    adjacency: Adjacency,
+) -> list[int]:
+    """Enter every question into the book, if there is one; the laws stand by what the entries say."""
+    if ledger is None:
+        return []
+    if rng is not None:
+        raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
+    common = {"mechanism": noise, "sensitivity": SENSITIVITY, "adjacency": adjacency}
+    return ledger.reserve_all([common | {"law": law, "purpose": purpose} for purpose, law in laws.items()])
+
+
+def _purposes(purpose: str, questions: list[str], unit: str | None) -> list[str]:
+    """Return what the book says of each question: what it is for, and what its guarantee protects."""
+    if not isinstance(purpose, str) or not purpose.strip():
+        raise InputError(f"purpose must be text, got {purpose!r}; say what the release is for")
+    what = [purpose] if len(questions) == 1 else [f"{purpose}: {name}" for name in questions]
+    return [f"{one} (one record: {record_words(unit)})" for one in what]
+
+
+def _check_questions(questions: dict[str, PartitionCounts], adjacency: Adjacency, real: bool) -> tuple[int, str | None]:
+    """Return M and the protected unit if the questions can be released together."""
     check_adjacency(adjacency)
     if not questions:
         raise InputError("no counts were given; give the PartitionCounts of at least one question")
@@ -237,15 +270,25 @@ def _check_questions(questions: dict[str, PartitionCounts], adjacency: Adjacency
     sizes = {exact.n_partitions for exact in questions.values()}
     if len(sizes) > 1:
         raise InputError(f"the questions have different numbers of partitions, {sorted(sizes)}; release them apart")
-    return sizes.pop()
+    units = {exact.unit for exact in questions.values()}
+    if len(units) > 1:
+        said = "; ".join(f"{name!r}: {record_words(exact.unit)}" for name, exact in questions.items())
+        raise InputError(
+            f"the questions protect different records ({said}), and one guarantee cannot speak of both; count all of "
+            "them with the same unit="
+        )
+    return sizes.pop(), units.pop()
 
 
-def _split(epsilon: float, shares: Sequence[float] | None, n_questions: int) -> list[float]:
-    """Return each question's part of epsilon."""
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not math.isfinite(epsilon) or epsilon <= 0:
+def _split(epsilon: float, shares: Sequence[float] | None, n_questions: int) -> list[Fraction]:
+    """Return each question's part of epsilon, in exact arithmetic: the parts add to epsilon."""
+    if not is_finite_number(epsilon) or epsilon <= 0:
         raise InputError(f"epsilon must be positive and finite, got {epsilon!r}; it is the total over all questions")
-    weights = [1.0] * n_questions if shares is None else [float(share) for share in shares]
-    if len(weights) != n_questions or not all(math.isfinite(w) and w > 0 for w in weights):
+    weights = [1] * n_questions if shares is None else list(shares)
+    if len(weights) != n_questions or not all(is_finite_number(weight) and weight > 0 for weight in weights):
         raise InputError(f"shares must give {n_questions} positive numbers, one a question, got {shares!r}")
-    whole = math.fsum(weights)
-    return [epsilon * weight / whole for weight in weights]
+    exact = [Fraction(float(weight)) for weight in weights]
+    parts = [Fraction(float(epsilon)) * weight / sum(exact) for weight in exact]
+    if not all(map(float, parts)):
+        raise InputError(f"shares must leave every question a part of epsilon, got {shares!r}; even shares do")
+    return parts

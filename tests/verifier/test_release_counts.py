@@ -1,15 +1,18 @@
 """Releasing counts: what it costs, audited by enumeration, and what is refused."""
 
+import html
 import itertools
+import json
 
 import numpy as np
 import pytest
 from audit import assert_claimed_delta, clamped_log_pmf, product_log_pmf
 
-from dpbayes.errors import BudgetExceededError, InputError
+from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
+from dpbayes.privacy.release_json import release_from_dict
 from dpbayes.verifier import OUTCOMES, PartitionCounts, posterior, release_counts
 
 RNG = np.random.default_rng
@@ -175,7 +178,8 @@ def test_the_ledger_is_charged_before_and_confirmed_after(tmp_path):
     questions = {"a": PartitionCounts(10, 8, 2), "b": PartitionCounts(18, 1, 1)}
     release = release_counts(questions, epsilon=0.75, ledger=book, purpose="study 7")
     entries = book.entries()
-    assert [entry.purpose for entry in entries] == ["study 7: a", "study 7: b"]
+    said = [f"study 7: {name} (one record: a row)" for name in "ab"]
+    assert [entry.purpose for entry in entries] == said
     assert not book.unconfirmed()
     assert {entry.digest for entry in entries} == {release.digest}
     assert book.remaining().epsilon == pytest.approx(0.25)
@@ -185,6 +189,77 @@ def test_the_ledger_is_charged_before_and_confirmed_after(tmp_path):
     with pytest.raises(InputError, match="ledger records real releases"):
         release_counts(questions, epsilon=0.1, ledger=book, rng=RNG(0))
     assert release.sampler == "opendp"
+
+
+def test_the_protected_unit_is_on_record(tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    by_row = release_counts(PartitionCounts(10, 8, 2), epsilon=0.25, ledger=book)
+    by_person = release_counts(PartitionCounts(10, 8, 2, unit="person"), epsilon=0.25, ledger=book)
+    assert [release.protected_unit for release in (by_row, by_person)] == [None, "person"]
+    assert [release.privacy_record["protected_unit"] for release in (by_row, by_person)] == [None, "person"]
+    words = "one record: all rows that share a value of column 'person'"
+    assert words in book.entries()[1].purpose
+    assert html.escape(words) in by_person._repr_html_()
+    path = by_person.write(tmp_path / "release.json")
+    assert json.loads(path.read_text())["protected_unit"] == "person"
+    assert read_release(path).protected_unit == "person"
+    assert read_release(path).digest == by_person.digest
+
+
+def test_a_release_of_partitions_that_does_not_name_its_unit_is_refused():
+    record = release_counts(PartitionCounts(10, 8, 2), epsilon=1.0, rng=RNG(0)).to_dict()
+    del record["protected_unit"]
+    with pytest.raises(DamagedFileError, match="protected_unit"):
+        release_from_dict(record)
+
+
+def test_questions_that_protect_different_units_are_refused(tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    questions = {"a": PartitionCounts(10, 8, 2, unit="person"), "b": PartitionCounts(18, 1, 1)}
+    with pytest.raises(InputError, match=r"'a': all rows .* 'person'; 'b': a row.*same unit="):
+        release_counts(questions, epsilon=0.5, ledger=book)
+    assert not book.entries()
+
+
+@pytest.mark.parametrize(
+    ("counts", "options"),
+    [
+        ({"": PartitionCounts(5, 4, 1)}, {}),
+        ({7: PartitionCounts(5, 4, 1)}, {}),
+        (PartitionCounts(5, 4, 1), {"epsilon": 1e-20}),
+        (PartitionCounts(5, 4, 1), {"epsilon": 5e-324}),
+        (PartitionCounts(5, 4, 1), {"epsilon": "0.5"}),
+        ({"a": PartitionCounts(5, 4, 1), "b": PartitionCounts(5, 4, 1)}, {"shares": (1.0, 5e-324)}),
+        ({"a": PartitionCounts(5, 4, 1), "b": PartitionCounts(5, 4, 1)}, {"shares": (1.0, "2")}),
+        (PartitionCounts(5, 4, 1), {"purpose": "two\nlines"}),
+        (PartitionCounts(5, 4, 1), {"purpose": " "}),
+    ],
+)
+def test_what_is_refused_costs_nothing(counts, options, tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    with pytest.raises(InputError):
+        release_counts(counts, **{"epsilon": 0.5, "ledger": book} | options)
+    assert book.remaining().epsilon == 1.0
+    assert not book.entries()
+
+
+@pytest.mark.parametrize("n", [3, 7, 11, 23])
+def test_parts_of_the_budget_add_to_the_budget(n, tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=0.1, delta=0.0, adjacency="replace-one")
+    questions = {f"q{i}": PartitionCounts(5, 4, 1) for i in range(n)}
+    release = release_counts(questions, epsilon=0.1, ledger=book)
+    assert not book.unconfirmed()
+    assert release.epsilon == pytest.approx(0.1, rel=1e-15)
+    assert book.remaining().epsilon < 1e-15
+
+
+def test_entries_are_confirmed_together(tmp_path, monkeypatch):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    calls = []
+    monkeypatch.setattr(book, "confirm", lambda entries, digest: calls.append((entries, digest)))
+    questions = {"a": PartitionCounts(10, 8, 2), "b": PartitionCounts(18, 1, 1)}
+    release = release_counts(questions, epsilon=0.5, ledger=book)
+    assert calls == [([1, 2], release.digest)]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +274,7 @@ def test_the_ledger_is_charged_before_and_confirmed_after(tmp_path):
         ({"rng": 7}, "rng"),
         ({"counts": {}}, "at least one question"),
         ({"counts": {"a": (1, 2, 3)}}, "PartitionCounts"),
+        ({"epsilon": True}, "epsilon must be positive"),
         ({"counts": {"a": PartitionCounts(1, 2, 3), "b": PartitionCounts(1, 2, 4)}}, "different numbers"),
     ],
 )
@@ -213,6 +289,12 @@ def test_bad_input(change, message):
 def test_counts_that_are_none(counts):
     with pytest.raises(InputError):
         PartitionCounts(*counts)
+
+
+@pytest.mark.parametrize("unit", ["", 3, ("person",)])
+def test_units_that_are_no_column(unit):
+    with pytest.raises(InputError, match="name of a column"):
+        PartitionCounts(1, 2, 3, unit=unit)
 
 
 def test_errors_show_no_count():
