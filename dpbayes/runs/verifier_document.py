@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes import __version__
+from dpbayes.privacy.release import record_words
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.runs.verifier_spec import Spec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["verification_document"]
 
 _EXACT = Callout("good", "Exact", ["The posterior is a finite sum. No sampler ran, so there is nothing to converge."])
+_PERCENT = "\N{NO-BREAK SPACE}%"
 
 
 def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> Document:
@@ -63,11 +65,13 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         sections.append(
             convergence_section(trace, judged, judged="All shares are judged, and what they have in common.")
         )
+    failed = {name: failed_share(one) for name, one in exact.items()}
+    verdict = _with_failures(verdict, failed)
     left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
         question=spec.question,
-        answer=" ".join(_sentence(name, *numbers) for name, numbers in found.items()),
+        answer=" ".join(_sentence(name, failed[name], *numbers) for name, numbers in found.items()),
         verdict=verdict,
         headline=[
             privacy_fact(release),
@@ -79,6 +83,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         provenance={
             "dpbayes": __version__,
             "release": release.digest,
+            "one record": record_words(release.protected_unit),
             "sampler of the noise": release.sampler,
             "random_seed": str(trace.attrs.get("random_seed", "")),
         },
@@ -88,16 +93,17 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
 
 def _released(release: Release) -> Section:
     change = (
-        "Exchanging one unit for another changes"
+        "Exchanging one record for another changes"
         if release.adjacency == "replace-one"
-        else "A unit more or less, each assigned by itself, changes"
+        else "A record more or less, each assigned by itself, changes"
     )
     blocks: list[Block] = [
         Paragraph(
-            f"The units were split at random into {release.n:,} disjoint partitions. Only the noisy numbers below left "
-            f"the custodian ({release.adjacency} adjacency). {change} the outcome of one partition at most: one count "
-            "falls by 1 and one rises by 1, an L1 sensitivity of 2. Noisy counts may be negative, and need not add to "
-            "the number of partitions; the posterior takes both into account."
+            f"The records were split at random into {release.n:,} disjoint partitions. Only the noisy numbers below "
+            f"left the custodian ({release.adjacency} adjacency; one record: {record_words(release.protected_unit)}). "
+            f"{change} the outcome of one partition at most: one count falls by 1 and one rises by 1, an L1 "
+            "sensitivity of 2. Noisy counts may be negative, and need not add to the number of partitions; the "
+            "posterior takes both into account."
         )
     ]
     if release.sampler == "simulation":
@@ -214,11 +220,45 @@ def _prior(trace: xr.DataTree) -> Section:
     return prior_section(trace, parts, variables=["r"], what=what, log_likelihood=likelihood)
 
 
-def _sentence(name: str, mean: float, low: float, high: float, majority: float) -> str:
-    percent = "\N{NO-BREAK SPACE}%"
+def failed_share(exact: Posterior) -> float | None:
+    """Return the posterior mean of the share of partitions that cannot be computed; None where it is not released.
+
+    Examples
+    --------
+    >>> from dpbayes.verifier import PartitionCounts, posterior, release_counts
+    >>> release = release_counts(PartitionCounts(1, 1, 98), epsilon=1.0, rng=np.random.default_rng(3))
+    >>> failed_share(posterior(release)) > 0.9
+    True
+    """
+    return exact.share(exact.outcomes[2]).mean if len(exact.outcomes) == 3 else None
+
+
+def _with_failures(verdict: Callout, failed: dict[str, float | None]) -> Callout:
+    """Turn a good verdict into a warning where most partitions of a question probably could not be computed."""
+    shares = {name: share for name, share in failed.items() if share is not None and share > 0.5}
+    if not shares:
+        return verdict
+    lines = [
+        f"\u201c{name}\u201d could not be computed in about {100 * share:.0f}{_PERCENT} of partitions. The answer "
+        "speaks of the others only; where few are left it repeats the prior."
+        for name, share in shares.items()
+    ]
+    lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all of them.")
+    judged = " ".join([verdict.title.rstrip(".") + ".", *verdict.lines])
+    if verdict.tone == "good":
+        return Callout("warning", "Most partitions could not be computed", [*lines, judged])
+    return Callout(verdict.tone, verdict.title, [*verdict.lines, *lines])
+
+
+def _sentence(name: str, failed: float | None, mean: float, low: float, high: float, majority: float) -> str:
+    among = (
+        "partitions"
+        if failed is None
+        else f"the computable partitions (about {100 * failed:.0f}{_PERCENT} could not be computed)"
+    )
     return (
-        f"\u201c{name}\u201d holds in {100 * mean:.0f}{percent} of partitions (95{percent} interval "
-        f"{100 * low:.0f} to {100 * high:.0f}{percent}), and in most of them with probability {majority:.3f}."
+        f"\u201c{name}\u201d holds in {100 * mean:.0f}{_PERCENT} of {among}, 95{_PERCENT} interval "
+        f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}, and in most of them with probability {majority:.3f}."
     )
 
 

@@ -30,7 +30,8 @@ def assign_partitions(
     n_units
         Number of units (persons, firms, ...), at least 1.
     n_partitions
-        M, at least 1. More partitions than units leave some empty; those cannot be computed.
+        M, at least 1; at most the number of units where the assignment is balanced, since that number is public under
+        replace-one. Independent assignment may leave partitions empty; those cannot be computed.
     assignment
         ``"balanced"`` permutes the units and deals them out, so that sizes differ by one at most: for replace-one
         neighbours. ``"independent"`` draws each unit's partition by itself: for add-remove neighbours, where a unit
@@ -47,7 +48,7 @@ def assign_partitions(
     Raises
     ------
     InputError
-        If a number is out of range.
+        If a number is out of range, or a balanced assignment would leave partitions empty.
 
     Examples
     --------
@@ -62,6 +63,11 @@ def assign_partitions(
         return rng.integers(0, n_partitions, size=n_units)
     if assignment != "balanced":
         raise InputError(f"assignment must be 'balanced' or 'independent', got {assignment!r}")
+    if n_partitions > n_units:
+        raise InputError(
+            f"{n_partitions:,} partitions are more than the {n_units:,} units, and an empty one cannot be computed; "
+            "choose at most as many partitions as units, and many fewer for a fit"
+        )
     # Which partitions hold one unit more is drawn as well, so that no partition is larger by its number.
     dealt = np.resize(rng.permutation(n_partitions), n_units)
     return np.asarray(rng.permutation(dealt))

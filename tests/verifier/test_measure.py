@@ -157,18 +157,37 @@ def test_all_rows_of_a_unit_stay_together():
     assert {len(units) for units in seen} == {42, 43}
 
 
-def test_more_partitions_than_units_leave_empty_ones():
-    counts = count_partitions(
-        people(n_persons=3),
-        formula="wage ~ educ",
-        coefficient="educ",
-        threshold=0,
-        direction=">",
-        n_partitions=50,
-        unit="person",
-    )
+def test_more_partitions_than_units():
+    # Under add-remove the number of units is confidential, so empty partitions are an outcome; a balanced assignment
+    # serves replace-one only, where the number is public.
+    asked = {"formula": "wage ~ educ", "coefficient": "educ", "threshold": 0, "direction": ">", "unit": "person"}
+    counts = count_partitions(people(n_persons=3), **asked, n_partitions=50, assignment="independent")
     assert counts.n_partitions == 50
     assert counts.not_computed >= 47
+    with pytest.raises(InputError, match="4 partitions are more than the 3 units"):
+        count_partitions(people(n_persons=3), **asked, n_partitions=4)
+    assert count_partitions(people(n_persons=3), **asked, n_partitions=3).n_partitions == 3
+
+
+def test_counts_say_which_unit_they_protect():
+    # Twenty rows a person: one person exchanged moves one outcome by persons, and several by rows.
+    def frame(low):
+        person = np.repeat(np.arange(200), 20)
+        return pl.DataFrame({"person": person, "pay": np.where(person == 0, low, 0.0)})
+
+    asked = {"column": "pay", "claim": 0.0, "tolerance": 1.0, "n_partitions": 50, "random_state": 3}
+    changes = {}
+    for unit in ("person", None):
+        one, other = (count_within(frame(low), **asked, unit=unit) for low in (0.0, 1e9))
+        assert one.unit == other.unit == unit
+        changes[unit] = one.beyond - other.beyond
+    assert changes["person"] == 1
+    assert changes[None] > 5
+    trend = {"outcome": "wage", "time": "year", "times": (2000, 2001, 2002), "signs": (1, 1), "n_partitions": 2}
+    assert count_trends(people(20), **trend, unit="person").unit == "person"
+    regression = {"formula": "wage ~ educ", "coefficient": "educ", "n_partitions": 2, "unit": "person"}
+    assert count_partitions(people(20), threshold=0, direction=">", **regression).unit == "person"
+    assert count_significant(people(20), level=0.1, **regression).unit == "person"
 
 
 def test_a_statistic_that_fails_counts_as_not_computed():

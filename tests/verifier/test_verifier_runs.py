@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from dpbayes.data.wages import wages
-from dpbayes.errors import SpecError
+from dpbayes.errors import InputError, SpecError
 from dpbayes.inference import read_trace
 from dpbayes.privacy import read_release
+from dpbayes.privacy.ledger import create_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.registry import SYSTEMS
+from dpbayes.runs.verifier_document import verification_document
+from dpbayes.verifier import PartitionCounts, draw_release, release_counts
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -45,6 +48,10 @@ def test_a_verification_runs_and_reports(tmp_path):
     assert [sum(means[i : i + 3]) for i in (0, 3)] == pytest.approx([50, 50], abs=1e-9)
     page = (result.folder / "report.html").read_text()
     assert "No sampler ran" in page
+    assert "of the computable partitions (about " in facts["answer"]
+    assert release.protected_unit == "person"
+    assert json.loads(trace.attrs["privacy_record"])["protected_unit"] == "person"
+    assert "one record: all rows that share a value of column &#39;person&#39;" in page
     # What was counted is confidential: nothing but noisy counts is in the folder.
     assert "simulation" not in page
 
@@ -95,7 +102,7 @@ def test_a_pooled_verification_answers_from_the_pooled_draws(tmp_path):
         mean = float(draws.sel(question=row["question"]).mean())
         assert row["mean"] == pytest.approx(mean, abs=1e-12)
         assert row["alone_mean"] != row["mean"]
-        assert f"{100 * mean:.0f}\N{NO-BREAK SPACE}% of partitions" in facts["answer"]
+        assert f"{100 * mean:.0f}\N{NO-BREAK SPACE}% of the computable partitions" in facts["answer"]
     assert {row["prob_majority"] for row in facts["tables"]["pooled"]} <= set(np.arange(2001) / 2000)
 
 
@@ -128,11 +135,44 @@ draws = 10
     folder = run(spec, tmp_path).folder
     release = read_release(folder / "release.json")
     assert (release.adjacency, release.n) == ("add-remove", 12)
+    # Failures were not released apart, so the answer cannot speak of them.
+    assert "computable" not in json.loads((folder / "facts.json").read_text())["answer"]
     assert release.tables[0].counts.shape == (2,)
     again = tmp_path / "again.toml"
     again.write_text('system = "verifier"\ntitle = "t"\n[data]\nrelease = "run/release.json"\n[model]\ndraws = 10\n')
     other = execute(load_spec(again), out=tmp_path / "other", progressbar=False, echo=lambda line: None)
     assert read_release(other.folder / "release.json").digest == release.digest
+
+
+@pytest.mark.parametrize(("not_computed", "tone"), [(2, "good"), (20, "good"), (30, "warning"), (48, "warning")])
+def test_most_partitions_not_computed_is_a_warning(not_computed, tone):
+    spec = load_spec(MODELS / "verifier_threshold.toml").spec
+    counts = PartitionCounts(50 - not_computed - 1, 1, not_computed)
+    release = release_counts({"a": counts, "b": PartitionCounts(40, 8, 2)}, epsilon=100.0, rng=np.random.default_rng(1))
+    page = verification_document(spec, release, draw_release(release, draws=10, chains=1))
+    assert page.verdict.tone == tone
+    first, second = page.answer.split("probability", 1)
+    # The mean of Dirichlet(1, 1, 1) after 50 partitions; the noise is negligible at this epsilon.
+    assert f"(about {100 * (not_computed + 1) / 53:.0f}\N{NO-BREAK SPACE}% could not be computed)" in first
+    assert "(about 6\N{NO-BREAK SPACE}% could not be computed)" in second
+    said = [line for line in page.verdict.lines if line.startswith("\u201ca\u201d could not")]
+    assert len(said) == (tone == "warning")
+    assert not any(line.startswith("\u201cb\u201d could not") for line in page.verdict.lines)
+
+
+def test_a_run_in_which_almost_nothing_is_computed_says_so(tmp_path):
+    # Ten persons in 60 partitions: five sixths are empty, and no fit has rows enough.
+    overrides = ("data.n_persons=10", "model.draws=10", "privacy.n_partitions=60", "privacy.epsilon=20.0")
+    result = run(MODELS / "verifier_threshold.toml", tmp_path, *overrides, 'privacy.adjacency="add-remove"')
+    assert "Most partitions could not be computed" in (result.folder / "report.html").read_text()
+
+
+def test_more_partitions_than_units_are_refused_before_the_ledger(tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    overrides = ("data.n_persons=40", "privacy.n_partitions=50", f'privacy.ledger="{book.path}"')
+    with pytest.raises(InputError, match="50 partitions are more than the 40 units"):
+        run(MODELS / "verifier_threshold.toml", tmp_path, *overrides)
+    assert not book.entries()
 
 
 @pytest.mark.parametrize(
