@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.verifier.checks import is_finite_number
 from dpbayes.verifier.counting import count_verdicts
-from dpbayes.verifier.formulas import collect, column_values
+from dpbayes.verifier.formulas import as_floats, collect, column_values
 from dpbayes.verifier.mechanism import Assignment, PartitionCounts
 
 __all__ = ["count_trends", "count_within"]
@@ -70,7 +72,7 @@ def count_within(
     """
     if statistic not in ("mean", "total"):
         raise InputError(f"statistic must be 'mean' or 'total', got {statistic!r}")
-    if not (math.isfinite(claim) and math.isfinite(tolerance) and tolerance > 0):
+    if not (is_finite_number(claim) and is_finite_number(tolerance) and tolerance > 0):
         raise InputError(f"claim must be finite and tolerance positive, got {claim!r} and {tolerance!r}")
     table = collect(frame)
     _check_numeric(table, column)
@@ -145,7 +147,7 @@ def count_trends(
     >>> counts.beyond
     2
     """
-    points = [float(t) for t in times]
+    points = [float(t) if is_finite_number(t) else math.nan for t in times]
     if len(points) != 3 or not points[0] < points[1] < points[2]:
         raise InputError(f"times must be three increasing numbers, got {list(times)!r}")
     low, high = _claimed_slopes(signs, bands)
@@ -154,7 +156,7 @@ def count_trends(
         _check_numeric(table, name)
 
     def verdict(part: nw.DataFrame[Any]) -> bool | None:
-        when, values = (np.asarray(part[name].to_numpy(), dtype=np.float64) for name in (time, outcome))
+        when, values = (as_floats(column_values(part, name)) for name in (time, outcome))
         at = [values[(when == point) & ~np.isnan(values)] for point in points]
         if not all(group.size for group in at):
             return None
@@ -181,9 +183,14 @@ def _claimed_slopes(
             raise InputError(f"signs must be two of 1 and -1, got {list(signs)!r}")
         return np.array([0.0 if s > 0 else -np.inf for s in signs]), np.array([np.inf if s > 0 else 0.0 for s in signs])
     assert bands is not None
-    if len(bands) != 2 or any(len(band) != 2 or not band[0] <= band[1] for band in bands):
+    if len(bands) != 2 or not all(map(_is_band, bands)):
         raise InputError(f"bands must be two pairs (low, high) with low <= high, got {list(bands)!r}")
     return np.array([band[0] for band in bands], float), np.array([band[1] for band in bands], float)
+
+
+def _is_band(band: Sequence[float]) -> bool:
+    numbers = len(band) == 2 and all(isinstance(end, Real) and not isinstance(end, bool) for end in band)
+    return numbers and band[0] <= band[1]
 
 
 def _check_numeric(table: nw.DataFrame[Any], name: str) -> None:
@@ -193,5 +200,5 @@ def _check_numeric(table: nw.DataFrame[Any], name: str) -> None:
 
 
 def _present(part: nw.DataFrame[Any], name: str) -> np.ndarray:
-    values = np.asarray(part[name].to_numpy(), dtype=np.float64)
+    values = as_floats(column_values(part, name))
     return values[~np.isnan(values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,13 +29,18 @@ def count_verdicts(
     assignment: Assignment,
     random_state: int | np.random.Generator | None,
 ) -> PartitionCounts:
-    """Partition the rows, ask `verdict` of each partition's rows, and count; an empty partition is not computed."""
+    """Partition the rows, ask `verdict` of each partition's rows, and count; an empty partition is not computed.
+
+    Warnings are silent: shown, they would tell about the partition that caused them.
+    """
     table = collect(frame)
     partition = row_partitions(table, unit, n_partitions, assignment, random_state)
     order, bounds = partition_slices(partition, n_partitions)
     verdicts = []
-    for first, last in itertools.pairwise(bounds):
-        verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for first, last in itertools.pairwise(bounds):
+            verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
     return tally(verdicts, unit, assignment, random_state)
 
 

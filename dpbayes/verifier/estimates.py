@@ -15,7 +15,7 @@ from dpbayes.verifier.counting import partition_slices, row_partitions
 from dpbayes.verifier.fits import FAMILIES, Estimate, fit_absorbed, fit_glm, fit_ols
 from dpbayes.verifier.formulas import Design, collect, column_values, design
 from dpbayes.verifier.mechanism import Assignment
-from dpbayes.verifier.partition import unit_codes
+from dpbayes.verifier.partition import missing_units, unit_codes
 
 __all__ = ["Family", "estimate_partitions"]
 
@@ -52,7 +52,9 @@ def estimate_partitions(
     if coefficient not in model.columns:
         raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(model.columns)!r}")
     column = model.columns.index(coefficient)
-    groups = [unit_codes(column_values(table, name))[0][model.rows] for name in absorbed]
+    named = [column_values(table, name) for name in absorbed]
+    model = _complete(model, [missing_units(values) for values in named])
+    groups = [unit_codes(values[model.rows])[0] for values in named]
 
     def fit(matrix: Any, response: Any, codes: list[IntArray]) -> Estimate | None:
         if codes:
@@ -62,6 +64,16 @@ def estimate_partitions(
         return fit_glm(matrix, response, column, family=family)
 
     return _by_partition(model, partition[model.rows], n_partitions, groups, fit)
+
+
+def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
+    """Return the design of the rows whose groups are all known."""
+    whole = np.ones(model.rows.size, dtype=bool)
+    for absent in missing:
+        whole &= ~absent[model.rows]
+    if whole.all():
+        return model
+    return Design(model.response[whole], model.matrix[whole], model.columns, model.rows[whole])
 
 
 def _by_partition(

@@ -20,7 +20,7 @@ from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
-__all__ = ["Design", "collect", "column_values", "design"]
+__all__ = ["Design", "as_floats", "collect", "column_values", "design"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +202,23 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
     return np.asarray(frame[name].to_numpy())
 
 
+def as_floats(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return a numeric column as floats, NaN where it is missing.
+
+    Examples
+    --------
+    >>> as_floats(np.array([True, None], dtype=object))
+    array([ 1., nan])
+    """
+    import pandas as pd
+
+    if values.dtype == object:
+        # The missing value of pandas has no float.
+        values = values.copy()
+        values[pd.isna(values)] = np.nan
+    return np.asarray(values, dtype=np.float64)
+
+
 def _column(
     frame: nw.DataFrame[Any], name: str, levels: Sequence[Any] | None, as_category: bool
 ) -> tuple[Any, npt.NDArray[np.bool_]]:
@@ -243,7 +260,7 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _numbers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    floats = np.asarray([np.nan if v is None else v for v in values] if values.dtype == object else values, np.float64)
+    floats = as_floats(values)
     return floats, np.isnan(floats)
 
 

@@ -15,6 +15,7 @@ import narwhals as nw
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.verifier.checks import is_finite_number
 from dpbayes.verifier.counting import count_verdicts, tally
 from dpbayes.verifier.estimates import Family, estimate_partitions
 from dpbayes.verifier.fits import Estimate
@@ -64,7 +65,8 @@ def count_partitions(
     family
         ``"gaussian"`` (least squares), ``"logistic"`` or ``"poisson"``.
     absorb
-        Columns whose fixed effects are absorbed by demeaning; least squares only.
+        Columns whose fixed effects are absorbed by demeaning; least squares only. A row without its group is left out,
+        as one with any other missing value.
     levels
         Levels of the categorical columns whose types do not declare them.
     assignment, random_state
@@ -154,7 +156,7 @@ def count_significant(
     MissingColumnError, InputError
         As in `count_partitions`.
     """
-    if not 0 < level < 1:
+    if not is_finite_number(level) or not 0 < level < 1:
         raise InputError(f"level must lie strictly between 0 and 1, got {level!r}; 0.05 is usual")
     if direction not in (None, "<", ">"):
         raise InputError(f"direction must be None, '<' or '>', got {direction!r}")
@@ -198,7 +200,7 @@ def count_statistic(
     statistic
         Function of one partition's rows, given as a frame of the kind that came in, to a number. It must use nothing
         else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A number that
-        is not finite, and any exception, count as not computed.
+        is not finite, and any exception, count as not computed. Warnings are silent.
     frame, threshold, direction, n_partitions, unit, assignment, random_state
         As in `count_partitions`.
 
@@ -239,7 +241,7 @@ def count_statistic(
 
 
 def _check_claim(threshold: float, direction: str) -> None:
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
+    if not is_finite_number(threshold):
         raise InputError(f"threshold must be a finite number, got {threshold!r}")
     if direction not in _COMPARE:
         raise InputError(f"direction must be one of {', '.join(_COMPARE)}, got {direction!r}")

@@ -13,7 +13,7 @@ from dpbayes.verifier.checks import check_n_partitions
 if TYPE_CHECKING:
     from dpbayes.verifier.mechanism import Assignment
 
-__all__ = ["assign_partitions", "unit_codes"]
+__all__ = ["assign_partitions", "missing_units", "unit_codes"]
 
 
 def assign_partitions(
@@ -86,12 +86,24 @@ def unit_codes(units: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     >>> unit_codes(np.array(["b", "a", "b"]))
     (array([1, 0, 1]), 2)
     """
-    missing = False
-    if units.dtype.kind == "O":
-        missing = any(value is None or value != value for value in units)
-    elif units.dtype.kind in "fcMm":
-        missing = bool(np.isnat(units).any() if units.dtype.kind in "Mm" else np.isnan(units).any())
-    if missing:
+    if missing_units(units).any():
         raise InputError("the unit column holds a missing value; every row must name its unit")
     _, codes = np.unique(units.astype(str) if units.dtype == object else units, return_inverse=True)
-    return codes.astype(np.int64), int(codes.max()) + 1
+    return codes.astype(np.int64), int(codes.max(initial=-1)) + 1
+
+
+def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return where the name of a unit or of a group is missing.
+
+    Examples
+    --------
+    >>> missing_units(np.array(["a", None], dtype=object))
+    array([False,  True])
+    """
+    if units.dtype.kind == "O":
+        import pandas as pd
+
+        return np.asarray(pd.isna(units))
+    if units.dtype.kind in "Mm":
+        return np.isnat(units)
+    return np.isnan(units) if units.dtype.kind in "fc" else np.zeros(units.shape, dtype=bool)

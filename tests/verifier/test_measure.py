@@ -1,5 +1,7 @@
 """Counting partitions: claims, units, refusals, and the sensitivity that the noise relies on."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -319,6 +321,10 @@ def test_no_complete_row_is_an_outcome_and_no_error():
         ({"family": "gamma"}, InputError, "family"),
         ({"family": "poisson", "absorb": "year"}, InputError, "least squares only"),
         ({"assignment": "alphabetical"}, InputError, "assignment"),
+        ({"threshold": "0.5"}, InputError, "threshold"),
+        ({"threshold": True}, InputError, "threshold"),
+        ({"formula": "wage ~ educ | hours"}, InputError, "one left and one right side"),
+        ({"absorb": "nothing"}, MissingColumnError, "nothing"),
     ],
 )
 def test_bad_input(change, error, message):
@@ -332,6 +338,21 @@ def test_bad_input(change, error, message):
     }
     with pytest.raises(error, match=message):
         count_partitions(people(20), **asked | change)
+
+
+def test_nullable_columns_of_pandas_are_missing_values_like_others():
+    frame = people(40)
+    hole = pl.col("year") == 2001
+    nullable = frame.to_pandas().astype({"union": "boolean", "place": "string"})
+    nullable.loc[frame.select(hole)["year"].to_numpy(), ["union", "place"]] = pd.NA
+    kept = frame.filter(~hole)
+    asked = {"formula": "wage ~ union", "coefficient": "union", "n_partitions": 3, "unit": "person", "random_state": 0}
+    found = estimate_partitions(nullable, **asked, absorb="place")
+    assert all(_same(a, b) for a, b in zip(found, estimate_partitions(kept, **asked, absorb="place"), strict=True))
+    share = {"column": "union", "claim": 0.3, "tolerance": 0.05, "n_partitions": 3, "unit": "person", "random_state": 0}
+    assert count_within(nullable, **share) == count_within(kept, **share)
+    with pytest.raises(InputError, match="name its unit"):
+        count_within(nullable, **share | {"unit": "place"})
 
 
 def test_missing_units_and_empty_data_are_refused():
@@ -360,6 +381,61 @@ def test_means_and_totals_within_a_tolerance():
         count_within(frame, column="pay", claim=9.0, tolerance=0, n_partitions=8)
     with pytest.raises(InputError, match="not numeric"):
         count_within(people(5), column="place", claim=9.0, tolerance=1, n_partitions=8)
+
+
+def test_numbers_of_numpy_are_numbers():
+    frame = people(20)
+    asked = {"formula": "wage ~ educ", "coefficient": "educ", "n_partitions": 4, "unit": "person", "random_state": 1}
+    found = {
+        repr(count_partitions(frame, threshold=zero, direction=">", **asked).beyond)
+        for zero in (0, 0.0, np.int64(0), np.float32(0))
+    }
+    assert len(found) == 1
+    near = {"column": "wage", "tolerance": np.int8(3), "n_partitions": 4, "random_state": 1}
+    assert count_within(frame, claim=np.int64(20), **near).beyond == count_within(frame, claim=20, **near).beyond
+
+
+@pytest.mark.parametrize("change", [{"claim": "3"}, {"claim": None}, {"tolerance": "1"}, {"claim": float("inf")}])
+def test_claims_that_are_no_numbers(change):
+    with pytest.raises(InputError, match="claim must be finite"):
+        count_within(people(20), **{"column": "wage", "claim": 1.0, "tolerance": 1.0, "n_partitions": 2} | change)
+    with pytest.raises(InputError, match="level"):
+        count_significant(people(20), formula="wage ~ educ", coefficient="educ", level="0.1", n_partitions=2)
+    trend = {"outcome": "wage", "time": "year", "n_partitions": 2}
+    with pytest.raises(InputError, match="increasing"):
+        count_trends(people(20), times=("2000", "2001", "2002"), signs=(1, 1), **trend)
+    with pytest.raises(InputError, match="bands"):
+        count_trends(people(20), times=(2000, 2001, 2002), bands=(("a", "b"), (0, 1)), **trend)
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.String, pl.Float64])
+def test_a_row_without_its_group_is_left_out(dtype):
+    frame = people(40).with_columns(group=(pl.col("person") % 5).cast(dtype))
+    hole = pl.when(pl.col("year") == 2001).then(None).otherwise(pl.col("group"))
+    asked = {"formula": "wage ~ hours", "coefficient": "hours", "n_partitions": 3, "unit": "person", "random_state": 0}
+    found = estimate_partitions(frame.with_columns(group=hole), **asked, absorb="group")
+    expected = estimate_partitions(frame.filter(pl.col("year") != 2001), **asked, absorb="group")
+    assert all(_same(a, b) for a, b in zip(found, expected, strict=True))
+    nowhere = frame.with_columns(group=pl.lit(None, dtype=dtype))
+    assert estimate_partitions(nowhere, **asked, absorb="group") == [None] * 3
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 1.7e308])
+def test_no_warning_tells_about_a_partition(value, recwarn):
+    # Two infinities of opposite signs, or a sum beyond the doubles, warn in NumPy; which frame holds them is a secret.
+    frame = people(20).with_columns(wage=pl.when(pl.col("person") < 10).then(value).otherwise(-value))
+    asked = {"n_partitions": 2, "unit": "person"}
+    warnings.simplefilter("always")
+    count_within(frame, column="wage", claim=1.0, tolerance=1.0, **asked)
+    count_within(frame, column="wage", claim=1.0, tolerance=1.0, statistic="total", **asked)
+    trend = {"outcome": "wage", "time": "year", "times": (2000, 2001, 2002)}
+    count_trends(frame, signs=(1, -1), **trend, **asked)
+    for statistic in (lambda part: part["wage"].to_numpy().std(), lambda part: np.mean([])):
+        count_statistic(frame, statistic, threshold=0.0, direction=">", **asked)
+    count_partitions(
+        frame, formula="wage ~ I(wage * wage)", coefficient="I(wage * wage)", threshold=0, direction=">", **asked
+    )
+    assert not recwarn.list
 
 
 def test_trends_by_sign_and_by_band():
