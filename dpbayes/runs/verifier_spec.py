@@ -77,7 +77,7 @@ class Privacy(Section):
     epsilon: float = Field(gt=0)
     """Total privacy-loss parameter over all questions."""
     n_partitions: int = Field(default=50, ge=1)
-    """M, public: chosen without looking at the data."""
+    """M, public: chosen without looking at the data; under replace-one at most the number of units."""
     adjacency: Literal["replace-one", "add-remove"] = "replace-one"
     """The relation between neighbouring sets of units."""
     noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
