@@ -12,10 +12,11 @@ from dpbayes.data.marginals import Marginal, check_consistent
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
-from dpbayes.privacy.ledger_rounding import float_down
+from dpbayes.privacy.ledger_cost import delta_in_range
+from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
-from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +41,7 @@ def release_tables(
     total_share: float | None = None,
     rng: np.random.Generator | None = None,
     ledger: Ledger | None = None,
+    delta: float = 0.0,
     purpose: str = "marginal tables",
 ) -> Release:
     r"""Release marginal tables with independent noise on every count.
@@ -72,6 +74,9 @@ def release_tables(
     ledger
         Budget book in which every table is reserved, all or none, before any noise is drawn, and confirmed with the
         release's digest afterwards.
+    delta
+        Share of the book's delta that plain addition charges for the whole release, divided like the total. Only with
+        a ledger and Gaussian laws; a book of plain addition needs it then, because they have no epsilon at delta 0.
     purpose
         What the book's entries say this is for. Public text.
 
@@ -101,7 +106,7 @@ def release_tables(
     >>> release.tables[0].noise
     TwoSidedGeometric(scale=20.0)
     """
-    tables = tuple(tables)
+    tables = _check_tables(tables)
     check_adjacency(adjacency)
     budget = _check_budget(noise, epsilon, rho)
     for_n = _check_total_share(total_share, adjacency) * Fraction(budget)
@@ -115,8 +120,11 @@ def release_tables(
     table_budgets = [(Fraction(budget) - for_n) * weight for weight in weights]
     laws = [_law(noise, part, sensitivity) for part in table_budgets]
     total_law = _law(noise, for_n, 1.0) if for_n else None
-    costs = [(law, sensitivity) for law in laws] + ([(total_law, 1.0)] if total_law else [])
-    entries = _reserve(ledger, costs, rng, mechanism=noise, adjacency=adjacency, purpose=purpose)
+    parts = [(law, sensitivity, part / Fraction(budget)) for law, part in zip(laws, table_budgets, strict=True)]
+    if total_law is not None:
+        parts.append((total_law, 1.0, for_n / Fraction(budget)))
+    requests = _requests(parts, delta, mechanism=noise, adjacency=adjacency, purpose=purpose)
+    entries = _reserve(ledger, requests, rng, delta)
 
     pure = noise in _PURE
     released_n: int | NoisyTotal = n
@@ -135,15 +143,36 @@ def release_tables(
     return release
 
 
+def _check_tables(tables: Sequence[Marginal]) -> tuple[Marginal, ...]:
+    """Return the tables as a tuple."""
+    if isinstance(tables, Marginal):
+        label = " x ".join(tables.attributes)
+        raise InputError(f"tables must be a sequence of tables, got a single Marginal ({label}); pass [table]")
+    return tuple(tables)
+
+
+def _requests(parts: Sequence[tuple[NoiseLaw, float, Fraction]], delta: float, **common: Any) -> list[dict[str, Any]]:
+    """Return what a book is asked for: one request a part (law, sensitivity, share of delta)."""
+    for law, _, _ in parts:
+        check_drawable(law)
+    whole = decimal_reading(delta_in_range(delta, "delta"))
+    return [
+        {"law": law, "sensitivity": sensitivity, "delta": decimal_down(whole * share), **common}
+        for law, sensitivity, share in parts
+    ]
+
+
 def _reserve(
-    ledger: Ledger | None, costs: Sequence[tuple[NoiseLaw, float]], rng: np.random.Generator | None, **common: Any
+    ledger: Ledger | None, requests: Sequence[dict[str, Any]], rng: np.random.Generator | None, delta: float
 ) -> list[int]:
     """Enter what is about to be released into the book, if there is one."""
     if ledger is None:
+        if delta:
+            raise InputError(f"delta {delta!r} is what a book charges; pass ledger= too, or leave delta out")
         return []
     if rng is not None:
         raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-    return ledger.reserve_all([{"law": law, "sensitivity": sensitivity, **common} for law, sensitivity in costs])
+    return ledger.reserve_all(requests)
 
 
 def _law(noise: str, budget: Fraction, sensitivity: float) -> NoiseLaw:

@@ -20,13 +20,15 @@ from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw,
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
-__all__ = ["SamplerName", "draw_noise", "release_values", "sampler_name"]
+__all__ = ["SamplerName", "check_drawable", "draw_noise", "release_values", "sampler_name"]
 
 SamplerName = Literal["opendp", "simulation"]
 
 # Results are 64-bit integers and saturate at their ends. With counts below 2^62 in size and this much noise at most,
 # saturation has a probability below exp(-1000).
 _LARGEST_DISCRETE = 2.0**52
+# Doubles end at 1.8e308: below this parameter an infinite result has a probability below exp(-1000).
+_LARGEST_CONTINUOUS = 1e300
 _BLOCK = 1 << 14
 _MOSTLY_ZERO = 0.5
 
@@ -86,8 +88,8 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
     Raises
     ------
     InputError
-        If `rng` is neither None nor a generator, `values` have the wrong type or are not finite, or a discrete law's
-        parameter exceeds 2^52. No message shows a value.
+        If `rng` is neither None nor a generator, `values` have the wrong type or are not finite, or the law cannot be
+        drawn (`check_drawable`). No message shows a value.
 
     Notes
     -----
@@ -148,21 +150,45 @@ def draw_noise(
         )
     if rng is None:
         return release_values(np.zeros(shape, dtype=np.int64), law)
-    _check_parameter(law)
+    check_drawable(law)
     return _simulate(law, shape if isinstance(shape, tuple) else (shape,), rng)
 
 
-def _check_parameter(law: NoiseLaw) -> None:
-    parameter = law.scale if isinstance(law, TwoSidedGeometric | Laplace) else law.stddev
+def check_drawable(law: NoiseLaw) -> None:
+    """Raise unless noise from `law` can be drawn: to be asked before a book records the cost.
+
+    Parameters
+    ----------
+    law
+        The noise.
+
+    Raises
+    ------
+    InputError
+        If the law's parameter is so large that 64-bit integers would saturate, or doubles overflow.
+
+    Examples
+    --------
+    >>> check_drawable(TwoSidedGeometric(scale=2.0))
+    >>> check_drawable(TwoSidedGeometric(scale=1e17))
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: two-sided-geometric noise of scale 1e+17 exceeds 2**52...
+    """
+    parameter = getattr(law, law.parameter)
     if law.is_discrete and parameter > _LARGEST_DISCRETE:
         raise InputError(
-            f"{law.name} noise of parameter {parameter!r} exceeds 2**52 and would saturate 64-bit integers; "
-            "use the continuous law, or a larger epsilon"
+            f"{law.name} noise of {law.parameter} {parameter!r} exceeds 2**52 and would saturate 64-bit integers; "
+            "use the continuous law, or a larger privacy cost"
+        )
+    if parameter > _LARGEST_CONTINUOUS:
+        raise InputError(
+            f"{law.name} noise of {law.parameter} {parameter!r} exceeds {_LARGEST_CONTINUOUS:g} and would overflow "
+            "doubles; use a larger privacy cost"
         )
 
 
 def _checked_values(values: npt.ArrayLike, law: NoiseLaw) -> npt.NDArray[Any]:
-    _check_parameter(law)
+    check_drawable(law)
     array = np.asarray(values)
     integers = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64)
     if array.size == 0:

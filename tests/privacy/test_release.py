@@ -121,6 +121,48 @@ def test_a_ledger_is_written_before_and_after_the_draw_and_cannot_overspend(tmp_
     assert book.head == head
 
 
+@pytest.mark.parametrize(
+    ("request_of", "message"),
+    [
+        ({"epsilon": 1e-17}, r"scale .* exceeds 2\*\*52"),
+        ({"rho": 1e-34, "noise": "discrete-gaussian", "delta": 1e-7}, r"stddev .* exceeds 2\*\*52"),
+        ({"epsilon": 1e-300, "noise": "laplace"}, "would overflow doubles"),
+        ({"epsilon": 1.0, "delta": 1e-7}, "does not belong to TwoSidedGeometric"),
+    ],
+)
+def test_a_release_that_cannot_be_drawn_costs_nothing(tmp_path, request_of, message):
+    book = create_ledger(tmp_path / "book.db", epsilon=1.5, delta=1e-6, adjacency="replace-one")
+    with pytest.raises(InputError, match=message):
+        release_tables(TABLES, ledger=book, **request_of)
+    assert book.entries() == []
+
+
+@pytest.mark.parametrize("noise", ["discrete-gaussian", "gaussian"])
+def test_a_book_of_plain_addition_charges_gaussian_tables_a_share_of_delta(tmp_path, noise):
+    book = create_ledger(tmp_path / "book.db", epsilon=5.0, delta=1e-6, adjacency="add-remove")
+    spend = {"rho": 0.01, "noise": noise, "adjacency": "add-remove", "total_share": 0.25, "ledger": book}
+    with pytest.raises(InputError, match="pass delta="):
+        release_tables(TABLES, **spend)
+    assert book.entries() == []
+    release_tables(TABLES, delta=4e-7, **spend)
+    deltas = [entry.cost.delta for entry in book.entries()]
+    assert len(deltas) == len(TABLES) + 1
+    assert deltas[-1] == pytest.approx(1e-7)
+    assert deltas[:-1] == pytest.approx([3e-7 / len(TABLES)] * len(TABLES))
+    assert 0 < book.spent().basic_delta <= 4e-7
+    assert 0 < book.spent().basic_epsilon < 5.0
+
+
+def test_a_share_of_delta_without_a_book_is_refused():
+    with pytest.raises(InputError, match="pass ledger= too"):
+        release_tables(TABLES, rho=0.1, noise="gaussian", delta=1e-7)
+
+
+def test_a_single_table_is_refused_with_the_remedy():
+    with pytest.raises(InputError, match=r"got a single Marginal .*; pass \[table\]"):
+        release_tables(TABLES[0], epsilon=1.0)
+
+
 @pytest.mark.parametrize("n_tables", [3, 7, 10])
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.1])
 def test_a_release_may_spend_a_whole_book(tmp_path, n_tables, epsilon):
