@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import NoiseLaw
+from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
 
 __all__ = ["NoisyTable", "NoisyTotal"]
 
 _LARGEST = 2.0**62
+# A stated number may fall short of the exact one by this share of it: a few roundings of doubles.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,9 @@ class NoisyTable:
         Sensitivity of the table under the release's adjacency, in counts: L1 for two-sided geometric and Laplace
         noise, L2 for Gaussian noise.
     epsilon
-        Privacy-loss parameter of this table alone; None under Gaussian noise, whose cost is a curve, not a number.
+        Privacy-loss parameter of this table alone, at least sensitivity / scale up to 1e-12 of it. More than that is a
+        weaker claim that still holds, so it is allowed. None where it is not stated, and always under Gaussian noise,
+        whose cost is a curve, not a number.
 
     Raises
     ------
@@ -58,7 +62,7 @@ class NoisyTable:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", _checked_values(self.counts, self.domain.shape, self.noise, self.label))
-        _check_cost(self.sensitivity, self.epsilon, f"table {self.label}")
+        _check_cost(self.noise, self.sensitivity, self.epsilon, f"table {self.label}")
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -84,12 +88,12 @@ class NoisyTotal:
     sensitivity
         Sensitivity of the number of records (1 under add-remove).
     epsilon
-        Privacy-loss parameter of this number alone, or None under Gaussian noise.
+        Privacy-loss parameter of this number alone, as in `NoisyTable`.
 
     Raises
     ------
     InputError
-        If the value does not belong to the law, or sensitivity or epsilon are no positive numbers.
+        If the value, the sensitivity or epsilon contradict the law.
 
     Examples
     --------
@@ -104,18 +108,42 @@ class NoisyTotal:
     epsilon: float | None
 
     def __post_init__(self) -> None:
-        _check_cost(self.sensitivity, self.epsilon, "the number of records")
+        _check_cost(self.noise, self.sensitivity, self.epsilon, "the number of records")
         value = _checked_values(self.value, (), self.noise, "of the number of records")
         object.__setattr__(self, "value", value.item())
 
 
-def _check_cost(sensitivity: float, epsilon: float | None, what: str) -> None:
-    """Refuse a sensitivity or an epsilon that is not a positive number."""
+def falls_short(stated: float, exact: float) -> bool:
+    """Whether a stated number lies below the exact one by more than roundings of doubles.
+
+    Examples
+    --------
+    >>> falls_short(0.1 + 0.2, 0.3), falls_short(0.2, 0.3)
+    (False, True)
+    """
+    return stated < exact * (1.0 - _ROUNDING)
+
+
+def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what: str) -> None:
+    """Refuse a sensitivity that is no positive number, and an epsilon that the law does not give."""
     for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
         if value is None and name == "epsilon":
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
             raise InputError(f"{name} of {what} must be positive and finite, got {value!r}")
+    if epsilon is None:
+        return
+    if not isinstance(noise, TwoSidedGeometric | Laplace):
+        raise InputError(
+            f"epsilon of {what} must be None under {noise}, whose cost is a curve and no number, got {epsilon!r}; "
+            "noise.epsilon(delta=, sensitivity=) gives a point of it"
+        )
+    if falls_short(epsilon, exact := noise.epsilon(sensitivity=sensitivity)):
+        raise InputError(
+            f"epsilon of {what} must be at least sensitivity / scale = {exact!r} under {noise} with sensitivity "
+            f"{sensitivity!r}, got {epsilon!r}; state noise.epsilon(sensitivity=), or use the noise of "
+            "from_epsilon(epsilon, sensitivity=)"
+        )
 
 
 def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:

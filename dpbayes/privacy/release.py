@@ -14,8 +14,9 @@ from typing import Any, Literal
 from dpbayes._files import write_text
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
+from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal, falls_short
 
 __all__ = ["NoisyTable", "NoisyTotal", "Release", "record_words"]
 
@@ -51,6 +52,12 @@ class Release:
         For partitions: the column whose equal values make rows one record of the adjacency, such as a person; None
         where every row is a record. The guarantee speaks of nothing smaller or larger.
 
+    Raises
+    ------
+    InputError
+        If a part contradicts the domain, the adjacency or the unit: a table of records, for one, whose sensitivity is
+        below that of every contingency table. A larger sensitivity (a person with several records) is the custodian's.
+
     Examples
     --------
     >>> import numpy as np
@@ -83,6 +90,8 @@ class Release:
             for attribute in table.domain:
                 if self.domain[attribute.name] != attribute:
                     raise InputError(f"table {table.label} gives {attribute.name!r} levels that are not the domain's")
+        if self.unit == "record":
+            self._check_sensitivities()
         if isinstance(self.n, int):
             if isinstance(self.n, bool) or self.n < 1:
                 raise InputError(f"n must be a positive number of {self.unit}s, got {self.n!r}")
@@ -91,6 +100,13 @@ class Release:
                     f"n = {self.n} cannot be public under add-remove adjacency: one record more or less changes it; "
                     "release n with noise or use replace-one"
                 )
+
+    def _check_sensitivities(self) -> None:
+        """Refuse a table or a number of records that claims to change less than one record changes it."""
+        for table in self.tables:
+            _check_sensitivity(table, self.adjacency, f"table {table.label}")
+        if isinstance(self.n, NoisyTotal) and self.adjacency == "add-remove":
+            _check_sensitivity(self.n, self.adjacency, "the number of records")
 
     @property
     def n_public(self) -> bool:
@@ -220,6 +236,17 @@ def _check_protected_unit(protected_unit: Any, unit: Unit) -> None:
 def _protected(unit: Unit, protected_unit: str | None) -> dict[str, Any]:
     """Return the entry on the protected unit, which releases of partitions have."""
     return {"protected_unit": protected_unit} if unit == "partition" else {}
+
+
+def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Adjacency, what: str) -> None:
+    """Refuse a sensitivity below that of every contingency table of records."""
+    pure = isinstance(part.noise, TwoSidedGeometric | Laplace)
+    least = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(adjacency)
+    if falls_short(part.sensitivity, least):
+        raise InputError(
+            f"sensitivity of {what} must be at least {least:.6g} ({'L1' if pure else 'L2'}) under {adjacency}: so much "
+            f"can one record change it; got {part.sensitivity!r}; state that sensitivity and the epsilon it gives"
+        )
 
 
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_the_papers_plain_statement_sums_to_the_composite_likelihood():
     law, n = TwoSidedGeometric(1.5), 5
     counts = [[[1, 3], [0, 2]], [[-1, 2], [4, 1]]]
     tables = [
-        NoisyTable(domain.project(names), np.array(table), law, 2.0, 1.0)
+        NoisyTable(domain.project(names), np.array(table), law, 2.0, None)
         for names, table in zip([("a", "b"), ("c", "b")], counts, strict=True)
     ]
     release = Release(domain, tuple(tables), "replace-one", n, "simulation")

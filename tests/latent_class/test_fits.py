@@ -47,7 +47,7 @@ def of_laws(domain, sets, laws):
     rng = np.random.default_rng(2)
     exact = exact_tables(domain, sets)
     tables = [
-        NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, 2.0, 0.4)
+        NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, 2.0, None)
         for table, law in zip(exact, laws, strict=True)
     ]
     return Release(domain, tuple(tables), "replace-one", N, "simulation"), exact

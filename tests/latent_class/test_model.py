@@ -30,7 +30,7 @@ def _release(sets=SETS, *, n=500, laws=None, seed=0):
         rest = tuple(a for a in range(len(DOMAIN)) if a not in axes)
         exact = table.sum(axis=rest).transpose(np.argsort(np.argsort(axes)))
         noise = np.round(law.variance**0.5 * rng.normal(size=domain.shape))
-        tables.append(NoisyTable(domain, exact + noise, law, 2.0, 0.5))
+        tables.append(NoisyTable(domain, exact + noise, law, 2.0, None))
     return Release(DOMAIN, tuple(tables), "replace-one", n, "simulation")
 
 

@@ -132,7 +132,7 @@ def test_both_forms_have_one_posterior(law):
     exact = released(3, epsilon=1e6)
     rng = np.random.default_rng(5)
     tables = tuple(
-        NoisyTable(t.domain, t.counts + np.rint(law.variance**0.5 * rng.normal(size=(2, 2))), law, 2.0, 0.4)
+        NoisyTable(t.domain, t.counts + np.rint(law.variance**0.5 * rng.normal(size=(2, 2))), law, 2.0, None)
         for t in exact.tables
     )
     release = Release(exact.domain, tables, "replace-one", N, "simulation")

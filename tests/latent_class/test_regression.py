@@ -258,7 +258,7 @@ def test_records_of_an_unknown_number_use_the_draws_of_n(with_records):
     drawn = np.linspace(N, 1.02 * N, 4000)[None]
     scaled = trace["posterior"].to_dataset()
     scaled = scaled.assign(n=(("chain", "draw"), drawn), exact_counts=scaled["exact_counts"] * drawn[..., None] / N)
-    noisy = NoisyTotal(float(N), release.tables[0].noise, 1.0, 0.1)
+    noisy = NoisyTotal(float(N), release.tables[0].noise, 1.0, None)
     added = Release(release.domain, release.tables, "add-remove", noisy, "simulation")
     tree = xr.DataTree.from_dict({"posterior": scaled})
     draws = margin_draws(tree, ["a", "b"], target="records", release=added, random_seed=2)

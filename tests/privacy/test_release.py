@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError
-from dpbayes.privacy import Laplace, NoisyTable, Release, TwoSidedGeometric, read_release, release_tables
+from dpbayes.privacy import (
+    DiscreteGaussian,
+    Gaussian,
+    Laplace,
+    NoisyTable,
+    NoisyTotal,
+    Release,
+    TwoSidedGeometric,
+    read_release,
+    release_tables,
+)
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import record_digest
 
@@ -337,6 +347,68 @@ def test_a_release_cannot_contradict_itself():
         Release(domain, (table,), "add-remove", 10, "opendp")
     with pytest.raises(InputError, match="levels that are not the domain's"):
         Release(Domain.from_levels({"x": (0, 1, 2)}), (table,), "replace-one", 10, "opendp")
+
+
+X = Domain.from_levels({"x": (0, 1)})
+
+
+@pytest.mark.parametrize("law_type", [TwoSidedGeometric, Laplace])
+@pytest.mark.parametrize("sensitivity", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1 / 3, 7.0])
+def test_an_epsilon_is_never_below_the_laws_own(law_type, sensitivity, epsilon):
+    law = law_type.from_epsilon(epsilon, sensitivity=sensitivity)
+    for stated in (epsilon, epsilon * (1 - 1e-13), 2 * epsilon):
+        assert NoisyTable(X, [51, 49], law, sensitivity, stated).epsilon == stated
+        assert NoisyTotal(100, law, sensitivity, stated).epsilon == stated
+    for stated in (epsilon * (1 - 1e-11), 0.001 * epsilon):
+        with pytest.raises(InputError, match=r"epsilon of table x must be at least sensitivity / scale = .*, got"):
+            NoisyTable(X, [51, 49], law, sensitivity, stated)
+        with pytest.raises(InputError, match="epsilon of the number of records must be at least"):
+            NoisyTotal(100, law, sensitivity, stated)
+
+
+@pytest.mark.parametrize("law", [Gaussian(2.0), DiscreteGaussian(2.0)])
+def test_a_gaussian_law_has_no_epsilon(law):
+    assert NoisyTable(X, [51, 49], law, 2.0, None).epsilon is None
+    with pytest.raises(InputError, match=r"must be None under .*Gaussian"):
+        NoisyTable(X, [51, 49], law, 2.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("law", "adjacency", "least"),
+    [
+        (TwoSidedGeometric(2.0), "replace-one", 2.0),
+        (Laplace(2.0), "add-remove", 1.0),
+        (Gaussian(2.0), "replace-one", 2**0.5),
+        (DiscreteGaussian(2.0), "add-remove", 1.0),
+    ],
+)
+def test_a_table_of_records_changes_as_much_as_one_record_changes_it(law, adjacency, least):
+    n = 100 if adjacency == "replace-one" else NoisyTotal(100, Laplace(1.0), 1.0, 1.0)
+    for sensitivity in (least, 3 * least):
+        Release(X, (NoisyTable(X, [51, 49], law, sensitivity, None),), adjacency, n, "opendp")
+    short = NoisyTable(X, [51, 49], law, 0.9 * least, None)
+    with pytest.raises(InputError, match=rf"sensitivity of table x must be at least {least:.6g} .* under {adjacency}"):
+        Release(X, (short,), adjacency, n, "opendp")
+    # A partition is not a record: how much one record changes it is the mechanism's own matter.
+    assert Release(X, (short,), "replace-one", 100, "opendp", unit="partition").n == 100
+
+
+def test_the_number_of_records_changes_by_one_under_add_remove():
+    table = NoisyTable(X, [51, 49], Laplace(2.0), 1.0, 0.5)
+    with pytest.raises(InputError, match="sensitivity of the number of records must be at least 1 "):
+        Release(X, (table,), "add-remove", NoisyTotal(100, Laplace(1.0), 0.5, 0.5), "opendp")
+
+
+def test_a_written_release_that_understates_its_cost_does_not_read(tmp_path):
+    table = NoisyTable(X, [51, 49], TwoSidedGeometric(2.0), 2.0, 1.0)
+    record = Release(X, (table,), "replace-one", 100, "opendp").to_dict()
+    for change in ({"epsilon": 0.001}, {"sensitivity": 1.0, "epsilon": 0.5}):
+        forged = record | {"tables": [record["tables"][0] | change]}
+        path = tmp_path / "release.json"
+        path.write_text(json.dumps(forged | {"digest": record_digest(forged)}))
+        with pytest.raises(DamagedFileError, match="must be at least"):
+            read_release(path)
 
 
 def test_a_release_shows_its_cost():
