@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DamagedFileError, InputError, LedgerError
+from dpbayes.errors import InputError, LedgerError
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.ledger_budget import Remaining, Spent, check_budget, remaining_of, spent_of
 from dpbayes.privacy.ledger_chain import BookState, make_row
 from dpbayes.privacy.ledger_cost import Cost, Guarantee
+from dpbayes.privacy.ledger_damage import damaged
 from dpbayes.privacy.ledger_entries import BookTerms, Reservation, read_digest, reservation_entry
 from dpbayes.privacy.ledger_seal import check_seal
 from dpbayes.privacy.ledger_store import append_rows, check_schema, read_head, read_rows, transaction
@@ -81,9 +82,9 @@ class Ledger:
         self._state = BookState()
         self._refresh(thorough=True)
         if expected_head is not None and expected_head not in self._state.digests:
-            raise DamagedFileError(
+            raise damaged(
                 f"{self.path} does not contain the head {expected_head[:16]}... noted before: it was rewritten or "
-                "exchanged; restore a backup"
+                "exchanged, or is an older copy"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -301,8 +302,8 @@ class Ledger:
         count = check_schema(connection, self.path, thorough=thorough)
         rows = read_rows(connection, self.path, max(known - 1, 0))
         if count < known or (known and (not rows or rows[0].digest != state.head)):
-            raise DamagedFileError(f"{self.path} lost entries that were there before; restore a backup")
+            raise damaged(f"{self.path} lost entries that were there before")
         state.absorb(rows[1:] if known else rows)
         if len(state.digests) != count or state.head != read_head(connection):
-            raise DamagedFileError(f"{self.path} does not end at its head: truncated or edited; restore a backup")
+            raise damaged(f"{self.path} does not end at its head: truncated or edited")
         check_seal(connection, self.path)

@@ -14,8 +14,9 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpbayes.errors import DamagedFileError, DPBayesError, InputError
+from dpbayes.errors import DPBayesError, InputError
 from dpbayes.privacy.ledger_cost import Spending
+from dpbayes.privacy.ledger_damage import damaged
 from dpbayes.privacy.ledger_entries import (
     BookTerms,
     Reservation,
@@ -85,14 +86,14 @@ class BookState:
         for row in rows:
             where = f"entry {len(self.digests)} of the book"
             if row.seq != len(self.digests):
-                raise DamagedFileError(f"{where} is missing: number {row.seq} stands in its place; restore a backup")
+                raise damaged(f"{where} is missing: number {row.seq} stands in its place")
             if row.digest != chain_digest(self.head, row.body):
-                raise DamagedFileError(f"{where} does not match its digest: it was edited or moved; restore a backup")
+                raise damaged(f"{where} does not match its digest: it was edited or moved")
             try:
                 entry = parse_entry(row.body)
                 self._take(row.seq, entry)
             except (DPBayesError, ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
-                raise DamagedFileError(f"{where} does not read: {error}; restore a backup") from error
+                raise damaged(f"{where} does not read: {error}") from error
             self.digests.append(row.digest)
 
     def _take(self, seq: int, entry: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ import secrets
 import sqlite3
 from pathlib import Path
 
-from dpbayes.errors import DamagedFileError, LedgerError
+from dpbayes.errors import LedgerError
+from dpbayes.privacy.ledger_damage import damaged
 
 __all__ = ["check_seal", "renew_seal"]
 
@@ -72,9 +73,7 @@ def check_seal(connection: sqlite3.Connection, path: Path) -> None:
     counters = [image[place] for place in _COUNTERS]
     intact = counters[0] == counters[1] and path.stat().st_size == len(image)
     if not (intact and len(seal) == 64 and _digest(image, seal, image[_LIBRARY]) == seal):
-        raise DamagedFileError(
-            f"{path} was changed by something other than dpbayes: its bytes do not match its seal; restore a backup"
-        )
+        raise damaged(f"{path} was changed by something other than dpbayes: its bytes do not match its seal")
 
 
 def _store(connection: sqlite3.Connection, digest: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dpbayes.errors import DamagedFileError, LedgerError
 from dpbayes.privacy.ledger_chain import GENESIS, MOST_BYTES, Row
+from dpbayes.privacy.ledger_damage import RESTORE, damaged
 from dpbayes.privacy.ledger_entries import SCHEMA_VERSION
 from dpbayes.privacy.ledger_seal import renew_seal
 
@@ -152,7 +153,7 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
         raise _translated(path, error) from error
     except UnicodeDecodeError as error:
         # SQLite quotes the damaged bytes in its own message, and Python cannot read them.
-        raise DamagedFileError(f"{path} is not an intact book (its schema is no text); restore a backup") from error
+        raise damaged(f"{path} is not an intact book (its schema is no text)") from error
 
 
 def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
@@ -175,17 +176,15 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall())
     if found != _SCHEMA:
         odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
-        raise DamagedFileError(
-            f"{path} is not a budget book or its schema was changed ({_one_line(', '.join(odd))}); restore a backup"
-        )
+        raise damaged(f"{path} is not a budget book or its schema was changed ({_one_line(', '.join(odd))})")
     if thorough:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != ("ok",):
-            raise DamagedFileError(f"{path} is corrupt ({_one_line(verdict[0])}); restore a backup")
+            raise damaged(f"{path} is corrupt ({_one_line(verdict[0])})")
     heads = connection.execute("SELECT id, count FROM head LIMIT 2").fetchall()
     first, last, count = connection.execute("SELECT min(seq), max(seq), count(*) FROM entry").fetchone()
     if heads != [(0, count)] or (first, last) != (0, count - 1):
-        raise DamagedFileError(f"{path} does not hold as many entries as its head says: truncated; restore a backup")
+        raise damaged(f"{path} does not hold as many entries as its head says: truncated")
     return int(count)
 
 
@@ -203,7 +202,7 @@ def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Ro
         try:
             rows.append(Row(seq, body.decode("ascii"), digest.decode("ascii")))
         except (AttributeError, UnicodeDecodeError):
-            raise DamagedFileError(f"entry {seq!s:.20} of {path} is not text; restore a backup") from None
+            raise damaged(f"entry {seq!s:.20} of {path} is not text") from None
     return rows
 
 
@@ -238,7 +237,8 @@ def _check_path(path: Path) -> None:
         raise LedgerError(f"{path} is not a file; give the path of a budget book")
     if not status.st_size:
         raise DamagedFileError(
-            f"{path} is empty: its creation was cut off before anything was recorded; delete it and create it again"
+            f"{path} is empty: if its creation was cut off before any release, delete it and create it again; if not, "
+            f"{RESTORE}"
         )
 
 
@@ -249,7 +249,7 @@ def _check_header(connection: sqlite3.Connection, path: Path) -> None:
         for name in ("application_id", "user_version", "journal_mode")
     }
     if found["application_id"] != APPLICATION_ID or found["journal_mode"] != "delete":
-        raise DamagedFileError(f"{path} is not a budget book of dpbayes, or its header is damaged; restore a backup")
+        raise damaged(f"{path} is not a budget book of dpbayes, or its header is damaged")
     if found["user_version"] != SCHEMA_VERSION:
         raise DamagedFileError(
             f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; use the "
@@ -283,9 +283,9 @@ def _translated(path: Path, error: sqlite3.Error) -> LedgerError | DamagedFileEr
     # The low byte is the primary result code.
     primary = code & 0xFF if code is not None else None
     if code == sqlite3.SQLITE_IOERR_SHORT_READ or primary in _DAMAGE:
-        return DamagedFileError(f"{path} is not an intact book (SQLite: {_one_line(error)}); restore a backup")
+        return damaged(f"{path} is not an intact book (SQLite: {_one_line(error)})")
     if primary in _REMEDIES:
         return LedgerError(f"{path}: {_REMEDIES[primary]} (SQLite: {_one_line(error)}); nothing was changed")
     if primary == sqlite3.SQLITE_ERROR or primary is None:
-        return DamagedFileError(f"{path} is damaged (SQLite: {_one_line(error)}); restore a backup")
+        return damaged(f"{path} is damaged (SQLite: {_one_line(error)})")
     return LedgerError(f"{path} could not be used (SQLite: {_one_line(error)}); nothing was changed")

@@ -324,6 +324,48 @@ def test_a_body_that_is_no_entry(copy, body):
         open_ledger(copy)
 
 
+def test_an_older_copy_is_told_from_the_book_by_its_head_and_the_remedy_does_not_refill_the_budget(copy, tmp_path):
+    older = shutil.copy(copy, tmp_path / "older.db")
+    book = open_ledger(copy)
+    law, common = TwoSidedGeometric(100.0), {"sensitivity": 2, "adjacency": "replace-one", "purpose": "made since"}
+    book.confirm(book.reserve(mechanism="two-sided-geometric", law=law, **common), DIGEST)
+    with pytest.raises(DamagedFileError, match=r"is an older copy; restore the newest copy .* must be reserved"):
+        open_ledger(older, expected_head=book.head)
+    assert open_ledger(older).remaining().epsilon > book.remaining().epsilon  # why the copy alone is no remedy
+
+
+def damage_nothing_left(path):
+    path.write_bytes(b"")
+
+
+def damage_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-2000] ^= 1
+    path.write_bytes(content)
+
+
+def damage_the_end(path):
+    path.write_bytes(path.read_bytes()[:-4096])
+
+
+def damage_the_header(path):
+    path.write_bytes(bytes(100) + path.read_bytes()[100:])
+
+
+def damage_an_entry(path):
+    with by_hand(path) as connection:
+        edit_body(connection)
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_nothing_left, damage_a_byte, damage_the_end, damage_the_header, damage_an_entry]
+)
+def test_every_damage_names_the_remedy_that_does_not_refill_the_budget(copy, damage):
+    damage(copy)
+    with pytest.raises(DamagedFileError, match=r"restore the newest copy .*expected_head=.* reserved again first"):
+        open_ledger(copy)
+
+
 def test_an_exchanged_file_is_noticed_while_the_book_is_open(copy, tmp_path):
     old = shutil.copy(copy, tmp_path / "old.db")
     book = open_ledger(copy)
