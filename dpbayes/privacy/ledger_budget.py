@@ -24,7 +24,8 @@ class Spent:
     basic_epsilon, basic_delta
         By plain addition, rounded up; epsilon is infinite when a Gaussian release took no share of delta.
     tight_epsilon
-        Upper bound at the book's total delta; infinite where there is none.
+        Upper bound at the book's total delta; infinite where there is none. It may lie above a total that was kept: a
+        pure request is also accepted by what `Remaining` promises, which the bound of all releases need not reach.
     epsilon
         The one of the two epsilons that is held against the total.
     releases, unconfirmed
@@ -50,7 +51,9 @@ class Spent:
 class Remaining:
     """What is left: a release with this pure epsilon certainly fits.
 
-    Under tight composition more may fit, because epsilons of several releases add up to less than their sum.
+    Under tight composition it fits by basic composition of what is spent, (epsilon_1, delta), and the release,
+    (epsilon_2, 0): together (epsilon_1 + epsilon_2, delta). More may fit, because epsilons of several releases add up
+    to less than their sum.
 
     Parameters
     ----------
@@ -140,6 +143,10 @@ def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) ->
         )
     total = after.tight_epsilon(terms.delta, enough=terms.epsilon)
     if math.isfinite(total) and Fraction(total) <= terms.exact_epsilon:
+        return
+    # What is left was rounded down in both readings of its double, so either of them still fits.
+    promised = max(Fraction(left.epsilon), decimal_reading(left.epsilon))
+    if asked.epsilon is not None and not asked.delta and asked.epsilon <= promised:
         return
     alone = asked.tight_epsilon(terms.delta)
     raise BudgetExceededError(

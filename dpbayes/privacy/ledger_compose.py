@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy._checks import float_up
+from dpbayes.privacy.ledger_rounding import float_up_or_decimal
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) ->
     bounds = [_renyi_epsilon(groups, delta)]
     if bounds[0] <= enough:
         return bounds[0]
+    if (apart := _epsilon_apart(groups, delta)) <= enough:
+        return apart
+    bounds.append(apart)
     laws = [cost.law for cost, _ in groups]
     if all(isinstance(law, Gaussian) for law in laws):
         bounds.append(_gaussian_epsilon(groups, delta))
@@ -69,6 +73,29 @@ def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) ->
     elif not any(isinstance(law, DiscreteGaussian) for law in laws) and delta >= 10 * _FFT_MASS:
         bounds.append(_distribution_epsilon(groups, delta, bounds[0]))
     return min(bounds)
+
+
+def _epsilon_apart(groups: Groups, delta: float) -> float:
+    r"""Epsilon of the Gaussian laws at `delta` plus those of the pure mechanisms; infinite unless there are both.
+
+    Basic composition of :math:`(\epsilon_1, \delta)` and :math:`(\epsilon_2, 0)` (Dwork and Roth 2014, Theorem 3.16):
+    for independent outputs (X, Y) on D, (X', Y') on D', and an event S with sections :math:`S_y`,
+
+    .. math:: P((X, Y) \in S) = E\, P(X \in S_Y)
+        \le E \min(1, e^{\epsilon_1} P(X' \in S_Y)) + \delta
+        \le e^{\epsilon_2} E \min(1, e^{\epsilon_1} P(X' \in S_{Y'})) + \delta
+        \le e^{\epsilon_1 + \epsilon_2} P((X', Y') \in S) + \delta.
+
+    The other bounds join all losses, and where delta is tiny only Renyi orders are left of them, far above this.
+    """
+    gaussians = tuple((c, n) for c, n in groups if isinstance(c.law, Gaussian | DiscreteGaussian))
+    if not gaussians or len(gaussians) == len(groups):
+        return math.inf
+    first = epsilon_upper(gaussians, delta)
+    if not math.isfinite(first):
+        return math.inf
+    pure = sum((c.plain[0] * n for c, n in groups if c.plain[0] is not None), Fraction(0))
+    return float_up_or_decimal(Fraction(first) + pure)
 
 
 def _mu_squared(cost: "Cost") -> Fraction:

@@ -13,6 +13,7 @@ a release are chosen after looking at the earlier ones (Rogers, Roth, Ullman and
 - plain addition;
 - Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
   and Su 2022, Corollary 3.3 of the arXiv version), also for parameters chosen on the way (Smith and Thakurta 2022);
+- the bound of the Gaussian laws at that delta plus the epsilons of all pure mechanisms;
 - privacy loss distributions of dp-accounting, rounded pessimistically, where no discrete Gaussian takes part;
 - Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
 

@@ -223,6 +223,44 @@ def test_what_remains_certainly_fits(make):
     assert book.spent().tight_epsilon <= 2.0
 
 
+GAUSSIAN = {"law": Gaussian.from_epsilon(0.6, delta=1e-12, sensitivity=1.0), "sensitivity": 1.0}
+DISCRETE = {"law": DiscreteGaussian.from_epsilon(0.3, delta=1e-12, sensitivity=1.0), "sensitivity": 1.0}
+WIDE = {"law": TwoSidedGeometric(106.0), "sensitivity": 2, "count": 30}
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-9, 1e-10, 1e-12, 1e-30])
+@pytest.mark.parametrize(
+    "spent",
+    [
+        [GAUSSIAN],
+        [DISCRETE],
+        [GAUSSIAN, guarantee(0.05, delta=0.0)],
+        [WIDE],
+        [WIDE, guarantee(0.1), guarantee(0.05, law=Laplace(50.0), sensitivity=1.0)],
+        [guarantee(0.1, law=Guarantee(0.1, 1e-31)), WIDE],
+    ],
+    ids=["Gaussian", "discrete Gaussian", "Gaussian and pure", "geometric", "three pure laws", "failure"],
+)
+def test_what_remains_certainly_fits_in_every_pure_form(make, spent, delta):
+    book = make(epsilon=4.0, delta=delta, composition="tight")
+    for request in spent:
+        book.reserve(**(guarantee(1.0) | request))
+    left = book.remaining().epsilon
+    assert left > 0
+    forms = [
+        Cost(Guarantee(left), None),
+        Cost(Laplace.from_epsilon(left, sensitivity=1.0), 1.0),
+        Cost(TwoSidedGeometric.from_epsilon(left, sensitivity=2.0), 2.0),
+    ]
+    spending = Spending().add(entry.cost for entry in book.entries())
+    for form in forms:
+        check_budget(spending, [form], book.terms)
+        with pytest.raises(BudgetExceededError):  # the rule admits what remains, not more than the total
+            check_budget(spending, [form, Cost(Guarantee(4.0), None)], book.terms)
+    book.reserve(**guarantee(left))
+    assert book.remaining().epsilon < 1e-3
+
+
 def test_a_tight_book_at_delta_zero_is_a_book_of_pure_mechanisms(make):
     book = make(composition="tight")
     for _ in range(10):

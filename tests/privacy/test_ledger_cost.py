@@ -191,6 +191,21 @@ def test_tight_is_at_most_the_sum_and_grows_with_every_release(parts, delta):
         before = now
 
 
+@pytest.mark.parametrize("law", [Gaussian(12.0), DiscreteGaussian(12.0)])
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-30])
+def test_gaussians_and_pure_mechanisms_cost_at_most_their_sum(law, delta):
+    gaussian = ((Cost(law, 1.0), 3),)
+    pure = ((Cost(Laplace(8.0), 1.0), 2), (Cost(Guarantee(0.05), None), 1))
+    alone, both = epsilon_upper(gaussian, delta), epsilon_upper(gaussian + pure, delta)
+    assert alone < both <= (alone + 0.3) * (1 + 1e-15)
+
+
+def test_a_gaussian_and_a_pure_mechanism_fit_a_total_of_their_sum_at_a_tiny_delta():
+    groups = ((Cost(Gaussian.from_epsilon(0.6, delta=1e-12, sensitivity=1.0), 1.0), 1), (Cost(Guarantee(0.4), None), 1))
+    assert _renyi_epsilon(groups, 1e-12) > 1.01  # the only other bound there
+    assert epsilon_upper(groups, 1e-12) == pytest.approx(1.0, rel=1e-9)
+
+
 def test_a_guarantee_with_delta_eats_delta_first():
     spent = Spending().add([Cost(Guarantee(0.1, 1e-7), None, count=9)])
     assert spent.epsilon == Fraction(9, 10) and spent.delta == Fraction(9, 10**7)
