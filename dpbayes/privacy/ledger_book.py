@@ -1,6 +1,5 @@
 """The budget book itself: reserve, confirm, read. `dpbayes.privacy.ledger` is the public module."""
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from dpbayes.privacy.ledger_cost import Cost, Guarantee
 from dpbayes.privacy.ledger_damage import damaged
 from dpbayes.privacy.ledger_entries import BookTerms, Reservation, read_digest, reservation_entry
 from dpbayes.privacy.ledger_seal import check_seal
-from dpbayes.privacy.ledger_store import append_rows, check_schema, read_head, read_rows, transaction
+from dpbayes.privacy.ledger_store import TURNS, append_rows, check_schema, read_head, read_rows, transaction
 from dpbayes.privacy.noise import NoiseLaw
 
 __all__ = ["Ledger", "PendingRelease"]
@@ -49,7 +48,8 @@ class PendingRelease:
 class Ledger:
     """A budget book, opened with `open_ledger` or `create_ledger`.
 
-    One object may be shared by threads, forked and pickled; several processes may hold the same book.
+    One object may be shared by threads, forked and pickled; several processes may hold the same book. Within a process
+    operations take turns, and `os.fork` waits for the one in progress, so that a child finds none half done.
 
     Attributes
     ----------
@@ -78,7 +78,6 @@ class Ledger:
         if expected_head is not None:
             read_digest(expected_head)
         self.path = Path(path).absolute()
-        self._lock = threading.RLock()
         self._state = BookState()
         self._refresh(thorough=True)
         if expected_head is not None and expected_head not in self._state.digests:
@@ -104,7 +103,7 @@ class Ledger:
     @property
     def head(self) -> str:
         """Digest of the last entry; note it outside to pin the history, see `open_ledger`."""
-        with self._lock:
+        with TURNS:
             self._refresh()
             return self._state.head
 
@@ -243,7 +242,7 @@ class Ledger:
 
     def spent(self) -> Spent:
         """Return what all releases cost, by plain addition and tightly."""
-        with self._lock:
+        with TURNS:
             self._refresh()
             state = self._state
             n, pending = len(state.releases), len(state.unconfirmed)
@@ -251,19 +250,19 @@ class Ledger:
 
     def remaining(self) -> Remaining:
         """Return what is left of the total."""
-        with self._lock:
+        with TURNS:
             self._refresh()
             return remaining_of(self._state.spending, self.terms)
 
     def entries(self) -> list[Reservation]:
         """Return all recorded releases in order, with the digest of those that were confirmed."""
-        with self._lock:
+        with TURNS:
             self._refresh()
             return list(self._state.releases.values())
 
     def unconfirmed(self) -> list[Reservation]:
         """Return the releases that were reserved and never confirmed; their cost is spent."""
-        with self._lock:
+        with TURNS:
             self._refresh()
             return self._state.unconfirmed
 
@@ -274,7 +273,7 @@ class Ledger:
 
     def _append(self, bodies: list[dict[str, Any]], costs: Sequence[Cost] = ()) -> list[int]:
         """Decide and append inside one write transaction."""
-        with self._lock:
+        with TURNS:
             with transaction(self.path, write=True) as connection:
                 self._absorb(connection)
                 state = self._state

@@ -2,9 +2,10 @@
 
 Settings, and why: rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the book stays
 one file that can be copied and opened from a read-only medium, which a write-ahead log could not); ``BEGIN IMMEDIATE``
-(whoever decides about the budget already holds the only write lock); a fresh connection for every operation (safe
-across forks and threads); triggers that refuse every UPDATE, DELETE and out-of-order INSERT of an entry, against
-accidents by hand. Locks work between processes of one machine; on a network file system they are only as good as it is.
+(whoever decides about the budget already holds the only write lock); a fresh connection for every operation, one at a
+time in a process (safe across forks and threads); triggers that refuse every UPDATE, DELETE and out-of-order INSERT of
+an entry, against accidents by hand. Locks work between processes of one machine; on a network file system they are only
+as good as it is.
 
 No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with the disk,
 the rights or the lock is a `LedgerError`.
@@ -14,6 +15,7 @@ import contextlib
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +25,16 @@ from dpbayes.privacy.ledger_damage import RESTORE, damaged
 from dpbayes.privacy.ledger_entries import SCHEMA_VERSION
 from dpbayes.privacy.ledger_seal import renew_seal
 
-__all__ = ["append_rows", "check_schema", "create_file", "read_rows", "transaction"]
+__all__ = ["TURNS", "append_rows", "check_schema", "create_file", "read_rows", "transaction"]
 
 APPLICATION_ID = 0x64504231  # "dPB1"
 BUSY_SECONDS = 60.0
+# Operations on books take turns within a process, and a fork waits for the one in progress. Otherwise the child would
+# inherit a lock that none of its threads can release, and a connection whose file locks its SQLite would count as its
+# own although the system gives it none.
+TURNS = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=TURNS.acquire, after_in_parent=TURNS.release, after_in_child=TURNS.release)
 _OLDEST_SQLITE = (3, 37)  # STRICT tables
 
 _SCHEMA = {
@@ -129,6 +137,12 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
             f"a budget book needs SQLite 3.37 with serialization, Python came with {sqlite3.sqlite_version}; update "
             "Python"
         )
+    with TURNS, _connected(path, write=write, empty=empty) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def _connected(path: Path, *, write: bool, empty: bool) -> Iterator[sqlite3.Connection]:
     if not empty:
         _check_path(path)
     try:

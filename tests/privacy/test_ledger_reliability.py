@@ -195,7 +195,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 def test_a_creation_that_was_cut_off_is_told_apart(tmp_path):
     path = tmp_path / "book.db"
     path.touch()
-    with pytest.raises(DamagedFileError, match="creation was cut off before anything was recorded"):
+    with pytest.raises(DamagedFileError, match="creation was cut off before any release, delete it and create it again; if not"):
         open_ledger(path)
     assert path.stat().st_size == 0
 
@@ -210,3 +210,45 @@ def test_a_locked_book_is_one_clear_error(tmp_path, monkeypatch):
             book.reserve(**REQUEST)
         assert open_ledger(book.path).entries() == []  # readers go on
     book.reserve(**REQUEST)
+
+
+FORKS = """
+import os, signal, sys, threading
+from dpbayes.privacy.ledger import Guarantee, create_ledger, open_ledger
+
+book = create_ledger(sys.argv[1], epsilon=100.0, delta=0.0, adjacency="add-remove")
+request = {"mechanism": "m", "law": Guarantee(0.5), "sensitivity": None, "adjacency": "add-remove", "purpose": "p"}
+done = threading.Event()
+
+def read():
+    while not done.is_set():
+        book.remaining()
+
+def write():
+    while not done.is_set():
+        book.reserve(**(request | {"law": Guarantee(1e-6)}))
+
+threads = [threading.Thread(target=work) for work in (read, read, write)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(30):
+    if (pid := os.fork()) == 0:
+        signal.alarm(60)  # a child that inherits a held lock waits for ever
+        book.reserve(**request)
+        open_ledger(book.path)
+        os._exit(0)
+    children.append(pid)
+statuses = [os.waitpid(pid, 0)[1] for pid in children]
+done.set()
+for thread in threads:
+    thread.join()
+print(statuses.count(0), sum(entry.cost.law.epsilon == 0.5 for entry in book.entries()), len(book.entries()) > 30)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forks_while_its_threads_use_the_book(tmp_path):
+    script = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, str(tmp_path / "book.db")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["30", "30", "True"]), done.stderr
