@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Callable
 
+from dpbayes.errors import InputError
 from dpbayes.privacy._checks import positive_finite, probability_below_one
 
 __all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
@@ -21,6 +22,8 @@ __all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
 _RHO_REMEDY = "it is the total zCDP cost, the sum over the releases"
 _EPSILON_REMEDY = "zCDP promises nothing at delta = 0; a usual range is 0.1 to 10"
 _DELTA_REMEDY = "a usual choice is well below 1 / n"
+# A larger order would overflow; any order gives a valid bound.
+_LARGEST_SHIFT = 1e150
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -75,7 +78,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     Returns
     -------
     float
-        Non-negative; rounded upwards.
+        Non-negative; rounded upwards; infinite where it exceeds every double.
 
     Raises
     ------
@@ -89,13 +92,15 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """
     cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
     target = math.log(probability_below_one(delta, "delta", remedy=_DELTA_REMEDY))
-    # rho + 2 sqrt(rho log 1/delta) is enough (Bun and Steinke 2016, Proposition 1.3).
-    low, high = 0.0, cost + 2.0 * math.sqrt(-cost * target)
     if _log_delta(cost, sys.float_info.min) <= target:
         return 0.0
-    while _log_delta(cost, high) > target:
-        high *= 1.0 + 1e-12
-    return _bisect_up(lambda loss: _log_delta(cost, loss) <= target, low, high)
+    # rho + 2 sqrt(rho log 1/delta) is enough but for roundings (Bun and Steinke 2016, Proposition 1.3).
+    enough = cost + 2.0 * math.sqrt(cost) * math.sqrt(-target)
+    while math.isfinite(enough) and _log_delta(cost, enough) > target:
+        enough *= 2.0
+    if not math.isfinite(enough):
+        return math.inf
+    return _bisect(lambda loss: _log_delta(cost, loss) <= target, enough, sys.float_info.min)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -116,7 +121,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     Raises
     ------
     InputError
-        If a parameter is out of range.
+        If a parameter is out of range, or no positive double is small enough.
 
     Examples
     --------
@@ -126,15 +131,24 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """
     loss = positive_finite(epsilon, "epsilon", remedy=_EPSILON_REMEDY)
     target = math.log(probability_below_one(delta, "delta", remedy=_DELTA_REMEDY))
-    # Bun and Steinke's bound solved for rho is enough; doubling leaves the feasible side soon.
-    root = math.sqrt(loss - target) - math.sqrt(-target)
-    low = (loss / (math.sqrt(loss - target) + math.sqrt(-target))) ** 2 if root > 0 else sys.float_info.min
-    while _log_delta(low, loss) > target:
-        low *= 1.0 - 1e-12
-    high = 2.0 * low
-    while _log_delta(high, loss) <= target:
-        high *= 2.0
-    return -_bisect_up(lambda minus: _log_delta(-minus, loss) <= target, -high, -low)
+
+    def holds(rho: float) -> bool:
+        return _log_delta(rho, loss) <= target
+
+    # Bun and Steinke's bound solved for rho is enough but for roundings; this form of it cancels nothing.
+    good = (loss / (math.sqrt(loss - target) + math.sqrt(-target))) ** 2
+    if good < sys.float_info.min or not holds(good):
+        good = sys.float_info.min
+        if not holds(good):
+            raise InputError(
+                f"epsilon {loss!r} at delta {delta!r} needs a rho below the smallest double; ask for a larger epsilon"
+            )
+    # Where epsilon is tiny the answer is far above that start: the steps grow.
+    bad, step = 2.0 * good, 2.0
+    while bad <= sys.float_info.max and holds(bad):
+        step *= step
+        good, bad = bad, bad * step
+    return _bisect(holds, good, min(bad, sys.float_info.max))
 
 
 def _log_delta(rho: float, epsilon: float) -> float:
@@ -144,23 +158,26 @@ def _log_delta(rho: float, epsilon: float) -> float:
         return (2.0 * shift + 1.0) * rho - epsilon - math.log1p(1.0 / shift)
 
     low, high = 1e-12, 1.0
-    while slope(high) < 0:
+    while high < min(_LARGEST_SHIFT, 1e300 / epsilon) and slope(high) < 0:
         low, high = high, 2.0 * high
     for _ in range(100):
-        middle = math.sqrt(low * high)
+        middle = math.sqrt(low) * math.sqrt(high)
         if not low < middle < high:
             break
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    terms = (high * (high + 1.0) * rho, -high * epsilon, -high * math.log1p(1.0 / high), -math.log1p(high))
+    terms = (high * ((high + 1.0) * rho), -high * epsilon, -high * math.log1p(1.0 / high), -math.log1p(high))
+    if not all(map(math.isfinite, terms)):
+        return math.inf
     # Each term is right to a few units in the last place: stay above the truth by that much.
     return math.fsum(terms) + 8.0 * sys.float_info.epsilon * sum(abs(term) for term in terms)
 
 
-def _bisect_up(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Smallest double found in (low, high] at which a monotone condition holds; it holds at `high`."""
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """Return a double next to where a monotone condition stops holding; it holds at `good`, both are positive."""
     for _ in range(200):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
+        near = max(good, bad) <= 2.0 * min(good, bad)
+        middle = good + 0.5 * (bad - good) if near else math.sqrt(good) * math.sqrt(bad)
+        if not min(good, bad) < middle < max(good, bad):
             break
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good

@@ -195,7 +195,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 def test_a_creation_that_was_cut_off_is_told_apart(tmp_path):
     path = tmp_path / "book.db"
     path.touch()
-    with pytest.raises(DamagedFileError, match="creation was cut off before any release, delete it and create it again; if not"):
+    with pytest.raises(DamagedFileError, match="cut off before any release, delete it and create it again; if not"):
         open_ledger(path)
     assert path.stat().st_size == 0
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
+from dpbayes.privacy import zcdp
 from dpbayes.privacy.noise import DiscreteGaussian
 from dpbayes.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
@@ -66,6 +67,52 @@ def test_discrete_gaussian_calibrates_to_epsilon_and_delta(epsilon, delta, sensi
     assert law.epsilon(delta=delta, sensitivity=sensitivity) <= epsilon * (1 + 1e-12)
     smaller = DiscreteGaussian(law.stddev * 0.999)
     assert smaller.epsilon(delta=delta, sensitivity=sensitivity) > epsilon
+
+
+EXTREMES = [1e-300, 1e-155, 1e-30, 1e-16, 1e-6, 0.3, 1.0, 50.0, 1e10, 1e300]
+DELTAS = [1e-300, 1e-150, 1e-30, 1e-6, 0.5, 0.999, 1 - 1e-12]
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """How often the bound was evaluated since the test began."""
+    counted = []
+    evaluate = zcdp._log_delta
+    monkeypatch.setattr(zcdp, "_log_delta", lambda rho, epsilon: counted.append(1) or evaluate(rho, epsilon))
+    return counted
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", EXTREMES)
+def test_a_rho_is_found_in_few_evaluations_and_is_next_to_the_largest(evaluations, epsilon, delta):
+    try:
+        rho = zcdp_rho(epsilon, delta)
+    except InputError as error:
+        assert "below the smallest double" in str(error) and max(epsilon, delta) <= 1e-150
+        return
+    finally:
+        assert len(evaluations) < 100
+    assert 0 < rho < math.inf
+    assert zcdp_delta(rho, epsilon) <= delta * (1 + 1e-12)
+    if rho < 1e307:
+        assert zcdp_delta(rho * (1 + 1e-9), epsilon) > delta * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("rho", [*EXTREMES, 1e-308, 1e308])
+def test_an_epsilon_is_found_in_few_evaluations(evaluations, rho, delta):
+    epsilon = zcdp_epsilon(rho, delta)
+    assert len(evaluations) < 100
+    if 0 < epsilon < math.inf:
+        assert zcdp_delta(rho, epsilon) <= delta * (1 + 1e-12)
+        assert zcdp_delta(rho, epsilon * (1 - 1e-9)) >= delta * (1 - 1e-12)
+
+
+def test_a_tiny_epsilon_no_longer_starts_from_nothing():
+    # At epsilon 0 zCDP gives delta = min over a of (1/a) (1 - 1/a)^(a - 1) exp(a (a - 1) rho), free of epsilon.
+    assert zcdp_rho(1e-30, 0.999) == pytest.approx(zcdp_rho(1e-12, 0.999), rel=1e-9)
+    assert zcdp_rho(1e-16, 1e-6) == pytest.approx(zcdp_rho(1e-14, 1e-6), rel=1e-6)
+    assert DiscreteGaussian.from_epsilon(1e-16, delta=1e-6, sensitivity=1).rho(sensitivity=1) <= zcdp_rho(1e-16, 1e-6)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, "1", True])
