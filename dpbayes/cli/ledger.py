@@ -5,17 +5,12 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpbayes.cli._choices import AdjacencyChoice
 from dpbayes.errors import DPBayesError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from dpbayes.privacy.ledger import Ledger
 
 __all__ = ["app"]
 
@@ -83,13 +78,14 @@ def show(book: Book, head: Head = None) -> None:
     with _one_sentence():
         from rich.console import Console
 
+        from dpbayes.cli._ledger_tables import budget_table, release_table
         from dpbayes.privacy.ledger import open_ledger
 
         opened = open_ledger(book, expected_head=head)
-        console = Console(soft_wrap=True, highlight=False)
-        console.print(_budget_table(opened))
+        console = Console(highlight=False)
+        console.print(budget_table(opened))
         if opened.entries():
-            console.print(_release_table(opened))
+            console.print(release_table(opened))
         if waiting := opened.unconfirmed():
             numbers = ", ".join(str(release.entry) for release in waiting)
             console.print(f"Reserved and never confirmed, counted as spent: entries {numbers}.", markup=False)
@@ -148,34 +144,3 @@ def _one_sentence() -> Iterator[None]:
 def _fail(message: str) -> None:
     typer.secho(f"dpbayes: {message}", err=True, fg=typer.colors.RED)
     raise typer.Exit(EXIT_BAD_INPUT)
-
-
-def _budget_table(book: "Ledger") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    terms, spent, left = book.terms, book.spent(), book.remaining()
-    decides = {"basic": "plain addition", "tight": "tight composition"}[terms.composition]
-    title = Text(f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {terms.created}")
-    table = Table("", "epsilon", "delta", title=title, title_justify="left")
-    table.add_row("total", repr(terms.epsilon), repr(terms.delta))
-    table.add_row("spent, plain addition", f"{spent.basic_epsilon:.6g}", f"{spent.basic_delta:.6g}")
-    table.add_row("spent, tight", f"{spent.tight_epsilon:.6g}", f"{terms.delta:.6g}")
-    table.add_row("remaining", f"{left.epsilon:.6g}", f"{left.delta:.6g}")
-    table.add_row("releases", str(spent.releases), "")
-    table.add_row("unconfirmed", str(spent.unconfirmed), "")
-    return table
-
-
-def _release_table(book: "Ledger") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    from dpbayes.privacy.ledger_export import release_rows
-
-    names = ("entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta", "purpose", "status")
-    table = Table(*names)
-    for row in release_rows(book):
-        # Text, not str: a purpose in square brackets is no markup.
-        table.add_row(*(Text("–" if row[name] is None else str(row[name])) for name in names))
-    return table

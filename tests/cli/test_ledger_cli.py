@@ -1,6 +1,7 @@
 """`dpbayes ledger` from the outside: what it prints and how it exits."""
 
 import csv
+import datetime
 import io
 import json
 import sqlite3
@@ -11,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpbayes.cli.ledger import app
-from dpbayes.privacy import TwoSidedGeometric
-from dpbayes.privacy.ledger import open_ledger
+from dpbayes.privacy import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.privacy.ledger import Guarantee, create_ledger, open_ledger
 
 runner = CliRunner()
 DIGEST = "ab" * 32
@@ -85,6 +86,50 @@ def test_show_states_total_both_sums_left_and_unconfirmed(book):
     assert "1" in lines["unconfirmed"]
     assert "census [bold]2020" in output and "[red]age[/red] by sex" in output
     assert "never confirmed, counted as spent: entries 3." in output
+
+
+@pytest.fixture
+def busy_book(tmp_path):
+    """Ten tables of one release, one with a share of delta, one unconfirmed; nothing in it is short."""
+    path = tmp_path / "busy.db"
+    book = create_ledger(path, epsilon=3.0, delta=1e-6, adjacency="replace-one", dataset="census " * 15)
+    common = {"sensitivity": 2, "adjacency": "replace-one"}
+    law = TwoSidedGeometric.from_epsilon(1 / 30, sensitivity=2)
+    table = {"mechanism": "two-sided-geometric", "law": law, "purpose": "pairs of attributes " * 5, **common}
+    book.confirm(book.reserve_all([table] * 9 + [table | {"law": TwoSidedGeometric(2e5 / 3)}]), DIGEST)
+    moments = {
+        "mechanism": "discrete-gaussian",
+        "law": DiscreteGaussian(1e4 / 3),
+        "delta": 1e-7 / 3,
+        "purpose": "means",
+    }
+    book.confirm(book.reserve(**(common | moments)), "cd" * 32)
+    book.reserve(
+        mechanism="randomized response",
+        law=Guarantee(1 / 3),
+        sensitivity=None,
+        adjacency="replace-one",
+        purpose="x" * 90,
+    )
+    return path
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_show_cuts_nothing_and_sums_the_tables_of_a_release(busy_book, columns):
+    lines = runner.invoke(app, ["show", str(busy_book)], env={"COLUMNS": str(columns)}).output.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "…" not in "".join(lines)
+    start = next(i for i, line in enumerate(lines) if line.split()[:2] == ["entries", "UTC"])
+    entries, day, *numbers = lines[start + 2].split()[:5]
+    assert (entries, *numbers) == ("1–10", "10", "0.3", "0")
+    assert datetime.date.fromisoformat(day) and lines[start + 3].split()[0].count(":") == 2
+    # The texts of the last column, put together again.
+    place = lines[start].index("purpose")
+    texts = "".join(line[place:].rstrip() for line in lines[start + 2 :]).replace(" ", "")
+    wanted = ("pairs of attributes " * 5, "two-sided-geometric, scale 60 to 6.667e+04, sensitivity 2", "means")
+    wanted += ("discrete-gaussian, stddev 3333, sensitivity 2", "x" * 90, "randomized response (guarantee)")
+    assert texts.startswith("".join(wanted).replace(" ", "") + "unconfirmed,countsasspent")
+    assert any("3.333e-08" in line for line in lines)
 
 
 def test_verify_accepts_an_intact_book_and_a_noted_head(book):
