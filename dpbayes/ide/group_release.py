@@ -22,7 +22,7 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.ide.groups import GroupRelease, Hierarchy
 from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
-from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
@@ -122,6 +122,8 @@ def release_groups(
     counted = _count(frame, hierarchy, domain, unit_sets, group_sets)
     sampler_name(rng)
     laws = [law, *[unit_law] * len(unit_sets), law, *[group_law] * len(group_sets)]
+    for each in (law, unit_law, group_law):
+        check_drawable(each)
     entries = _reserve(ledger, laws, rng, stability, noise, purpose)
 
     levels = []

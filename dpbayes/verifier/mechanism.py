@@ -15,7 +15,7 @@ from dpbayes.privacy._checks import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Release, record_words
-from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
 from dpbayes.verifier.checks import OUTCOMES, check_n_partitions, is_finite_number
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ def release_counts(
     domain = Domain(tuple(Attribute(name, levels) for name in questions))
     sampler = sampler_name(rng)
     for law in laws:
-        # Nothing is drawn: what the sampler would refuse is refused before the book is charged.
-        release_values(np.zeros(0, dtype=np.int64), law, rng=rng)
+        check_drawable(law)
     costs = dict(zip(_purposes(purpose, list(questions), unit), laws, strict=True))
     entries = _reserve(ledger, costs, rng, noise=noise, adjacency=adjacency)
     tables = []

@@ -263,3 +263,11 @@ def test_a_hierarchy_of_one_group_works(public):
     )
     assert data.groups["a1"].n.value == len(rows)
     assert synthesize_groups(public, data).sizes.tolist() == [len(rows)]
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_the_book_is_charged(tmp_path):
+    create_ledger(tmp_path / "book.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
+    book = open_ledger(tmp_path / "book.db")
+    with pytest.raises(InputError, match=r"exceeds 2\*\*52"):
+        released(epsilon=1e-16, rng=None, ledger=book)
+    assert book.remaining().epsilon == 5.0
