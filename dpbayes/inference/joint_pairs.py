@@ -52,7 +52,7 @@ def released_pairs(
     n
         Number of records.
     operator
-        The map from effects to released counts, of which `dpbayes.inference.pair_counts.only_pairs` is true.
+        The map from effects to released counts, of which `dpbayes.inference.margin_operator.only_pairs` is true.
     noise
         The laws of the released counts.
     nugget

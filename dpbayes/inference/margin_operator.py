@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 
-__all__ = ["Cell", "MarginOperator", "margin_operator"]
+__all__ = ["Cell", "MarginOperator", "margin_operator", "only_pairs"]
 
 type Cell = tuple[tuple[int, int], ...]
 """A cell of some margin: (axis, level) pairs, one an attribute, by ascending axis."""
@@ -159,6 +159,24 @@ def margin_operator(domain: Domain, attribute_sets: Sequence[Sequence[str]]) -> 
         blocks.append(_block(table, shape, column))
     full = np.concatenate(blocks)
     return MarginOperator(domain, axes, tuple(cells), effects, full[:, :-1], full[:, -1])
+
+
+def only_pairs(operator: MarginOperator) -> bool:
+    """Return whether all attributes are binary and all margins of at most two of them.
+
+    Parameters
+    ----------
+    operator
+        The map from effects to released counts.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": (0, 1)})
+    >>> only_pairs(margin_operator(domain, [("a", "b"), ("c",)])), only_pairs(margin_operator(domain, ["abc"]))
+    (True, False)
+    """
+    return set(operator.domain.shape) == {2} and all(len(axes) <= 2 for axes in operator.axes)
 
 
 def _cell(axes: Sequence[int], levels: Sequence[int]) -> Cell:

@@ -36,26 +36,7 @@ from dpbayes.inference.margin_operator import MarginOperator
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.inference.pair_kernels import pair_counts, pair_effects
 
-__all__ = ["PairCounts", "PairEffects", "PairTables", "only_pairs"]
-
-
-def only_pairs(operator: MarginOperator) -> bool:
-    """Return whether all attributes are binary and all margins of at most two of them.
-
-    Parameters
-    ----------
-    operator
-        The map from effects to released counts.
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> from dpbayes.inference.margin_operator import margin_operator
-    >>> domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": (0, 1)})
-    >>> only_pairs(margin_operator(domain, [("a", "b"), ("c",)])), only_pairs(margin_operator(domain, ["abc"]))
-    (True, False)
-    """
-    return set(operator.domain.shape) == {2} and all(len(axes) <= 2 for axes in operator.axes)
+__all__ = ["PairCounts", "PairEffects", "PairTables"]
 
 
 class PairTables(NamedTuple):
@@ -89,7 +70,7 @@ class PairTables(NamedTuple):
         Parameters
         ----------
         operator
-            The map from effects to released counts, of which `only_pairs` is true.
+            The map from effects to released counts, of which `dpbayes.inference.margin_operator.only_pairs` is true.
         noise
             The laws of the counts.
         nugget

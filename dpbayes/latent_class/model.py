@@ -17,9 +17,8 @@ from dpbayes.inference.joint_counts import NUGGET, effect_counts
 from dpbayes.inference.joint_pairs import released_pairs
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
-from dpbayes.inference.pair_counts import only_pairs
+from dpbayes.latent_class.design import Design, checked_concentration, margin_name
 from dpbayes.latent_class.mixture import Mixture
-from dpbayes.latent_class.possible_margins import possible_margins
 from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
 from dpbayes.privacy.release import NoisyTotal, Release
@@ -31,23 +30,13 @@ __all__ = ["build_model"]
 
 MAX_RECORDED_CELLS = 4096
 
-# From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
-# third of the time. In between the two forms were not compared by fits, and the proven one stays.
-_MANY_EFFECTS = 100
-
-# Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.
-_DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "effect", "pair", "rank", "zero_part"}
-_SAMPLED = {"alpha", "deviates_of_profiles", "deviates_of_sizes", "effects", "n", "pair_levels", "stick"}
-_RECORDED = {"cell", "exact_counts", "margin", "released", "released_n", "weights", "weights_sorted"}
-_RESERVED = _DIMENSIONS | _SAMPLED | _RECORDED
-
 
 def build_model(
     release: Release,
     *,
     n_classes: int = 8,
     likelihood: Literal["joint", "composite"] = "joint",
-    concentration: float | tuple[float, float] = (40.0, 10.0),
+    concentration: float | Sequence[float] = (40.0, 10.0),
     profile_prior: float = 0.25,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
@@ -81,7 +70,8 @@ def build_model(
         The Dirichlet parameter a of every class profile. Small values let a class pin an attribute to one level; what
         the released margins leave open is then more varied than under the uniform prior.
     margins
-        Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``.
+        Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
+        must differ.
     record_cells
         Whether to record the full table's probabilities as ``cell``; by default where it has at most 4,096 cells.
     impossible
@@ -114,7 +104,8 @@ def build_model(
     Raises
     ------
     InputError
-        If an argument is out of range, or an attribute set does not fit the domain.
+        If an argument is out of range, an attribute has the name of a part of the model (``class``, ``profile_A``, ...)
+        or a ``/`` in it, or an attribute set does not fit the domain.
 
     References
     ----------
@@ -130,26 +121,31 @@ def build_model(
     >>> [variable.name for variable in model.free_RVs]
     ['alpha', 'stick', 'profiles_of_2', 'effects']
     """
-    _check(release, n_classes, likelihood, concentration, profile_prior)
-    domain = release.domain
-    requested = [tuple(names) for names in margins or ()]
-    operator = margin_operator(domain, [table.attributes for table in release.tables])
-    extra = [margin_operator(domain, [names]) for names in requested]
-    zeros = ZeroSet.of(domain, impossible) if impossible else None
-    sum_out_pairs = _sums_out_pairs(sum_out_pairs, operator, likelihood, zeros)
-    if zeros is not None:
-        operator = possible_margins(operator, zeros)
+    design = Design.of(
+        release.domain,
+        [table.attributes for table in release.tables],
+        n_classes=n_classes,
+        likelihood=likelihood,
+        concentration=concentration,
+        profile_prior=profile_prior,
+        margins=margins,
+        impossible=impossible,
+        sum_out_pairs=sum_out_pairs,
+    )
+    if likelihood == "composite" and not release.n_public:
+        raise InputError("the composite likelihood needs a public n, and this release has a noisy one; use 'joint'")
+    domain, operator, zeros = design.domain, design.operator, design.zeros
     if record_cells is None:
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         data, noise, sizes = _released(release)
-        starts = None if sum_out_pairs else released_shares(release, data)
-        mixture = Mixture(domain, n_classes, concentration, profile_prior, starts=starts)
+        starts = None if design.sum_out_pairs else released_shares(release, data)
+        mixture = Mixture(domain, n_classes, checked_concentration(concentration), profile_prior, starts=starts)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
         margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
-        for names, more in zip(requested, extra, strict=True):
-            shape = [domain[name].size for name in names]
-            pm.Deterministic("margin_" + "_".join(names), probabilities(more.cells).reshape(shape), dims=names)
+        for names, cells in design.margins.items():
+            shape = domain.project(names).shape
+            pm.Deterministic(margin_name(names), probabilities(cells).reshape(shape), dims=names)
         if record_cells:
             cells = margin_operator(domain, [domain.names]).cells
             pm.Deterministic("cell", probabilities(cells).reshape(domain.shape), dims=domain.names)
@@ -158,35 +154,14 @@ def build_model(
             noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
         else:
             n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
-            _joint(data, noise, n, operator, mixture, probabilities, sum_out_pairs)
+            _joint(data, noise, n, operator, mixture, probabilities, design.sum_out_pairs)
         if zeros is not None:
             model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
             pm.Data("structural_zeros", zeros.to_array(), dims=("zero_part", "attribute"))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
-    recorded = ["margin", "cell", *("margin_" + "_".join(names) for names in requested)]
+    recorded = ["margin", "cell", *map(margin_name, design.margins)]
     model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
     return model
-
-
-def _check(
-    release: Release, n_classes: int, likelihood: str, concentration: float | tuple[float, float], profile_prior: float
-) -> None:
-    if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 1:
-        raise InputError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
-    if likelihood not in ("joint", "composite"):
-        raise InputError(f"likelihood must be 'joint' or 'composite', got {likelihood!r}")
-    if likelihood == "composite" and not release.n_public:
-        raise InputError("the composite likelihood needs a public n, and this release has a noisy one; use 'joint'")
-    values = concentration if isinstance(concentration, tuple) else (concentration,)
-    if len(values) > 2 or not all(math.isfinite(value) and value > 0 for value in values):
-        raise InputError(
-            f"concentration must be a positive number or the shape and rate of its gamma prior, got {concentration!r}"
-        )
-    if not (math.isfinite(profile_prior) and profile_prior > 0):
-        raise InputError(f"profile_prior must be positive and finite, got {profile_prior!r}")
-    for name in release.domain.names:
-        if name in _RESERVED or name.startswith(("attribute_of_", "level_of_")):
-            raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
 
 
 def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[str, Sequence[Any]]:
@@ -213,30 +188,6 @@ def _possible(mixture: Mixture, zeros: ZeroSet, cells: Sequence[Cell]) -> Any:
     """Return the probabilities of cells given that nothing impossible happens."""
     plan = zeros.plan(cells)
     return conditioned(mixture.probabilities(plan.cells), plan)
-
-
-def _sums_out_pairs(wanted: bool | None, operator: MarginOperator, likelihood: str, zeros: ZeroSet | None) -> bool:
-    """Return whether the joint likelihood has the counts of pairs summed out."""
-    possible = likelihood == "joint" and zeros is None and only_pairs(operator)
-    if wanted and not possible:
-        raise InputError(
-            f"sum_out_pairs=True does not go with {_in_the_way(operator, likelihood, zeros)}: it needs the joint "
-            "likelihood, binary attributes, tables of one or two of them, and no structural zeros; leave it out"
-        )
-    return possible and operator.n_effects > _MANY_EFFECTS if wanted is None else wanted
-
-
-def _in_the_way(operator: MarginOperator, likelihood: str, zeros: ZeroSet | None) -> str:
-    """Return in words the first thing for which pairs cannot be summed out."""
-    if likelihood != "joint":
-        return f"likelihood={likelihood!r}"
-    if zeros is not None:
-        return "structural zeros (impossible=)"
-    for attribute in operator.domain:
-        if attribute.size != 2:
-            return f"attribute {attribute.name!r} of {attribute.size} levels"
-    largest = max(operator.axes, key=len)
-    return f"the table of {', '.join(operator.domain.names[axis] for axis in largest)}"
 
 
 def _released(release: Release) -> tuple[Any, ReleasedNoise, list[int]]:

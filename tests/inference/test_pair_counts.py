@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from dpbayes.data.domain import Domain
-from dpbayes.inference.margin_operator import margin_operator
+from dpbayes.inference.margin_operator import margin_operator, only_pairs
 from dpbayes.inference.noisy_counts import ReleasedNoise
-from dpbayes.inference.pair_counts import PairCounts, PairEffects, PairTables, only_pairs
+from dpbayes.inference.pair_counts import PairCounts, PairEffects, PairTables
 from dpbayes.inference.pair_kernels import pair_counts, pair_effects
 from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
 

@@ -12,6 +12,7 @@ from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.latent_class import build_model
+from dpbayes.latent_class.design import Design
 from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
@@ -220,11 +221,80 @@ def test_composite_likelihood_refuses_a_noisy_number_of_records():
         ({"n_classes": 2.5}, "n_classes"),
         ({"concentration": -1.0}, "concentration"),
         ({"concentration": (1.0, float("nan"))}, "concentration"),
+        ({"concentration": (3.0,)}, r"such as \(40, 10\); got \(3\.0,\)"),
+        ({"concentration": ()}, "concentration"),
+        ({"concentration": (1.0, 2.0, 3.0)}, "concentration"),
+        ({"concentration": "4"}, "concentration .* got '4'"),
+        ({"concentration": ("4", "1")}, "concentration"),
+        ({"concentration": None}, "concentration"),
+        ({"concentration": True}, "concentration"),
         ({"profile_prior": 0.0}, "profile_prior"),
+        ({"profile_prior": "4"}, "profile_prior .* got '4'"),
         ({"likelihood": "guess"}, "'guess'"),
         ({"margins": [("a", "zz")]}, "'zz'"),
+        ({"margins": [("a", "b"), ["a", "b"]]}, r"\['a', 'b'\] twice, recorded as 'margin_a_b'"),
+        ({"margins": ["ab"]}, "lists of attributes"),
+        ({"margins": "ab"}, "lists of attributes"),
     ],
 )
 def test_refuses_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         build_model(_release(), **arguments)
+
+
+def _release_of(*names, n=100):
+    """Counts of one table of binary attributes."""
+    domain = Domain.from_levels({name: (0, 1) for name in names})
+    table = NoisyTable(domain, np.full(domain.shape, 25), TwoSidedGeometric(4.0), 2.0, 0.5)
+    return Release(domain, (table,), "replace-one" if isinstance(n, int) else "add-remove", n, "simulation")
+
+
+def test_a_pair_may_be_a_list_or_an_array():
+    point = build_model(_release(), n_classes=2).initial_point()
+    pairs = [(3, 2.0), [3, 2], np.array([3, 2])]
+    values = {float(build_model(_release(), n_classes=2, concentration=pair).compile_logp()(point)) for pair in pairs}
+    assert len(values) == 1
+    assert values != {float(build_model(_release(), n_classes=2).compile_logp()(point))}
+
+
+def test_margins_whose_names_join_alike_are_refused():
+    release = _release_of("a_b", "a", "b")
+    message = r"\['a_b'\] and \['a', 'b'\], recorded as 'margin_a_b' alike"
+    with pytest.raises(InputError, match=message):
+        build_model(release, margins=[("a_b",), ("a", "b")])
+    model = build_model(release, margins=[("a", "b"), ("b", "a")], n_classes=1)
+    assert model.gate_variables == ("margin", "cell", "margin_a_b", "margin_b_a")
+
+
+@pytest.mark.parametrize(
+    ("name", "margins", "message"),
+    [
+        ("race/eth", [], "no '/'"),
+        ("x__", [], "do not end in '__'"),
+        ("profile_b", [], "part of the model"),
+        ("profiles_of_2", [], "part of the model"),
+        ("margin_b", [("b",)], "part of the model"),
+    ],
+)
+def test_attributes_that_cannot_be_variables_are_refused(name, margins, message):
+    with pytest.raises(InputError, match=f"{name!r}.*{message}"):
+        build_model(_release_of(name, "b"), margins=margins)
+
+
+def test_no_attribute_may_have_the_name_of_a_variable_or_dimension_of_any_form():
+    noisy = NoisyTotal(100.0, TwoSidedGeometric(6.0), 1.0, 0.2)
+    models = [
+        build_model(_release_of("a", "b", n=noisy), n_classes=2, margins=[("a",)], impossible=[{"a": 1, "b": 1}]),
+        build_model(_release_of("a", "b"), n_classes=2, sum_out_pairs=True),
+        build_model(_release_of("a", "b"), n_classes=2, likelihood="composite"),
+        build_model(_release(), n_classes=2),
+    ]
+    taken = {name for model in models for name in (*model.named_vars, *model.coords)} - set(DOMAIN.names)
+    assert {"class", "released_counts", "structural_zeros", "profile_a", "pair_levels", "n"} <= taken
+    for name in sorted(taken):
+        with pytest.raises(InputError, match="part of the model"):
+            Design.of(
+                Domain.from_levels({attribute: (0, 1) for attribute in (name, "a", "b", "c", "d")}),
+                [(name, "a")],
+                margins=[("a",)],
+            )
