@@ -17,6 +17,10 @@ from dpbayes.errors import DamagedFileError, ExistingRunError
 __all__ = ["check_free", "choose_folder", "read_json", "workspace", "write_text"]
 
 _LOCK = ".lock"
+_SPEC = "spec.toml"
+
+# What a run writes before it releases anything. All of it is made again; whatever else there is may have cost budget.
+_UNPAID = {_SPEC, "model.py", "truth.json"}
 
 
 def choose_folder(name: str, root: Path = Path("runs")) -> Path:
@@ -57,7 +61,8 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
 
     The work goes to ``<folder>.partial``. If the block raises or the process is killed, that folder stays, with what
     was finished in it; the next run of the same spec to the same place goes on from there. This matters for privacy as
-    much as for time: a release that was drawn has been paid for, and is used again instead of being drawn twice.
+    much as for time: a release that was drawn has been paid for, and is used again instead of being drawn twice. A
+    folder without a release is taken over by the run of any spec.
 
     Parameters
     ----------
@@ -74,17 +79,14 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
     Raises
     ------
     ExistingRunError
-        If the partial folder belongs to another spec, or another process is writing it.
+        If the partial folder holds a release, or more, of another spec, or another process is writing it.
     """
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
     with _lock(partial):
-        spec = partial / "spec.toml"
+        spec = partial / _SPEC
         if spec.exists() and spec.read_text(encoding="utf-8") != spec_toml:
-            raise ExistingRunError(
-                f"{partial} holds an unfinished run of another spec, whose release may have cost privacy budget; "
-                "finish it with that spec, or move it away"
-            )
+            _clear(partial)
         write_text(spec, spec_toml)
         yield partial
         former = folder.with_name(folder.name + ".former")
@@ -126,16 +128,45 @@ def read_json(path: Path) -> Any:
     return found
 
 
+def _clear(partial: Path) -> None:
+    """Remove what another spec's run left in a folder that this process has locked, unless it may have been paid for.
+
+    The lock's own file stays: another process that waits at the door must find it locked.
+    """
+    left = [path for path in partial.iterdir() if path.name != _LOCK]
+    paid = sorted(path.name for path in left if path.name.removesuffix(".tmp") not in _UNPAID)
+    if paid:
+        raise ExistingRunError(
+            f"{partial} holds an unfinished run of another spec with {', '.join(paid)}, which may have cost privacy "
+            "budget; finish it with that spec, or move it away"
+        )
+    for path in left:
+        path.unlink()
+
+
 @contextmanager
 def _lock(partial: Path) -> Iterator[None]:
     """Hold the partial folder for this process; the kernel lets go of it on any death."""
-    handle = os.open(partial / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    busy = ExistingRunError(f"another process is writing {partial}; wait for it, or choose another --out")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ExistingRunError(f"another process is writing {partial}; wait for it, or choose another --out") from None
+        handle = os.open(partial / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    except FileNotFoundError:  # it finished, and moved the folder into place
+        raise busy from None
     try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        if not _is_open_at(handle, partial / _LOCK):
+            raise busy
         yield
     finally:
         os.close(handle)
+
+
+def _is_open_at(handle: int, path: Path) -> bool:
+    """Return whether an open file is the one at a path: not where its folder was moved away before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -84,10 +84,11 @@ def keep_variant(path: Path, folder: Path) -> str:
     Raises
     ------
     ExistingRunError
-        If the folder holds an unfinished run of another text: its trace is not this model's.
+        If the folder holds a trace of another text: it is not this model's. A release alone is nobody's, and kept.
     """
     text, saved = path.read_text(encoding="utf-8"), folder / SAVED
-    if saved.exists() and saved.read_text(encoding="utf-8") != text:
+    sampled = (folder / "trace.nc").exists()
+    if sampled and saved.exists() and saved.read_text(encoding="utf-8") != text:
         raise ExistingRunError(
             f"{path.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
         )

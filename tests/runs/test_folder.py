@@ -1,3 +1,4 @@
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -58,6 +59,57 @@ def test_a_failed_run_stays_and_is_resumed_by_the_same_spec_only(tmp_path):
     with workspace(folder, "spec") as partial:
         assert (partial / "release").read_text() == "drawn"
     assert (folder / "release").read_text() == "drawn"
+
+
+@pytest.mark.parametrize("left", [[], ["truth.json", "model.py"], ["truth.json.tmp"]])
+def test_a_run_that_released_nothing_leaves_no_claim_on_its_place(tmp_path, left):
+    folder = tmp_path / "run"
+    with pytest.raises(FileNotFoundError, match="wrong name"), workspace(folder, "spec") as partial:
+        for name in left:
+            (partial / name).touch()
+        raise FileNotFoundError("wrong name")
+    with workspace(folder, "corrected") as partial:
+        assert sorted(path.name for path in partial.iterdir()) == [".lock", "spec.toml"]
+        assert (partial / "spec.toml").read_text() == "corrected"
+    assert [path.name for path in folder.iterdir()] == ["spec.toml"]
+
+
+@pytest.mark.parametrize("paid", ["release.json", "release.json.tmp", "notes.txt"])
+def test_what_may_have_been_paid_for_is_named_and_stays(tmp_path, paid):
+    with pytest.raises(RuntimeError), workspace(tmp_path / "run", "spec") as partial:
+        (partial / "truth.json").touch()
+        (partial / paid).touch()
+        raise RuntimeError
+    with pytest.raises(ExistingRunError, match=f"another spec with {paid}"), workspace(tmp_path / "run", "other"):
+        pass
+    assert {path.name for path in partial.iterdir()} == {".lock", "spec.toml", "truth.json", paid}
+    assert (partial / "spec.toml").read_text() == "spec"
+
+
+def test_a_folder_is_not_taken_over_while_its_run_lives(tmp_path):
+    with workspace(tmp_path / "run", "spec") as partial:
+        lock = (partial / ".lock").stat().st_ino
+        with pytest.raises(ExistingRunError, match="another process is writing"), workspace(tmp_path / "run", "other"):
+            pass
+        assert (partial / "spec.toml").read_text() == "spec"
+        assert (partial / ".lock").stat().st_ino == lock
+
+
+def test_a_lock_of_a_folder_that_was_moved_away_is_no_lock(tmp_path, monkeypatch):
+    """The other process finishes between our opening its lock and our locking it."""
+    folder, partial = tmp_path / "run", tmp_path / "run.partial"
+    partial.mkdir()
+    flock = fcntl.flock
+
+    def finish_first(handle, how):
+        partial.replace(folder)
+        (folder / ".lock").unlink()
+        flock(handle, how)
+
+    monkeypatch.setattr("dpbayes.runs.folder.fcntl.flock", finish_first)
+    with pytest.raises(ExistingRunError, match="another process is writing"), workspace(folder, "spec"):
+        pass
+    assert not partial.exists() and list(folder.iterdir()) == []
 
 
 def _hang(folder):

@@ -102,9 +102,20 @@ def test_a_changed_file_does_not_finish_another_models_run(tmp_path):
     with workspace(tmp_path / "run", "spec") as partial:
         first = keep_variant(tmp_path / "mine.py", partial)
         assert keep_variant(tmp_path / "mine.py", partial) == first
+        (partial / "trace.nc").touch()
         (tmp_path / "mine.py").write_text("a = 2")
         with pytest.raises(ExistingRunError, match=r"mine\.py has changed since"):
             keep_variant(tmp_path / "mine.py", partial)
+
+
+def test_a_corrected_file_goes_on_with_the_release_that_was_drawn(tmp_path):
+    (tmp_path / "mine.py").write_text("a = 1")
+    with workspace(tmp_path / "run", "spec") as partial:
+        keep_variant(tmp_path / "mine.py", partial)
+        (partial / "release.json").touch()
+        (tmp_path / "mine.py").write_text("a = 2")
+        keep_variant(tmp_path / "mine.py", partial)
+        assert (partial / SAVED).read_text() == "a = 2"
 
 
 def test_the_users_prior_is_the_one_that_is_built(spec, tmp_path):
