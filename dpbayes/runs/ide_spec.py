@@ -60,6 +60,25 @@ class Data(Section):
             raise ValueError(f"recode or by names {unknown}, which [data.levels] lacks")
         return self
 
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Data:
+        if not self.levels or self.tables is None:
+            return self
+        from dpbayes.data import Domain
+
+        domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
+        if self.tables == "by-feature":
+            return self
+        if not self.tables or [] in self.tables:
+            raise ValueError(f"tables must name one attribute or more each, got {self.tables}; leave an empty one out")
+        for names in self.tables:
+            unknown = sorted(set(names) - set(domain.names))
+            if unknown:
+                raise ValueError(f"tables name {unknown}, which [data.levels] lacks; it has {list(domain.names)}")
+            if len(set(names)) < len(names):
+                raise ValueError(f"the table {names} names an attribute twice; name each once")
+        return self
+
 
 class Privacy(Section):
     """What the release costs."""

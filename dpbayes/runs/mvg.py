@@ -154,6 +154,30 @@ class Spec(RunSpec):
         refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
         return self
 
+    @model_validator(mode="after")
+    def _columns_are_known(self) -> Spec:
+        from dpbayes.data.patients import PATIENT_RANGES
+
+        known = list(self.data.ranges or PATIENT_RANGES)
+        if self.regression is not None:
+            names = [*self.regression.predictors, self.regression.response]
+            _check_columns(names, known, where="regression")
+        if self.svr is not None:
+            _check_columns(self.svr.favoured, known, where="svr.favoured")
+        return self
+
+
+def _check_columns(names: list[str], known: list[str], *, where: str) -> None:
+    """Refuse columns that are named twice, or for which no range is known."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{where} names a column twice: {', '.join(repeated)}; name each once")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"no range is known for {', '.join(unknown)} of {where}; add it to data.ranges or choose of {known}"
+        )
+
 
 def run(spec: Spec, context: Context) -> Outcome:
     """Run the stage that the folder still lacks.
@@ -234,16 +258,12 @@ def _svr(spec: Spec, context: Context) -> dict[str, Any]:
     import numpy as np
 
     from dpbayes.data.patients import patients
-    from dpbayes.errors import SpecError
     from dpbayes.mvg import SvrConfig, svr_study
     from dpbayes.mvg.svr import public_weights
     from dpbayes.runs.mvg_records import feature_ranges, load_records, record_matrix
 
     assert spec.svr is not None
     frame, ranges = load_records(spec, context.beside)
-    unknown = [name for name in spec.svr.favoured if name not in frame.columns]
-    if unknown:
-        raise SpecError(f"svr.favoured names {', '.join(unknown)}; choose of {', '.join(frame.columns)}")
     public = patients(2_000, spec.svr.public_seed)
     features = feature_ranges(ranges, frame.columns)
     same = frame.columns == public.columns

@@ -233,6 +233,14 @@ def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
         (('public = "public.csv"\n', ""), "public and private files"),
         (("[estimation]", "[groups]\n[estimation]"), "groups.parent"),
         (("pool = true", "pooled = true"), "did you mean 'pool'"),
+        (
+            ('"by-feature"', '[["place", "agee"]]'),
+            r"line 4: data: tables name \['agee'\], which \[data\.levels\] lacks",
+        ),
+        (('"by-feature"', '[["own", "own"]]'), "names an attribute twice"),
+        (('"by-feature"', '[["own"], []]'), "one attribute or more each"),
+        (('"by-feature"', "[]"), "one attribute or more each"),
+        (('["n", "y"]', '["n", "n"]'), "repeats level 'n'"),
     ],
 )
 def test_mistakes_in_a_spec_say_what_to_change(small, change, message):
