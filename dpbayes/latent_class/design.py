@@ -19,7 +19,21 @@ from dpbayes.latent_class.zeros import Impossible, ZeroSet
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
 
-__all__ = ["Design", "check_names", "check_profile_prior", "checked_concentration", "margin_name"]
+__all__ = [
+    "CONCENTRATION",
+    "PROFILE_PRIOR",
+    "Design",
+    "check_names",
+    "check_profile_prior",
+    "checked_concentration",
+    "margin_name",
+]
+
+CONCENTRATION = (40.0, 10.0)
+"""Shape and rate of the default gamma prior of the stick-breaking concentration."""
+
+PROFILE_PRIOR = 0.25
+"""The default Dirichlet parameter of the class profiles."""
 
 # From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
 # third of the time. In between the two forms were not compared by fits, and the proven one stays.
@@ -75,8 +89,8 @@ class Design:
         *,
         n_classes: int = 8,
         likelihood: Literal["joint", "composite"] = "joint",
-        concentration: float | Sequence[float] = (40.0, 10.0),
-        profile_prior: float = 0.25,
+        concentration: float | Sequence[float] = CONCENTRATION,
+        profile_prior: float = PROFILE_PRIOR,
         margins: Sequence[Sequence[str]] | None = None,
         impossible: Sequence[Impossible] = (),
         sum_out_pairs: bool | None = None,
@@ -205,7 +219,7 @@ def margin_name(names: Sequence[str]) -> str:
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, Real) and not isinstance(value, bool) and 0.0 < float(value) < math.inf
 
 
 def _requested(domain: Domain, margins: Sequence[Sequence[str]]) -> dict[tuple[str, ...], tuple[Cell, ...]]:

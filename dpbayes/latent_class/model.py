@@ -17,7 +17,7 @@ from dpbayes.inference.joint_counts import NUGGET, effect_counts
 from dpbayes.inference.joint_pairs import released_pairs
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
-from dpbayes.latent_class.design import Design, checked_concentration, margin_name
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, Design, checked_concentration, margin_name
 from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
@@ -36,8 +36,8 @@ def build_model(
     *,
     n_classes: int = 8,
     likelihood: Literal["joint", "composite"] = "joint",
-    concentration: float | Sequence[float] = (40.0, 10.0),
-    profile_prior: float = 0.25,
+    concentration: float | Sequence[float] = CONCENTRATION,
+    profile_prior: float = PROFILE_PRIOR,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
     impossible: Sequence[Impossible] = (),
@@ -63,12 +63,12 @@ def build_model(
         (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes a hundred times as long on the
         ACS tables (2 ms).
     concentration
-        The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default
-        keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few classes in one
-        of many arrangements, and chains take thousands of draws to leave it.
+        The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default,
+        (40, 10), keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few
+        classes in one of many arrangements, and chains take thousands of draws to leave it.
     profile_prior
-        The Dirichlet parameter a of every class profile. Small values let a class pin an attribute to one level; what
-        the released margins leave open is then more varied than under the uniform prior.
+        The Dirichlet parameter a of every class profile, 0.25 by default. Small values let a class pin an attribute to
+        one level; what the released margins leave open is then more varied than under the uniform prior.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["sampler_defaults", "sampler_options"]
+__all__ = ["form_defaults", "sampler_defaults", "sampler_options", "sums_out_pairs"]
 
 # Trajectories end after this time, turned back or not. The posterior is a thin, curved sheet: a trajectory that misses
 # the turn goes on for several rounds, but slow arrangements of the classes need a long one. nutpie doubles the steps
@@ -49,20 +49,51 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     >>> sampler_defaults()["adaptation"]
     'diag'
     """
+    return form_defaults(model is not None and sums_out_pairs(model))
+
+
+def sums_out_pairs(model: pm.Model) -> bool:
+    """Return whether a model of `build_model` sums out the counts of pairs of attributes.
+
+    Parameters
+    ----------
+    model
+        Any model; of a user's own, whether it has the variables of that form.
+    """
+    return "pair_levels" in model.named_vars
+
+
+def form_defaults(summed_out: bool) -> dict[str, Any]:
+    """Return `sampler_defaults` of a form of the model.
+
+    Parameters
+    ----------
+    summed_out
+        Whether the counts of pairs of attributes are summed out.
+
+    Examples
+    --------
+    >>> [form_defaults(summed_out)["draws"] for summed_out in (False, True)]
+    [1500, 12000]
+    """
     shared = {"chains": 4, "max_treedepth": 12, "adaptation": "diag"}
-    if model is not None and "pair_levels" in model.named_vars:
-        options = {"target_integration_time": PAIRS_INTEGRATION_TIME}
+    if summed_out:
+        options = sampler_options(PAIRS_INTEGRATION_TIME, summed_out)
         return shared | {"draws": 12000, "tune": 1000, "target_accept": 0.85, "options": options}
-    return shared | {"draws": 1500, "tune": 500, "target_accept": 0.93, "options": sampler_options(INTEGRATION_TIME)}
+    options = sampler_options(INTEGRATION_TIME, summed_out)
+    return shared | {"draws": 1500, "tune": 500, "target_accept": 0.93, "options": options}
 
 
-def sampler_options(integration_time: float) -> dict[str, Any]:
-    """Return nutpie's further options where the effects' counts are sampled.
+def sampler_options(integration_time: float, summed_out: bool = False) -> dict[str, Any]:
+    """Return nutpie's further options.
 
     Parameters
     ----------
     integration_time
         Time at which a trajectory ends, in units of the mass matrix's standard deviations.
+    summed_out
+        Whether the counts of pairs of attributes are summed out. Where the effects' counts are sampled, the mass matrix
+        is estimated from longer windows.
 
     Returns
     -------
@@ -74,4 +105,4 @@ def sampler_options(integration_time: float) -> dict[str, Any]:
     >>> sampler_options(10.0)
     {'target_integration_time': 10.0, 'mass_matrix_switch_freq': 140}
     """
-    return {"target_integration_time": integration_time, "mass_matrix_switch_freq": _WINDOW}
+    return {"target_integration_time": integration_time} | ({} if summed_out else {"mass_matrix_switch_freq": _WINDOW})

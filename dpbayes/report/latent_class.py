@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes.inference.verdict import Verdict
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.latent_class_densities import latent_class_densities
@@ -38,6 +39,8 @@ def latent_class_document(
     title: str,
     question: str,
     model_digest: str | None = None,
+    concentration: float | Sequence[float] = CONCENTRATION,
+    profile_prior: float = PROFILE_PRIOR,
 ) -> Document:
     """Build the report of a latent class fit.
 
@@ -53,6 +56,8 @@ def latent_class_document(
         What the study is called and asks.
     model_digest
         SHA-256 of the file that states the model, where it is the user's own.
+    concentration, profile_prior
+        The priors that the package's own model was built with.
 
     Returns
     -------
@@ -68,7 +73,8 @@ def latent_class_document(
     if "cell" in trace["posterior"]:
         sections.append(cells_section(trace, release))
     sections.insert(3, sources_section(trace, release))
-    sections += [fit_section(trace, release), _prior(trace, release, variant=model_digest is not None)]
+    priors = None if model_digest is not None else {"concentration": concentration, "profile_prior": profile_prior}
+    sections += [fit_section(trace, release), _prior(trace, release, priors)]
     size = size_of(release)
     return Document(
         title=title,
@@ -87,16 +93,17 @@ def latent_class_document(
     )
 
 
-def _prior(trace: xr.DataTree, release: Release, *, variant: bool) -> Section:
+def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) -> Section:
     """Build the section on sensitivity to the prior, from the parameters that the trace records."""
-    if variant:
+    if priors is None:
         text = "Left out: the model is a variant, and the page does not know its prior's density."
         return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
-    parts, likelihood = latent_class_densities(trace, release)
+    parts, likelihood = latent_class_densities(trace, release, **priors)
+    weights = "the prior of the class weights (the number of classes that matter) and "
     what = (
-        "The parts are the prior of the class weights (the number of classes that matter) and the prior of the class "
-        "profiles (how sharply a class pins its attributes)"
+        f"The parts are {weights if 'class weights' in parts else ''}the prior of the class profiles (how sharply a "
+        "class pins its attributes)"
     )
     what += ", and that of the number of records." if "number of records" in parts else "."
     if "effects" in trace["posterior"]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -22,21 +24,29 @@ __all__ = ["latent_class_densities"]
 TINY = float(np.finfo(float).tiny)
 
 
-def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+def latent_class_densities(
+    trace: xr.DataTree,
+    release: Release,
+    *,
+    concentration: float | Sequence[float] = CONCENTRATION,
+    profile_prior: float = PROFILE_PRIOR,
+) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
     r"""Return the parts of the prior of a latent class fit, and its log-likelihood.
 
     Parameters
     ----------
     trace
-        A fit of `dpbayes.latent_class.build_model` with its default priors, as every run has.
+        A fit of `dpbayes.latent_class.build_model`.
     release
         What was fitted.
+    concentration, profile_prior
+        What `build_model` was given.
 
     Returns
     -------
     parts : dict
-        ``"class weights"`` and ``"class profiles"``, each with dims ``chain`` and ``draw``; ``"number of records"``
-        where only a noisy number of records was released.
+        ``"class weights"`` (if anything of them is free) and ``"class profiles"``, each with dims ``chain`` and
+        ``draw``; ``"number of records"`` where only a noisy number of records was released.
     log_likelihood : xarray.DataArray
         The log-density of everything else, given weights and profiles: :math:`\log p(y \mid m) + \log p(m \mid P)`
         with the joint likelihood, y the released counts and m the confidential ones that the fit carries along
@@ -50,13 +60,11 @@ def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[s
     variance, raising both factors to a power a and integrating m out gives the a-th power of the likelihood of y alone,
     up to a constant: variances add, and both are divided by a.
     """
-    from dpbayes.latent_class import build_model
-
-    defaults = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
     posterior = trace["posterior"].to_dataset()
-    weights, weights_jacobian = _weights(posterior, *defaults["concentration"])
-    profiles, profiles_jacobian = _profiles(posterior, defaults["profile_prior"])
-    parts = {"class weights": weights, "class profiles": profiles}
+    weights, weights_jacobian = _weights(posterior, concentration)
+    profiles, profiles_jacobian = _profiles(posterior, profile_prior)
+    free_weights = "alpha" in posterior or "stick" in posterior
+    parts = ({"class weights": weights} if free_weights else {}) | {"class profiles": profiles}
     jacobian = weights_jacobian + profiles_jacobian
     if "n" in posterior:
         n = _values(posterior, "n")[..., 0]
@@ -71,12 +79,18 @@ def latent_class_densities(trace: xr.DataTree, release: Release) -> tuple[dict[s
     return {name: _named(part) for name, part in parts.items()}, _named(likelihood)
 
 
-def _weights(posterior: xr.Dataset, shape: float, rate: float) -> tuple[FloatArray, FloatArray]:
+def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> tuple[FloatArray, FloatArray]:
     """Return log-prior and log-Jacobian of the concentration (sampled as its logarithm) and the sticks (log-odds)."""
     from scipy import stats
 
-    alpha = _values(posterior, "alpha")
-    prior, jacobian = stats.gamma.logpdf(alpha, shape, scale=1 / rate), np.log(alpha)
+    prior = jacobian = np.zeros((posterior.sizes["chain"], posterior.sizes["draw"], 1))
+    given = checked_concentration(concentration)
+    alpha: float | FloatArray
+    if isinstance(given, tuple):
+        alpha = _values(posterior, "alpha")
+        prior, jacobian = stats.gamma.logpdf(alpha, given[0], scale=1 / given[1]), np.log(alpha)
+    else:
+        alpha = given
     if "stick" in posterior:
         stick = _values(posterior, "stick")
         prior = prior + stats.beta.logpdf(stick, 1.0, alpha).sum(axis=-1, keepdims=True)

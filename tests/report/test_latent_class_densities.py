@@ -28,6 +28,17 @@ CASES = {
     "pairs summed out": (lambda: build_model(release(**BINARY), n_classes=3, sum_out_pairs=True), BINARY),
     "composite": (lambda: build_model(release(), n_classes=3, likelihood="composite"), {}),
     "one class": (lambda: build_model(release(), n_classes=1), {}),
+    "other priors": (lambda: build_model(release(), n_classes=3, **PRIORS["other priors"]), {}),
+    "fixed concentration": (lambda: build_model(release(), n_classes=3, **PRIORS["fixed concentration"]), {}),
+    "nothing free in the weights": (
+        lambda: build_model(release(), n_classes=1, **PRIORS["nothing free in the weights"]),
+        {},
+    ),
+}
+PRIORS = {
+    "other priors": {"concentration": [3, 2.0], "profile_prior": 0.7},
+    "fixed concentration": {"concentration": 2.5, "profile_prior": 0.25},
+    "nothing free in the weights": {"concentration": 2.5},
 }
 
 
@@ -55,7 +66,7 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     build, settings = CASES[case]
     model = build()
     points, trace = points_and_trace(model)
-    parts, likelihood = latent_class_densities(trace, release(**settings))
+    parts, likelihood = latent_class_densities(trace, release(**settings), **PRIORS.get(case, {}))
     free = {variable.name: variable for variable in model.free_RVs}
     prior = {
         "class weights": [name for name in ("alpha", "stick") if name in free],
@@ -63,6 +74,7 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     }
     if "n" in free:
         prior["number of records"] = ["n"]
+    prior = {part: names for part, names in prior.items() if names}
     assert parts.keys() == prior.keys()
 
     def exact(variables):
