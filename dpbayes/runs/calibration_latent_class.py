@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes.errors import SpecError
+from dpbayes.latent_class.design import Design, margin_name
 from dpbayes.runs.calibration import Calibration
+from dpbayes.runs.latent_class_spec import released_tables
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -39,24 +40,25 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
     if spec.model.file is not None:
         raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
     release = design_release(spec, beside, n_records)
-    settings = spec.model
-    options: dict[str, Any] = {
-        "n_classes": settings.n_classes,
-        "likelihood": settings.likelihood,
-        "impossible": settings.impossible,
-    }
-    if settings.likelihood == "composite" and not release.n_public:
+    joint, options = spec.model.likelihood == "joint", spec.model.options()
+    if not joint and not release.n_public:
         raise SpecError("the composite likelihood needs a public number of records; calibrate the joint one")
+    design = Design.of(release.domain, [table.attributes for table in release.tables], **options)
     build = _Build(release, options)
-    records = ["exact_counts"] if settings.likelihood == "joint" else []
+    records = ["exact_counts"] if joint else []
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = sorted({str(table.noise) for table in release.tables})
     noise = _words(release) if len(laws) == 1 else f"{len(laws)} noise laws"
     return Calibration(
         build_model=build,
         simulate=LatentClassSimulator(release, build, n),
-        var_names=("margin", *(["cell"] if release.domain.size <= 4096 else []), *records),
-        sampling=spec.sampling.metric(),
+        var_names=(
+            "margin",
+            *(["cell"] if release.domain.size <= 4096 else []),
+            *map(margin_name, design.margins),
+            *records,
+        ),
+        sampling=spec.sampling.metric(design.sum_out_pairs),
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
         f"{release.adjacency}, {noise}" + ("" if records else ", the composite likelihood"),
     )
@@ -81,19 +83,15 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
     if spec.data.release is not None:
         given = read_release(beside / spec.data.release)
         return given if n_records is None else _resized(given, n_records)
-    assert spec.privacy is not None
+    designed = released_tables(spec.data)
+    assert designed is not None and spec.privacy is not None
+    domain, sets = designed
     if spec.data.embedded is not None:
-        public = embedded_tables(spec.data.embedded)
-        domain, sets, n = _joined(public), [table.attributes for table in public], n_records or public[0].total
+        n = n_records or embedded_tables(spec.data.embedded)[0].total
+    elif n_records is not None:
+        n = n_records
     else:
-        if n_records is None:
-            raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
-        from dpbayes.data import Domain
-
-        assert spec.data.levels is not None
-        domain, n = Domain.from_levels(spec.data.levels), n_records
-        given = spec.data.attribute_sets
-        sets = [tuple(names) for names in (combinations(domain.names, 2) if given == "all-pairs" else given)]
+        raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
     rng = np.random.default_rng(0)
     records = np.column_stack([rng.integers(0, size, n) for size in domain.shape])
     tables = []
@@ -191,7 +189,7 @@ def _prior_drawer(model: pm.Model, domain: Domain) -> Callable[[int], dict[str, 
     from pymc.pytensorf import compile as compile_graph
     from pymc.pytensorf import find_rng_nodes, reseed_rngs
 
-    wanted = ["weights", *(f"profile_{name}" for name in domain.names), "margin", "cell", "n"]
+    wanted = ["weights", *(f"profile_{name}" for name in domain.names), *model.gate_variables, "n"]
     names = [name for name in wanted if name in model.named_vars]
     draw = compile_graph([], [model[name] for name in names], mode="FAST_COMPILE")
     generators = find_rng_nodes(draw.maker.fgraph.outputs)
@@ -201,12 +199,6 @@ def _prior_drawer(model: pm.Model, domain: Domain) -> Callable[[int], dict[str, 
         return dict(zip(names, draw(), strict=True))
 
     return values
-
-
-def _joined(tables: Any) -> Domain:
-    from dpbayes.data import Domain
-
-    return Domain(tuple({attribute.name: attribute for table in tables for attribute in table.domain}.values()))
 
 
 def _resized(release: Release, n: int) -> Release:

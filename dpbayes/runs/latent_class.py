@@ -30,6 +30,7 @@ __all__ = ["Spec", "document", "run"]
 
 _RELEASE, _TRACE, _TRUTH = "release.json", "trace.nc", "truth.json"
 _PREDICTED = 400  # releases drawn for the posterior predictive check
+_INVENTED = 1000  # records of the invented release on which the model is tried
 
 
 def run(spec: Spec, context: Context) -> Outcome:
@@ -47,8 +48,8 @@ def run(spec: Spec, context: Context) -> Outcome:
     Outcome
         The convergence gate's verdict.
     """
-    build = _builder(spec, context)  # first: a mistake in it must not cost a release
-    release = _release(spec, context)
+    build = _builder(spec, context)
+    release = _release(spec, build, context)
     cost = "at its noise laws' cost" if release.epsilon is None else f"at epsilon {release.epsilon:g} in total"
     how = f"{release.adjacency}{sampler_note(release.sampler)}"
     context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables {cost}, {how}")
@@ -83,6 +84,8 @@ def document(spec: Spec, folder: Path) -> Document:
     from dpbayes.report.latent_class import latent_class_document
 
     truth, variant = folder / _TRUTH, folder / SAVED
+    names = ("concentration", "profile_prior") if spec.model.file is None else ()
+    priors = {name: getattr(spec.model, name) for name in names}
     return latent_class_document(
         read_trace(folder / _TRACE),
         read_release(folder / _RELEASE),
@@ -90,11 +93,15 @@ def document(spec: Spec, folder: Path) -> Document:
         title=spec.title,
         question=spec.question,
         model_digest=hashlib.sha256(variant.read_bytes()).hexdigest() if variant.exists() else None,
+        **priors,
     )
 
 
-def _release(spec: Spec, context: Context) -> Release:
-    """Draw the release, or read the one that was drawn; note the truth only where it is public."""
+def _release(spec: Spec, build: Callable[[Release], pm.Model], context: Context) -> Release:
+    """Draw the release, or read the one that was drawn; note the truth only where it is public.
+
+    The model is built once before, on an invented release of the same design: a mistake in it must not cost a release.
+    """
     import numpy as np
 
     from dpbayes.privacy import read_release, release_tables
@@ -103,15 +110,20 @@ def _release(spec: Spec, context: Context) -> Release:
     if path.exists():
         context.echo("release: already drawn, used again")
         return read_release(path)
+    from dpbayes.runs.calibration_latent_class import design_release
+
+    invented = design_release(spec, context.beside, _INVENTED if spec.data.microdata is not None else None)
     if spec.data.release is not None:
-        release = read_release(context.beside / spec.data.release)
+        release = invented  # it was paid for, and is its own design
         if spec.model.likelihood == "composite" and not release.n_public:
             raise SpecError(
                 f"the composite likelihood needs a public number of records, and {spec.data.release} holds a noisy "
                 'one; set model.likelihood = "joint"'
             )
+        build(release)
     else:
         assert spec.privacy is not None
+        build(invented)
         tables = _tables(spec.data, context.beside)
         if spec.data.truth_public:
             write_text(context.folder / _TRUTH, json.dumps([_table_to_dict(table) for table in tables]))
@@ -179,6 +191,7 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
     from dpbayes.inference import check_convergence, sample
     from dpbayes.inference.schema import annotate, read_trace, write_trace
     from dpbayes.latent_class import predict_release
+    from dpbayes.latent_class.sampler_settings import sums_out_pairs
 
     path = context.folder / _TRACE
     if path.exists():
@@ -186,18 +199,10 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
         return read_trace(path)
     context.echo("model: compiling (half a minute the first time)")
     model = build(release)
-    settings = spec.sampling
-    trace = sample(
-        model,
-        draws=settings.draws,
-        tune=settings.tune,
-        chains=settings.chains,
-        random_seed=settings.seed,
-        progressbar=context.progressbar,
-        **settings.metric(),
-    )
-    predicted = min(_PREDICTED, settings.draws * settings.chains)
-    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=settings.seed)
+    seed, settings = spec.sampling.seed, spec.sampling.settings(sums_out_pairs(model))
+    trace = sample(model, random_seed=seed, progressbar=context.progressbar, **settings)
+    predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
+    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
     trace = annotate(
         trace,
         verdict=check_convergence(trace),
@@ -211,13 +216,10 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
 
 def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
     """Return what builds the model: the package's, or the user's."""
-    classes = spec.model.n_classes
     if spec.model.file is None:
         from dpbayes.latent_class import build_model
 
-        return lambda release: build_model(
-            release, n_classes=classes, likelihood=spec.model.likelihood, impossible=spec.model.impossible
-        )
+        return lambda release: build_model(release, **spec.model.options())
     path = context.beside / spec.model.file
     context.echo(f"model: {path.name} (SHA-256 {keep_variant(path, context.folder)[:12]})")
     theirs = load_variant(path)
@@ -226,7 +228,7 @@ def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
         names = ["margin", "exact_counts"]
         if spec.synthesis.n_datasets:
             names += ["weights", *(f"profile_{name}" for name in release.domain.names)]
-        return check_recorded(theirs(release, n_classes=classes), names, file=path.name)
+        return check_recorded(theirs(release, n_classes=spec.model.n_classes), names, file=path.name)
 
     return build
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SkipValidation, model_validator
 
-from dpbayes.latent_class.sampler_settings import sampler_options
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, Design, checked_concentration
+from dpbayes.latent_class.sampler_settings import form_defaults, sampler_options
 from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
-__all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis"]
+if TYPE_CHECKING:
+    from dpbayes.data import Domain
+
+__all__ = ["Data", "Model", "Privacy", "Sampling", "Spec", "Synthesis", "released_tables"]
 
 
 class Data(Section):
@@ -42,6 +47,50 @@ class Data(Section):
         if self.release is not None and self.truth_public:
             raise ValueError("truth_public needs exact tables, and a release holds none; leave it out")
         return self
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Data:
+        released_tables(self)  # its errors name the attribute at fault
+        return self
+
+
+def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
+    """Return the attributes that a run is to release, and the sets of them that its tables count; no file is read.
+
+    Parameters
+    ----------
+    data
+        Where the tables come from. Of microdata, only the levels and the names of the tables are used.
+
+    Returns
+    -------
+    tuple of Domain and list, or None
+        None where a release was written before: its tables are in its file.
+
+    Raises
+    ------
+    InputError
+        If levels are not two or more distinct ones, or a table names no attribute, one twice, or one without levels.
+    """
+    from dpbayes.data import Domain, datasets
+    from dpbayes.data.persons import PERSON_LEVELS
+    from dpbayes.errors import InputError
+
+    if data.release is not None:
+        return None
+    if data.embedded == "acs_tables":
+        counted = datasets.acs_tables()
+        domain = Domain(tuple({attribute.name: attribute for table in counted for attribute in table.domain}.values()))
+        return domain, [table.attributes for table in counted]
+    everything = Domain.from_levels(PERSON_LEVELS if data.embedded else data.levels or {})
+    all_pairs = data.embedded or data.attribute_sets == "all-pairs"
+    named = combinations(everything.names, 2) if all_pairs else data.attribute_sets
+    sets = [tuple(names) for names in named]
+    if not sets or not all(sets):
+        raise InputError(f"attribute_sets must name one attribute or more a table, got {sets}; name at least one table")
+    for names in sets:
+        everything.project(names)  # refuses one that is named twice or has no levels
+    return everything.project(list(dict.fromkeys(name for names in sets for name in names))), sets
 
 
 class Privacy(Section):
@@ -87,43 +136,111 @@ class Model(Section):
     with --allow-python. ``model = "file:variant.py"`` is short for this."""
     impossible: list[dict[str, str | int | list[str | int]]] = Field(default_factory=list)
     """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
+    concentration: Annotated[float | list[float] | None, SkipValidation] = None
+    """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
+    profile_prior: float | None = Field(default=None, gt=0)
+    """Dirichlet parameter of every class profile; 0.25 by default."""
+    margins: list[list[str]] = Field(default_factory=list)
+    """Attribute sets whose probabilities the trace records besides the released ones, each as ``margin_A_B``."""
+    sum_out_pairs: bool | None = None
+    """Whether the counts of pairs of attributes are integrated out; by default where all attributes are binary, tables
+    are of one or two of them, nothing is impossible, and there are more than 100 effects."""
 
     @model_validator(mode="after")
     def _own_choices(self) -> Model:
-        if self.file is not None and self.impossible:
+        if self.concentration is not None:
+            checked_concentration(self.concentration)
+        if self.file is None:
+            return self
+        if self.impossible:
             raise ValueError("your own model states its own structural zeros; leave impossible out")
-        if self.file is not None and self.likelihood != "joint":
+        if self.likelihood != "joint":
             raise ValueError("your own model states its own likelihood; leave likelihood out")
+        own = {name: getattr(self, name) for name in ("concentration", "profile_prior", "margins", "sum_out_pairs")}
+        given = [name for name, value in own.items() if value not in (None, [])]
+        if given:
+            raise ValueError(f"your own model states its own prior, margins and form; leave {' and '.join(given)} out")
         return self
+
+    def options(self) -> dict[str, Any]:
+        """Return what `dpbayes.latent_class.build_model` is told besides the release."""
+        priors = {"concentration": self.concentration, "profile_prior": self.profile_prior}
+        return {name: value for name, value in priors.items() if value is not None} | {
+            "n_classes": self.n_classes,
+            "likelihood": self.likelihood,
+            "margins": self.margins,
+            "impossible": self.impossible,
+            "sum_out_pairs": self.sum_out_pairs,
+        }
+
+    def filled(self, summed_out: bool | None) -> Model:
+        """Return the same model of the package with every default written out.
+
+        Parameters
+        ----------
+        summed_out
+            Whether it sums out the counts of pairs of attributes; None where that is not known before a file is read.
+        """
+        given = checked_concentration(CONCENTRATION if self.concentration is None else self.concentration)
+        update = {
+            "concentration": list(given) if isinstance(given, tuple) else given,
+            "profile_prior": PROFILE_PRIOR if self.profile_prior is None else self.profile_prior,
+            "sum_out_pairs": self.sum_out_pairs if summed_out is None else summed_out,
+        }
+        return self.model_copy(update=update)
 
 
 class Sampling(Section):
-    """NUTS settings."""
+    """NUTS settings. What is left out is as suits the form of the model (`dpbayes.latent_class.sampler_defaults`)."""
 
-    draws: int = Field(default=1500, ge=10)
-    """Draws kept a chain."""
-    tune: int = Field(default=500, ge=10)
-    """Draws spent on adaptation, a chain."""
+    draws: int | None = Field(default=None, ge=10)
+    """Draws kept a chain; 1,500 by default, 12,000 where pairs are summed out."""
+    tune: int | None = Field(default=None, ge=10)
+    """Draws spent on adaptation, a chain; 500 by default, 1,000 where pairs are summed out."""
     chains: int = Field(default=4, ge=1)
     """Chains; convergence is judged across them."""
-    target_accept: float = Field(default=0.93, gt=0, lt=1)
-    """Acceptance rate that the step size aims at."""
+    target_accept: float | None = Field(default=None, gt=0, lt=1)
+    """Acceptance rate that the step size aims at; .93 by default, .85 where pairs are summed out."""
     max_treedepth: int = Field(default=12, ge=1, le=20)
     """Doublings at which a trajectory is cut; a few early ones need more than the usual 10."""
-    integration_time: float = Field(default=10.0, ge=3.5)
-    """Time at which a trajectory ends, turned back or not, in units of the mass matrix's standard deviations."""
+    integration_time: float | None = Field(default=None, ge=3.5)
+    """Time at which a trajectory ends, turned back or not, in units of the mass matrix's standard deviations; 10 by
+    default, 3.5 where pairs are summed out."""
     adaptation: Literal["diag", "low_rank"] = "diag"
     """Mass matrix: a diagonal, or a diagonal and the few directions that it misses."""
     seed: int = Field(default=1, ge=0)
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 
-    def metric(self) -> dict[str, Any]:
-        """Return what `dpbayes.inference.sample` is told of step size, trajectories and mass matrix."""
+    def filled(self, summed_out: bool) -> Sampling:
+        """Return the same settings with every default written out.
+
+        Parameters
+        ----------
+        summed_out
+            Whether the model sums out the counts of pairs of attributes.
+        """
+        suits = form_defaults(summed_out)
+        suits["integration_time"] = suits["options"]["target_integration_time"]
+        left_out = [
+            name for name in ("draws", "tune", "target_accept", "integration_time") if getattr(self, name) is None
+        ]
+        return self.model_copy(update={name: suits[name] for name in left_out})
+
+    def settings(self, summed_out: bool) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told, for a model of either form."""
+        length = self.filled(summed_out)
+        own = {"draws": length.draws, "tune": length.tune, "chains": length.chains}
+        return own | self.metric(summed_out)
+
+    def metric(self, summed_out: bool = False) -> dict[str, Any]:
+        """Return the part of the settings that says how far and how finely trajectories go, not how many."""
+        settings = self.filled(summed_out)
+        assert settings.integration_time is not None
         return {
-            "target_accept": self.target_accept,
-            "max_treedepth": self.max_treedepth,
-            "adaptation": self.adaptation,
-            "options": sampler_options(self.integration_time),
+            "target_accept": settings.target_accept,
+            "max_treedepth": settings.max_treedepth,
+            "adaptation": settings.adaptation,
+            "options": sampler_options(settings.integration_time, summed_out),
         }
 
 
@@ -165,5 +282,26 @@ class Spec(RunSpec):
             raise ValueError(
                 "the composite likelihood needs a public number of records, and under add-remove it is released with "
                 'noise; set model.likelihood = "joint", or privacy.adjacency = "replace-one"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Spec:
+        """Hold the package's model to the tables, and write out the defaults that depend on its form."""
+        if self.model.file is None:
+            tables = released_tables(self.data)
+            summed_out = None if tables is None else Design.of(*tables, **self.model.options()).sum_out_pairs
+            object.__setattr__(self, "model", self.model.filled(summed_out))
+            if summed_out is not None:
+                object.__setattr__(self, "sampling", self.sampling.filled(summed_out))
+        return self
+
+    @model_validator(mode="after")
+    def _draws_suffice(self) -> Spec:
+        draws = self.sampling.draws and self.sampling.draws * self.sampling.chains
+        if draws is not None and self.synthesis.n_datasets > draws:
+            raise ValueError(
+                f"{self.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
+                "all chains; lower synthesis.n_datasets, or raise sampling.draws"
             )
         return self

@@ -9,12 +9,11 @@ import pytest
 from dpbayes.data.persons import PERSON_LEVELS, PERSON_ZEROS, persons
 from dpbayes.errors import InputError, SpecError
 from dpbayes.inference.schema import read_trace
-from dpbayes.latent_class import margin_draws, sampler_defaults
+from dpbayes.latent_class import margin_draws
 from dpbayes.privacy import read_release, release_tables
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.latent_class import embedded_tables
-from dpbayes.runs.latent_class_spec import Sampling
 
 COMPOSITE = """\
 system = "latent-class"
@@ -53,11 +52,6 @@ def study(tmp_path):
     pl.DataFrame({"a": a, "b": b, "c": rng.integers(0, 2, 300)}).write_csv(tmp_path / "records.csv")
     (tmp_path / "study.toml").write_text(COMPOSITE)
     return tmp_path / "study.toml"
-
-
-def test_specs_and_scripts_have_the_same_defaults():
-    spec = Sampling()
-    assert {name: getattr(spec, name) for name in ("draws", "tune", "chains")} | spec.metric() == sampler_defaults()
 
 
 def test_a_run_with_the_composite_likelihood(study, tmp_path):

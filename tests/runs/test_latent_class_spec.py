@@ -1,0 +1,251 @@
+"""What a latent class spec may say: what is refused when it is read, what suits its form, and what costs nothing."""
+
+import inspect
+import tomllib
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dpbayes.errors import ExistingRunError, InputError, SpecError
+from dpbayes.latent_class import build_model, sampler_defaults
+from dpbayes.latent_class.sampler_settings import form_defaults
+from dpbayes.privacy import read_release
+from dpbayes.privacy.ledger import create_ledger, open_ledger
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.calibration import calibration_of
+from dpbayes.runs.latent_class_spec import Sampling
+
+SPEC = """\
+system = "latent-class"
+title = "Two tables that share an attribute"
+[data]
+microdata = "records.csv"
+attribute_sets = [["age", "work"], ["work", "own"]]
+[data.levels]
+age = ["child", "adult"]
+work = ["no", "yes"]
+"own" = [0, 1]
+[privacy]
+epsilon = 1.0
+ledger = "book.db"
+[model]
+n_classes = 2
+impossible = [{ age = "child", work = "yes" }]
+[synthesis]
+n_datasets = 0
+"""
+BINARY = SPEC.replace('impossible = [{ age = "child", work = "yes" }]\n', "").replace(
+    'ledger = "book.db"', "simulation_seed = 1"
+)
+MANY = (
+    'system = "latent-class"\ntitle = "t"\n[data]\nmicrodata = "records.csv"\n[privacy]\nepsilon = 1.0\n[data.levels]\n'
+) + "".join(f"x{i} = [0, 1]\n" for i in range(16))
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A spec beside 300 records and an empty budget book."""
+    rng = np.random.default_rng(1)
+    age = rng.choice(["child", "adult"], 300)
+    work = np.where((age == "adult") & (rng.random(300) < 0.6), "yes", "no")
+    pl.DataFrame({"age": age, "work": work, "own": rng.integers(0, 2, 300)}).write_csv(tmp_path / "records.csv")
+    create_ledger(tmp_path / "book.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
+    return tmp_path / "study.toml"
+
+
+class _SampledError(Exception):
+    """Carries what a run was about to sample, and how."""
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Run a spec as far as the sampler; return the model and the settings."""
+
+    def take(model, **settings):
+        raise _SampledError(model, settings)
+
+    def run(loaded, out, **options):
+        monkeypatch.setattr("dpbayes.inference.sample", take, raising=False)
+        with pytest.raises(_SampledError) as stop:
+            execute(loaded, out=out, progressbar=False, echo=lambda line: None, **options)
+        return stop.value.args
+
+    return run
+
+
+def _spent(folder):
+    return 3.0 - open_ledger(folder / "book.db").remaining().epsilon
+
+
+MISTAKES = [
+    (("own", "class"), "attribute 'class' has the name of a part of the model"),
+    (("own", "race/eth"), "attribute 'race/eth' cannot name a variable"),
+    (('age = "child", work', 'age = "chld", work'), r"impossible levels of 'age' must be among .*\['chld'\]"),
+    (('age = "child", work', 'agee = "child", work'), "attribute 'agee' is not in the domain"),
+    (('{ age = "child", work = "yes" }', "{}"), "names no attribute"),
+    (('"work", "own"]]', '"work", "onw"]]'), "attribute 'onw' is not in the domain"),
+    (('"work", "own"]]', '"work", "work"]]'), "attribute 'work' stands twice"),
+    (('"work", "own"]]', '"work", "own"], []]'), "one attribute or more a table"),
+    (("[0, 1]", "[0]"), "needs at least two levels"),
+    (("n_classes = 2", "n_classes = 2\nmargins = [['age', 'income']]"), "attribute 'income' is not in the domain"),
+    (("n_classes = 2", "n_classes = 2\nmargins = [['own'], ['own']]"), r"\['own'\] twice"),
+    (("n_classes = 2", "n_classes = 2\nconcentration = '4'"), "concentration must be a positive number.* got '4'$"),
+    (("n_classes = 2", "n_classes = 2\nconcentration = [1, 2, 3]"), r"concentration must be.* got \[1, 2, 3\]$"),
+    (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a positive number"),
+    (("n_classes = 2", "n_classes = 2\nprofile_prior = -1"), r"line 15: model\.profile_prior: must be greater than 0"),
+    (("n_classes = 2", "n_classes = 2\nsum_out_pairs = true"), "does not go with structural zeros"),
+    (("n_datasets = 0", "n_datasets = 41\n[sampling]\ndraws = 10"), r"need as many draws, and \[sampling\] keeps 40"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES)
+def test_a_mistake_is_refused_when_the_spec_is_read_and_costs_nothing(study, tmp_path, change, message):
+    assert change[0] in SPEC
+    study.write_text(SPEC.replace(*change))
+    with pytest.raises(SpecError, match=message):
+        execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
+    assert _spent(tmp_path) == 0.0
+    assert not list(tmp_path.glob("run*"))
+
+
+def test_a_model_that_cannot_be_built_costs_no_release(study, tmp_path, monkeypatch):
+    """What only building finds is found on an invented release."""
+    tried = []
+
+    def fails(release, **options):
+        tried.append(release)
+        raise InputError("no such model")
+
+    monkeypatch.setattr("dpbayes.latent_class.build_model", fails, raising=False)
+    study.write_text(SPEC)
+    with pytest.raises(InputError, match="no such model"):
+        execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
+    assert _spent(tmp_path) == 0.0
+    assert {path.name for path in (tmp_path / "run.partial").iterdir()} == {"spec.toml", ".lock"}
+    (invented,) = tried
+    assert invented.sampler == "simulation" and invented.n == 1000
+    assert [table.attributes for table in invented.tables] == [("age", "work"), ("work", "own")]
+
+
+def test_a_users_model_that_cannot_be_built_costs_no_release_and_its_correction_goes_on(study, tmp_path, stopped):
+    own = SPEC.replace('impossible = [{ age = "child", work = "yes" }]', 'file = "mine.py"')
+    study.write_text(own)
+    (tmp_path / "mine.py").write_text("def build_model(release, *, n_classes):\n    return n_clases\n")
+    with pytest.raises(NameError):
+        execute(load_spec(study), out=tmp_path / "run", allow_python=True, echo=lambda line: None)
+    assert _spent(tmp_path) == 0.0
+    assert not (tmp_path / "run.partial" / "release.json").exists()
+    right = "from dpbayes.latent_class import build_model as ours\n\n\ndef build_model(release, *, n_classes):\n"
+    (tmp_path / "mine.py").write_text(right + "    return ours(release, n_classes=n_classes, sum_out_pairs=True)\n")
+    loaded = load_spec(study)
+    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior is None
+    model, settings = stopped(loaded, tmp_path / "run", allow_python=True)
+    assert _spent(tmp_path) == pytest.approx(1.0)
+    assert read_release(tmp_path / "run.partial" / "release.json").sampler == "opendp"
+    given = {name: value for name, value in settings.items() if name not in ("random_seed", "progressbar")}
+    assert given == sampler_defaults(model) == form_defaults(True)
+
+
+def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
+    study.write_text(SPEC.replace("records.csv", "recods.csv"))
+    with pytest.raises(FileNotFoundError, match=r"recods\.csv"):
+        execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
+    assert _spent(tmp_path) == 0.0
+    study.write_text(SPEC)
+    stopped(load_spec(study), tmp_path / "run")
+    assert _spent(tmp_path) == pytest.approx(1.0)
+    assert (tmp_path / "run.partial" / "spec.toml").read_text() == load_spec(study).resolved
+    # Now something was paid for: another spec must not take the place, and the same one draws nothing again.
+    with pytest.raises(ExistingRunError, match=r"with release\.json, which may have cost"):
+        execute(load_spec(study, ["model.n_classes=3"]), out=tmp_path / "run", echo=lambda line: None)
+    stopped(load_spec(study), tmp_path / "run")
+    assert _spent(tmp_path) == pytest.approx(1.0)
+
+
+def test_specs_and_scripts_have_the_same_defaults():
+    assert Sampling().settings(False) == sampler_defaults() == form_defaults(False)
+    assert Sampling().settings(True) == form_defaults(True)
+    assert form_defaults(True)["draws"] == 12000 and "mass_matrix_switch_freq" not in form_defaults(True)["options"]
+
+
+def test_the_model_of_a_spec_has_the_defaults_of_build_model(study):
+    study.write_text(SPEC)
+    defaults = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
+    model = load_spec(study).spec.model
+    assert (tuple(model.concentration), model.profile_prior) == (defaults["concentration"], defaults["profile_prior"])
+    asked = load_spec(study, ["model.concentration=[40, 10]", "model.profile_prior=0.25"])
+    assert asked.digest == load_spec(study).digest
+
+
+def test_many_tables_get_the_settings_of_their_form(tmp_path):
+    """All 120 two-way tables of 16 binary attributes: the resolved spec, and `dpbayes sbc`, have what suits them."""
+    path = tmp_path / "study.toml"
+    path.write_text(MANY)
+    loaded = load_spec(path)
+    resolved = tomllib.loads(loaded.resolved)
+    assert resolved["model"]["sum_out_pairs"] is True
+    length = {name: resolved["sampling"][name] for name in ("draws", "tune", "target_accept", "integration_time")}
+    assert length == {"draws": 12000, "tune": 1000, "target_accept": 0.85, "integration_time": 3.5}
+    again = tmp_path / "again.toml"
+    again.write_text(loaded.resolved)
+    assert load_spec(again).digest == loaded.digest
+    metric = {name: value for name, value in form_defaults(True).items() if name not in ("draws", "tune", "chains")}
+    assert calibration_of(loaded, n_records=100).sampling == metric
+    few = load_spec(path, ["model.sum_out_pairs=false", "sampling.tune=700"]).spec.sampling
+    assert few.settings(False) == form_defaults(False) | {"tune": 700}
+
+
+@pytest.mark.parametrize("summed_out", [False, True])
+def test_a_run_samples_with_the_settings_of_its_form(study, tmp_path, stopped, summed_out):
+    study.write_text(BINARY)
+    overrides = [f"model.sum_out_pairs={str(summed_out).lower()}", "sampling.integration_time=5.0", "sampling.seed=7"]
+    model, settings = stopped(load_spec(study, overrides), tmp_path / "run")
+    expected = sampler_defaults(model)
+    expected["options"] = expected["options"] | {"target_integration_time": 5.0}
+    assert expected["draws"] == (12000 if summed_out else 1500)
+    assert settings == expected | {"random_seed": 7, "progressbar": False}
+
+
+def test_a_finished_release_gets_the_settings_of_its_form_once_it_is_read(study, tmp_path, stopped):
+    study.write_text(BINARY)
+    stopped(load_spec(study), tmp_path / "run")
+    (tmp_path / "release.json").write_bytes((tmp_path / "run.partial" / "release.json").read_bytes())
+    lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[model]", "n_classes = 2"]
+    (tmp_path / "finished.toml").write_text("\n".join([*lines, "sum_out_pairs = true"]))
+    loaded = load_spec(tmp_path / "finished.toml")
+    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior == 0.25
+    model, settings = stopped(loaded, tmp_path / "other")
+    assert "pair_levels" in model.named_vars
+    assert (settings["draws"], settings["tune"]) == (12000, 1000)
+    assert calibration_of(loaded).sampling["target_accept"] == 0.85
+    (tmp_path / "finished.toml").write_text("\n".join([*lines, 'impossible = [{ age = "chld" }]']))
+    with pytest.raises(InputError, match="'chld'"):
+        execute(load_spec(tmp_path / "finished.toml"), out=tmp_path / "third", echo=lambda line: None)
+    assert not (tmp_path / "third.partial" / "release.json").exists()
+
+
+def test_the_models_options_reach_the_model_and_a_study_of_it(study, tmp_path, stopped):
+    study.write_text(BINARY)
+    overrides = ["model.concentration=2.0", "model.profile_prior=0.5", "model.margins=[['age', 'own']]"]
+    loaded = load_spec(study, overrides)
+    model, _ = stopped(loaded, tmp_path / "run")
+    assert "alpha" not in model.named_vars
+    assert model.gate_variables == ("margin", "cell", "margin_age_own")
+    release = read_release(tmp_path / "run.partial" / "release.json")
+    same = build_model(release, n_classes=2, concentration=2.0, profile_prior=0.5)
+    point = model.initial_point()
+    assert float(model.compile_logp()(point)) == pytest.approx(float(same.compile_logp()(point)), rel=1e-12)
+    found = calibration_of(loaded, n_records=200)
+    assert found.var_names == ("margin", "cell", "margin_age_own", "exact_counts")
+    truth, _ = found.simulate(1)
+    np.testing.assert_allclose(truth["margin_age_own"], truth["cell"].sum(axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given", ["concentration = 2.0", "profile_prior = 0.5", "margins = [['age']]", "sum_out_pairs = false"]
+)
+def test_an_own_model_states_its_own_prior_margins_and_form(study, given):
+    study.write_text(BINARY.replace("n_classes = 2", f'n_classes = 2\nfile = "mine.py"\n{given}'))
+    with pytest.raises(SpecError, match=f"states its own .* leave {given.split()[0]} out"):
+        load_spec(study)
