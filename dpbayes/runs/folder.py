@@ -128,22 +128,6 @@ def read_json(path: Path) -> Any:
     return found
 
 
-def _clear(partial: Path) -> None:
-    """Remove what another spec's run left in a folder that this process has locked, unless it may have been paid for.
-
-    The lock's own file stays: another process that waits at the door must find it locked.
-    """
-    left = [path for path in partial.iterdir() if path.name != _LOCK]
-    paid = sorted(path.name for path in left if path.name.removesuffix(".tmp") not in _UNPAID)
-    if paid:
-        raise ExistingRunError(
-            f"{partial} holds an unfinished run of another spec with {', '.join(paid)}, which may have cost privacy "
-            "budget; finish it with that spec, or move it away"
-        )
-    for path in left:
-        path.unlink()
-
-
 @contextmanager
 def _lock(partial: Path) -> Iterator[None]:
     """Hold the partial folder for this process; the kernel lets go of it on any death."""
@@ -170,3 +154,19 @@ def _is_open_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _clear(partial: Path) -> None:
+    """Remove what another spec's run left in a folder that this process has locked, unless it may have been paid for.
+
+    The lock's own file stays: another process that waits at the door must find it locked.
+    """
+    left = [path for path in partial.iterdir() if path.name != _LOCK]
+    paid = sorted(path.name for path in left if path.name.removesuffix(".tmp") not in _UNPAID)
+    if paid:
+        raise ExistingRunError(
+            f"{partial} holds an unfinished run of another spec with {', '.join(paid)}, which may have cost privacy "
+            "budget; finish it with that spec, or move it away"
+        )
+    for path in left:
+        path.unlink()
