@@ -35,8 +35,10 @@ impossible = [{ age = "child", work = "yes" }]
 [synthesis]
 n_datasets = 0
 """
-BINARY = SPEC.replace('impossible = [{ age = "child", work = "yes" }]\n', "").replace(
-    'ledger = "book.db"', "simulation_seed = 1"
+BINARY = (
+    SPEC.replace('impossible = [{ age = "child", work = "yes" }]\n', "")
+    .replace('ledger = "book.db"', "simulation_seed = 1")
+    .replace("[data.levels]", "truth_public = true\n[data.levels]")
 )
 MANY = (
     'system = "latent-class"\ntitle = "t"\n[data]\nmicrodata = "records.csv"\n[privacy]\nepsilon = 1.0\n[data.levels]\n'
@@ -123,7 +125,7 @@ def test_a_model_that_cannot_be_built_costs_no_release(study, tmp_path, monkeypa
         execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
     assert _spent(tmp_path) == 0.0
     assert {path.name for path in (tmp_path / "run.partial").iterdir()} == {"spec.toml", ".lock"}
-    (invented,) = tried
+    (invented,) = tried  # invented records: no confidential one is counted for it
     assert invented.sampler == "simulation" and invented.n == 1000
     assert [table.attributes for table in invented.tables] == [("age", "work"), ("work", "own")]
 
