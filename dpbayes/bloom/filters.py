@@ -5,7 +5,7 @@ position whatever k. `shuffle_flip` puts the positions in one random order, the 
 bit on its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ __all__ = ["Filters", "FlippedFilters", "logo_counts", "shuffle_flip"]
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of k publishers with m positions each.
+    """Filters of k publishers with m positions each; the repr leaves out the logos, confidential until flipped.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Filters:
     [3, 0, 1]
     """
 
-    logos: np.ndarray
+    logos: np.ndarray = field(repr=False)
     n_filters: int
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ diag(x)^(-1/2), whose largest singular value 1 belongs to the constants. Adding 
 definite: one Cholesky factor serves all changes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ class Signal:
     Parameters
     ----------
     counts
-        True logo counts or shares d, shape (2^k,).
+        True logo counts or shares d, shape (2^k,); those of real filters are confidential and stay out of the repr.
     flip_prob
         Flip probability p.
 
@@ -47,7 +47,7 @@ class Signal:
     14.2222
     """
 
-    counts: np.ndarray
+    counts: np.ndarray = field(repr=False)
     flip_prob: float
 
     @property

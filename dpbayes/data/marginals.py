@@ -23,7 +23,7 @@ __all__ = ["Marginal", "check_consistent", "declared_domain", "marginals"]
 
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """An exact table of counts over some attributes.
+    """An exact table of counts over some attributes. **Confidential**: its repr shows attributes and shape alone.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class Marginal:
     --------
     >>> domain = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m")})
     >>> table = Marginal(domain, [[10, 12], [40, 38]])
+    >>> table
+    Marginal(age x sex, shape=(2, 2), counts=<confidential>)
     >>> table.total, table.project(["sex"]).counts.tolist()
     (100, [50, 50])
     """
@@ -63,6 +65,10 @@ class Marginal:
         counts = counts.astype(np.int64)
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)
+
+    def __repr__(self) -> str:
+        # A notebook, a log or a traceback shows reprs; exact counts must not reach it by accident.
+        return f"Marginal({' x '.join(self.attributes)}, shape={self.domain.shape}, counts=<confidential>)"
 
     @property
     def attributes(self) -> tuple[str, ...]:

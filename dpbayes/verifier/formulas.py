@@ -9,7 +9,7 @@ computes these; formulaic only lays out the columns that come of it, so a formul
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import narwhals as nw
@@ -25,7 +25,7 @@ __all__ = ["Design", "as_floats", "collect", "column_values", "design"]
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Response and design matrix of the rows without missing values. Confidential.
+    """Response and design matrix of the rows without missing values. Confidential: its repr shows columns alone.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ class Design:
         Where the rows stand in the frame.
     """
 
-    response: npt.NDArray[np.float64]
-    matrix: npt.NDArray[np.float64]
+    response: npt.NDArray[np.float64] = field(repr=False)
+    matrix: npt.NDArray[np.float64] = field(repr=False)
     columns: tuple[str, ...]
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64] = field(repr=False)
 
 
 def design(

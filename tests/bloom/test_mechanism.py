@@ -8,6 +8,7 @@ from dpbayes.bloom.filters import Filters, FlippedFilters, logo_counts, shuffle_
 from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
 from dpbayes.bloom.reach import debias, estimate_reach
 from dpbayes.bloom.secure_bits import secure_coins, secure_permutation
+from dpbayes.bloom.signal import signal_to_noise
 from dpbayes.bloom.transition import apply_transition, solve_transition, transition_matrix
 from dpbayes.errors import InputError
 
@@ -32,6 +33,13 @@ def test_bits_and_logos_convert():
     counts = logo_counts(bits)
     assert counts.sum() == 40 and counts.size == 32
     np.testing.assert_array_equal(counts, np.bincount(2 ** np.arange(5) @ bits, minlength=32))
+
+
+def test_filters_do_not_show_their_bits():
+    filters = Filters.from_bits([[1, 0, 1], [1, 0, 0]])
+    assert repr(filters) == "Filters(n_filters=2)"
+    assert "array" not in repr(FlippedFilters(filters.logos, 2, 0.1))
+    assert repr(signal_to_noise([977.0, 13.0], flip_prob=0.1)) == "Signal(flip_prob=0.1)"
 
 
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(3)])

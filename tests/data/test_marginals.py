@@ -143,3 +143,11 @@ def test_tables_that_disagree_are_refused_without_showing_counts():
         check_consistent([first, Marginal(other, [44, 66])])
     with pytest.raises(InputError, match="no tables"):
         check_consistent([])
+
+
+def test_a_table_does_not_show_its_counts():
+    table = Marginal(Domain.from_levels({"hiv": (0, 1)}), [997, 3])
+    for shown in (repr(table), str(table), repr([table, {"table": (table,)}]), f"{table}"):
+        assert "hiv" in shown
+        assert "(2,)" in shown
+        assert not any(number in shown for number in ("997", "3", "1000"))

@@ -2,6 +2,7 @@
 
 import warnings
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 from dpbayes.verifier import count_partitions, count_significant, count_statistic, count_trends, count_within
 from dpbayes.verifier.estimates import estimate_partitions
+from dpbayes.verifier.formulas import design
 from dpbayes.verifier.partition import assign_partitions, unit_codes
 
 LEVELS = ["farm", "city", "coast"]
@@ -467,3 +469,10 @@ def test_counts_do_not_show_themselves():
     counts = count_within(people(20), column="wage", claim=1, tolerance=1, n_partitions=13)
     assert "13" in repr(counts)
     assert "beyond" not in repr(counts)
+
+
+def test_a_design_does_not_show_its_rows():
+    found = design(nw.from_native(pl.DataFrame({"y": [7.25], "x": [3.5]})), "y ~ x", levels=None, intercept=True)
+    assert found.response.tolist() == [7.25]
+    assert "columns" in repr(found)
+    assert not any(value in repr(found) for value in ("7.25", "3.5"))
