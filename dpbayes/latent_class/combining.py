@@ -11,11 +11,9 @@ import numpy.typing as npt
 from scipy import stats
 
 from dpbayes.errors import InputError
+from dpbayes.latent_class.quantities import Estimates, Unseen
 
-__all__ = ["Combined", "Estimates", "combine", "combine_estimates", "mean_of", "share_of"]
-
-type Estimates = Mapping[str, tuple[float, float]]
-"""Quantity name to (estimate, estimated sampling variance) in one data set."""
+__all__ = ["Combined", "combine", "combine_estimates"]
 
 type Variant = Literal["nonnegative", "unbiased"]
 type Reference = Literal["t", "normal"]
@@ -32,7 +30,9 @@ class Combined:
     estimate
         Mean of the m estimates, one a quantity.
     variance
-        T, the variance of `estimate` about the population's value. NaN where the unbiased variant came out negative.
+        T, the variance of `estimate` about the population's value. NaN where the unbiased variant came out negative,
+        and where all data sets gave one estimate with variance 0, as for a level that no record has: they do not say
+        how far off it is. The interval is NaN then, not of width zero.
     df
         Degrees of freedom of the reference t law; infinite for a normal one.
     between
@@ -123,7 +123,8 @@ def combine(
     Raises
     ------
     InputError
-        If there are fewer than two data sets, they differ in size or in quantities, or a fit is not finite.
+        If there are fewer than two data sets, they differ in size or in quantities, a fit is not finite, or
+        `share_of` was asked for a level that occurs in no data set and that the column's type does not declare.
 
     Notes
     -----
@@ -144,6 +145,7 @@ def combine(
     Examples
     --------
     >>> import polars as pl
+    >>> from dpbayes.latent_class import share_of
     >>> frames = [pl.DataFrame({"vote": [0] * (60 - 4 * i) + [1] * (40 + 4 * i)}) for i in range(5)]
     >>> combined = combine(frames, share_of("vote", 1), n=100)
     >>> combined.names, combined.estimate.round(2).tolist(), combined.variance.round(4).tolist()
@@ -159,6 +161,7 @@ def combine(
     for number, found in enumerate(fits):
         if tuple(found) != names:
             raise InputError(f"data set {number} gave the quantities {list(found)}, the first one {list(names)}")
+    _check_seen(fits)
     values = np.array([[found[name] for name in names] for found in fits], dtype=np.float64)
     return combine_estimates(
         values[..., 0],
@@ -214,71 +217,25 @@ def combine_estimates(
     m = len(q)
     between, within = q.var(axis=0, ddof=1), u.mean(axis=0)
     total = (1 + 1 / m) * between - within
-    adjusted = total <= 0
-    share = np.divide(within, (1 + 1 / m) * between, out=np.ones_like(within), where=~adjusted)
+    silent = (np.ptp(q, axis=0) == 0) & np.all(u == 0, axis=0)
+    adjusted = (total <= 0) & ~silent
+    share = np.divide(within, (1 + 1 / m) * between, out=np.ones_like(within), where=total > 0)
     df = np.maximum((m - 1) * (1 - share) ** 2, 1.0)
     if variant == "nonnegative":
         total = np.where(adjusted, n_synthetic / n * within, total)
         df = np.where(adjusted, m - 1.0, df)
     else:
         total = np.where(total < 0, np.nan, total)
+    total = np.where(silent, np.nan, total)
     if reference == "normal":
         df = np.full_like(df, np.inf)
     return Combined(tuple(names), q.mean(axis=0), total, df, between, within, adjusted, m)
 
 
-def mean_of(column: str) -> Callable[[Any], Estimates]:
-    """Return a fitting function for the mean of a numeric column.
-
-    Parameters
-    ----------
-    column
-        A column of the frames; its levels are numbers.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> mean_of("age")(pl.DataFrame({"age": [20, 30, 40]}))
-    {'mean of age': (30.0, 33.333333333333336)}
-    """
-
-    def fit(frame: Any) -> Estimates:
-        values = np.asarray(frame[column])
-        if values.dtype.kind not in "iuf":
-            raise InputError(f"column {column!r} holds no numbers; share_of({column!r}, level) estimates a share")
-        return {f"mean of {column}": (float(values.mean()), float(values.var(ddof=1) / len(values)))}
-
-    return fit
-
-
-def share_of(column: str, level: str | int) -> Callable[[Any], Estimates]:
-    """Return a fitting function for the share of a level.
-
-    Parameters
-    ----------
-    column
-        A column of the frames.
-    level
-        One of its levels.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> share_of("sex", "f")(pl.DataFrame({"sex": ["f", "m", "m", "m"]}))
-    {'sex=f': (0.25, 0.046875)}
-    """
-
-    def fit(frame: Any) -> Estimates:
-        share = float(np.mean(np.asarray(frame[column]) == level))
-        return {f"{column}={level}": (share, share * (1 - share) / len(frame))}
-
-    return fit
-
-
 def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
     """Read a mapping, or the coefficients and standard errors of a statsmodels result."""
     if isinstance(fitted, Mapping):
-        return {str(name): (float(value), float(variance)) for name, (value, variance) in fitted.items()}
+        return {str(name): pair if isinstance(pair, Unseen) else _pair(*pair) for name, pair in fitted.items()}
     try:
         params, stderr = fitted.params, np.asarray(fitted.bse, dtype=np.float64)
     except AttributeError:
@@ -288,6 +245,21 @@ def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
         ) from None
     names = getattr(params, "index", range(len(stderr)))
     return {str(name): (float(v), float(s) ** 2) for name, v, s in zip(names, np.asarray(params), stderr, strict=True)}
+
+
+def _pair(estimate: float, variance: float) -> tuple[float, float]:
+    return float(estimate), float(variance)
+
+
+def _check_seen(fits: Sequence[Estimates]) -> None:
+    """Refuse a level that no data set has and no type declares: a mistyped one looks the same."""
+    for name in fits[0]:
+        if all(isinstance(found[name], Unseen) for found in fits):
+            raise InputError(
+                f"the level of {name!r} occurs in none of the {len(fits)} data sets; give it as the column holds it "
+                "(1 is not '1'). If it is right and merely rare, declare the column's levels (an Enum), and the "
+                "variance is NaN; or take margin_draws, which has a share for every level"
+            )
 
 
 def _check(

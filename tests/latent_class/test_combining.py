@@ -1,12 +1,14 @@
 """Combining rules: the formulas by hand, and coverage of a known population."""
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from scipy import stats
 
 from dpbayes.errors import InputError
-from dpbayes.latent_class.combining import combine, combine_estimates, mean_of, share_of
+from dpbayes.latent_class.combining import combine, combine_estimates
+from dpbayes.latent_class.quantities import Unseen, mean_of, share_of
 
 
 def test_the_formulas_by_hand():
@@ -106,6 +108,53 @@ def test_fitting_functions_and_names():
     assert summary[1]["estimate"] == pytest.approx(2.75)
     with pytest.raises(InputError, match="holds no numbers"):
         mean_of("sex")(frames[0])
+
+
+VOTES = [pl.DataFrame({"vote": [0] * (60 - 4 * i) + [1] * (40 + 4 * i)}) for i in range(3)]
+SEXES = [pl.DataFrame({"sex": ["f"] * (3 + i) + ["m"] * (5 - i)}) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "column", "level", "message"),
+    [
+        (VOTES, "vote", "1", "'vote' holds numbers, and the level '1' is text"),
+        (VOTES, "vote", "yes", "holds numbers"),
+        (SEXES, "sex", 1, "'sex' holds text, and the level 1 is a number"),
+        (VOTES, "vote", 7, "'vote=7' occurs in none of the 3 data sets"),
+        (SEXES, "sex", "F", "'sex=F' occurs in none"),
+        ([f.cast(pl.Enum(["f", "m"])) for f in SEXES], "sex", "F", r"has the levels \['f', 'm'\], and 'F'"),
+        ([f.to_pandas().astype({"sex": "category"}) for f in SEXES], "sex", "F", r"has the levels \['f', 'm'\]"),
+    ],
+)
+def test_a_mistyped_level_is_refused(frames, column, level, message):
+    share = share_of(column, level)
+    with pytest.raises(InputError, match=message):
+        combine(frames, share, n=100)
+    with pytest.raises(InputError, match=message):
+        combine(frames, lambda frame: {"other": (len(frame), 1.0), **share(frame)}, n=100)
+
+
+def test_a_level_that_only_some_data_sets_lack_is_estimated():
+    frames = [pl.DataFrame({"vote": [0] * 9 + [last]}) for last in (7, 0, 0)]
+    assert isinstance(share_of("vote", 7)(frames[1])["vote=7"], Unseen)
+    combined = combine(frames, share_of("vote", 7), n=10)
+    assert combined.estimate[0] == pytest.approx(0.1 / 3)
+    assert combined.variance[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_a_known_level_that_no_record_has_gets_no_interval_of_width_zero(kind):
+    if kind == "polars":
+        frames = [frame.cast(pl.Enum(["f", "m", "x"])) for frame in SEXES]
+    else:
+        levels = pd.CategoricalDtype(["f", "m", "x"])
+        frames = [frame.to_pandas().astype({"sex": levels}) for frame in SEXES]
+    for variant in ("nonnegative", "unbiased"):
+        combined = combine(frames, share_of("sex", "x"), n=8, variant=variant)
+        assert combined.estimate[0] == 0.0
+        assert np.all(np.isnan(combined.interval()))
+        assert not combined.adjusted[0]
+    assert np.isfinite(combine(frames, share_of("sex", "f"), n=8).interval()).all()
 
 
 @pytest.mark.parametrize(
