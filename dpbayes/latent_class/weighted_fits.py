@@ -11,7 +11,14 @@ __all__ = ["weighted_linear", "weighted_logistic"]
 
 type Array = npt.NDArray[np.float64]
 
-_TOLERANCE = 1e-10  # of the score of a distribution whose weights sum to one
+# Of the last step's change in any cell's log-odds. A score is no measure: that of a rare cell is small from the start.
+_TOLERANCE = 1e-8
+
+# Changes below this that no longer halve from step to step are rounding: where the baseline itself is rare, its
+# log-odds are a difference of sums over common cells.
+_ROUNDING = 1e-3
+
+_LONGEST = 5.0  # a step's change in log-odds
 _MOST_STEPS = 100
 
 
@@ -60,7 +67,13 @@ def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
     Raises
     ------
     InputError
-        If Newton's method does not reach a score of 1e-10 within 100 steps: in some draw the outcome is separated.
+        If Newton's method is still moving some cell's log-odds after 100 steps: in some draw the outcome is separated.
+
+    Notes
+    -----
+    Each draw stops by its own log-odds, in every cell however rare, so that the scales of columns and weights do not
+    matter. The unknowns are the log-odds of as many common cells as there are terms: with a rare baseline the
+    coefficients themselves would be small differences of sums over all other cells.
 
     Examples
     --------
@@ -68,48 +81,78 @@ def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
     >>> weighted_logistic(np.array([[0.25, 0.75]]), x, np.array([0.0, 1.0])).round(6)  # log 3
     array([[1.098612]])
     """
+    back = np.linalg.inv(matrix[_common_cells(weights.mean(axis=0), matrix)])
+    return np.asarray(_maximize(weights, matrix @ back, outcome) @ back.T)
+
+
+def _maximize(weights: Array, matrix: Array, outcome: Array) -> Array:
+    """Return the coefficients of largest weighted log-likelihood, draw by draw."""
     beta = np.zeros((len(weights), matrix.shape[1]))
-    value = _log_likelihood(beta, weights, matrix, outcome)
-    active = np.arange(len(weights))
+    active, last = np.arange(len(weights)), np.full(len(weights), np.inf)
     for _ in range(_MOST_STEPS):
-        w = weights[active]
-        fitted = _expit(beta[active] @ matrix.T)
-        score = (w * (outcome - fitted)) @ matrix
-        open_ = np.abs(score).max(axis=1) > _TOLERANCE
-        active, w, fitted, score = active[open_], w[open_], fitted[open_], score[open_]
+        step = _newton_step(beta[active], weights[active], matrix, outcome)
+        beta[active] += step
+        change = np.abs(step @ matrix.T).max(axis=1)
+        open_ = (change > _TOLERANCE) & ((change > _ROUNDING) | (change <= last / 2))
+        active, last = active[open_], change[open_]
         if not active.size:
             return beta
-        curvature = _gram(w * fitted * (1 - fitted), matrix)
-        # A ridge far below the curvature of any sensible fit: steps stay finite where weights all but vanish.
-        curvature += 1e-14 * np.eye(matrix.shape[1])
-        step = np.linalg.solve(curvature, score[..., None])[..., 0]
-        step /= np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True) / 5.0)
-        for _ in range(30):  # halve the steps that go too far
-            tried = _log_likelihood(beta[active] + step, w, matrix, outcome)
-            worse = tried < value[active] - 1e-15
-            if not worse.any():
-                break
-            step[worse] /= 2
-        beta[active] += step
-        value[active] = tried
     raise InputError(
         f"the regression has no finite solution in {active.size} of {len(weights)} draws: a term separates the "
         "outcome; leave a term out"
     )
 
 
+def _common_cells(weights: Array, matrix: Array) -> list[int]:
+    """Return the most common cells whose rows are linearly independent, one for each term."""
+    found: list[int] = []
+    basis = np.empty((0, matrix.shape[1]))
+    for cell in np.argsort(-weights, kind="stable").tolist():
+        row = matrix[cell]
+        rest = row - (row @ basis.T) @ basis
+        if (size := np.linalg.norm(rest)) > 1e-9 * np.linalg.norm(row):
+            found.append(cell)
+            basis = np.vstack([basis, rest / size])
+        if len(found) == matrix.shape[1]:
+            break
+    return found
+
+
+def _newton_step(beta: Array, weights: Array, matrix: Array, outcome: Array) -> Array:
+    """Return a step of Newton's method that does not go far beyond the best point on its line."""
+    eta = beta @ matrix.T
+    one, zero = _chances(eta)
+    score = (weights * (outcome * zero - (1 - outcome) * one)) @ matrix
+    curvature = _gram(weights * one * zero, matrix)
+    # In units of the coefficients' own curvatures a rare cell's is as large as a common one's.
+    scale = np.sqrt(np.maximum(np.diagonal(curvature, axis1=1, axis2=2), np.finfo(float).tiny))
+    curvature /= scale[:, :, None] * scale[:, None, :]
+    # A ridge far below the curvature of any sensible fit: steps stay finite where terms are all but collinear.
+    curvature += 1e-14 * np.eye(matrix.shape[1])
+    step = np.linalg.solve(curvature, (score / scale)[..., None])[..., 0] / scale
+    step /= np.maximum(1.0, np.abs(step @ matrix.T).max(axis=1, keepdims=True) / _LONGEST)
+    rise = (score * step).sum(axis=1)
+    for _ in range(30):  # halve the steps that go too far: the slope there points back, half as steep or more
+        along = step @ matrix.T
+        one, zero = _chances(eta + along)
+        slope = (weights * (outcome * zero - (1 - outcome) * one) * along).sum(axis=1)
+        too_far = (slope < -0.5 * rise) & (np.abs(along).max(axis=1) > _ROUNDING)
+        if not too_far.any():
+            break
+        step[too_far] /= 2
+        rise[too_far] /= 2
+    return np.asarray(step)
+
+
+def _chances(eta: Array) -> tuple[Array, Array]:
+    """Return the probabilities of one and of zero, each with all its digits however small it is."""
+    small = np.exp(-np.abs(eta))
+    large = 1.0 / (1.0 + small)
+    small *= large
+    return np.where(eta > 0, large, small), np.where(eta > 0, small, large)
+
+
 def _gram(weights: Array, matrix: Array) -> Array:
     """Return X' diag(w) X for each row w, by one product with the pairs of columns."""
     pairs = (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
     return (weights @ pairs).reshape(len(weights), matrix.shape[1], matrix.shape[1])
-
-
-def _expit(x: Array) -> Array:
-    from scipy.special import expit
-
-    return np.asarray(expit(x))
-
-
-def _log_likelihood(beta: Array, weights: Array, matrix: Array, outcome: Array) -> Array:
-    eta = beta @ matrix.T
-    return np.asarray((weights * (outcome * eta - np.logaddexp(0.0, eta))).sum(axis=1))

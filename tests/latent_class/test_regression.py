@@ -117,6 +117,51 @@ def test_weights_that_all_but_vanish_still_have_a_fit():
     np.testing.assert_allclose(weighted_linear(weights, matrix, matrix[:, 1])[:, 1], 1.0, atol=1e-9)
 
 
+CODINGS = {
+    "rare level": [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]],
+    "rare baseline": [[1.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.0]],
+    "centred, in thousandths": [[1.0, -1e3], [1.0, -1e3], [1.0, 1e3], [1.0, 1e3]],
+}
+
+
+@pytest.mark.parametrize("rare", [1e-6, 1e-9, 1e-10, 1e-14, 1e-20])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_slope_of_a_rare_group_does_not_depend_on_how_rare_it_is(coding, rare):
+    """Log-odds log 3 and log 27, in closed form: a slope of log 9 = 2.197 between the groups."""
+    matrix = np.array(CODINGS[coding])
+    weights = np.array([[0.25 * (1 - rare), 0.75 * (1 - rare), rare / 28, 27 * rare / 28], [0.25] * 4])
+    found = weighted_logistic(weights, matrix, np.array([0.0, 1.0, 0.0, 1.0])) @ matrix[[0, 2]].T
+    np.testing.assert_allclose(found, [[np.log(3), np.log(27)], [0.0, 0.0]], atol=1e-9)
+
+
+def test_rare_cells_in_a_model_with_fewer_terms_than_cells():
+    """Against statsmodels on the rare group alone, whose slope the common cells do not enter."""
+    group, x, y = np.indices((2, 3, 2)).reshape(3, -1).astype(float)
+    matrix = np.column_stack([np.ones(12), x, group, group * x])
+    share = np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 4.0]]).ravel()
+    weights = np.concatenate([share / 12 * (1 - 1e-10), share[::-1] / 12 * 1e-10])
+    found = weighted_logistic(weights[None], matrix, y)[0]
+    rare = group == 1
+    fitted = sm.GLM(y[rare], matrix[rare][:, :2], sm.families.Binomial(), freq_weights=share[::-1]).fit(tol=1e-14)
+    np.testing.assert_allclose(found[:2] + found[2:], fitted.params, atol=1e-7)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-300])
+def test_a_separated_outcome_is_refused(weight):
+    matrix = np.array(CODINGS["rare level"])
+    weights = np.array([[0.25, 0.25, weight, 0.5], [0.25, 0.25, 0.25, 0.25]])
+    with pytest.raises(InputError, match="no finite solution in 1 of 2 draws"):
+        weighted_logistic(weights, matrix, np.array([0.0, 1.0, 0.0, 1.0]))
+
+
+def test_steps_that_overshoot_in_a_rare_group_are_shortened():
+    """From the common group's log-odds of -16 undamped Newton steps swing about the rare group's log-odds of 0."""
+    matrix = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    weights = np.array([[1.0, 1e-7, 1e-15, 1e-15]])
+    found = weighted_logistic(weights, matrix, np.array([0.0, 1.0, 0.0, 1.0]))
+    np.testing.assert_allclose(found[0], [np.log(1e-7), -np.log(1e-7)], atol=1e-9)
+
+
 def _records(rng, p):
     table = rng.multinomial(N, p.ravel()).reshape(DOMAIN.shape)
     return {name: np.array(DOMAIN[name].levels)[np.repeat(axis.ravel(), table.ravel())]
