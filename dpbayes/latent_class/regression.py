@@ -78,6 +78,7 @@ def regress(
     target: Target = "population",
     release: Release | None = None,
     random_seed: int | None = None,
+    thin: int = 1,
 ) -> xr.DataArray:
     r"""Return the posterior of a regression of one attribute on others.
 
@@ -98,6 +99,8 @@ def regress(
     target, release, random_seed
         Whose coefficients: those of the population, or those that the n confidential records would give; see
         `dpbayes.latent_class.margin_draws`. The second interval is the narrower one.
+    thin
+        Take every so many-th draw of each chain.
 
     Returns
     -------
@@ -136,7 +139,7 @@ def regress(
             "write a comparison, as in {age == 2} ~ sex, or use family='linear'"
         )
     # Real counts: an empty cell would put a coefficient at infinity.
-    draws = margin_draws(trace, names, target=target, release=release, random_seed=random_seed, whole=False)
+    draws = margin_draws(trace, names, target=target, release=release, random_seed=random_seed, whole=False, thin=thin)
     values = draws.to_numpy()
     solve = weighted_logistic if family == "logistic" else weighted_linear
     coefficients = solve(values.reshape(-1, len(matrix)), matrix, outcome)

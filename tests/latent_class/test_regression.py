@@ -290,6 +290,49 @@ def test_too_many_cells_are_refused(trace, monkeypatch):
         margin_draws(trace, ["a", "b", "d"])
 
 
+def test_too_many_draws_are_refused_before_they_are_made(with_records, monkeypatch):
+    """4,000 draws: of 4 cells for the population; of 8 cells and the release's 8 effects for the records."""
+    trace, release, _, _ = with_records
+    monkeypatch.setattr(cell_draws, "MAX_NUMBERS", 8_000)
+    monkeypatch.setattr(cell_draws._Mixture, "of", lambda *_: pytest.fail("the draws were read"))
+    with pytest.raises(InputError, match=r"4 cells of 4,000 draws are 16,000 numbers.*pass thin=2,"):
+        margin_draws(trace, ["a", "c"])
+    with pytest.raises(InputError, match=r"4 cells of 1,334 draws are 5,336 numbers.*pass thin=6,"):
+        monkeypatch.setattr(cell_draws, "MAX_NUMBERS", 5_000)
+        margin_draws(trace, ["a", "c"], thin=3)
+    monkeypatch.undo()
+    monkeypatch.setattr(cell_draws, "MAX_RECORD_WORK", 10**6)
+    monkeypatch.setattr(cell_draws._RecordsLaw, "of", lambda *_: pytest.fail("the law was prepared"))
+    size = 8 + margin_operator(DOMAIN, SETS).n_effects
+    needed = -(-(size**3) * 4000 // 10**6)
+    with pytest.raises(InputError, match=rf"{size} cells and effects for each of 4,000 draws.*pass thin={needed},"):
+        margin_draws(trace, ["a", "c", "d"], target="records", release=release)
+    monkeypatch.undo()
+    monkeypatch.setattr(cell_draws, "MAX_RECORD_WORK", 10**6)
+    thinned = margin_draws(trace, ["a", "c", "d"], target="records", release=release, random_seed=1, thin=needed)
+    assert thinned.sizes["draw"] == -(-4000 // needed)
+
+
+def test_thinned_draws_are_every_so_many_th_of_each_chain(trace):
+    every = margin_draws(trace, ["a", "c"])
+    xr.testing.assert_allclose(margin_draws(trace, ["a", "c"], thin=2), every.isel(draw=[0, 2]), rtol=1e-12)
+    assert regress(trace, "a ~ c", thin=3).sizes == {"chain": 2, "draw": 1, "term": 2}
+    for thin in (0, 1.5, True):
+        with pytest.raises(InputError, match="thin must be a whole number"):
+            margin_draws(trace, ["a", "c"], thin=thin)
+
+
+def test_blocks_of_draws_change_nothing_for_records(with_records, monkeypatch):
+    trace, release, _, _ = with_records
+    options = {"target": "records", "release": release, "random_seed": 1, "thin": 400, "whole": False}
+    together = margin_draws(trace, ["a", "c", "d"], **options)
+    calls, meetings = [], cell_draws._Mixture.meetings
+    monkeypatch.setattr(cell_draws._Mixture, "meetings", lambda *a: calls.append(a) or meetings(*a))
+    monkeypatch.setattr(cell_draws, "_BLOCK", 1)
+    np.testing.assert_allclose(margin_draws(trace, ["a", "c", "d"], **options), together, rtol=1e-9)
+    assert len(calls) == 2  # not two for each of the ten draws
+
+
 def test_summaries_refuse_a_probability_out_of_range():
     with pytest.raises(InputError, match="prob"):
         summarize(xr.DataArray(np.zeros((1, 3)), dims=("chain", "draw")), prob=0.0)
