@@ -1,12 +1,15 @@
-"""The errors that dpbayes raises on purpose.
+"""The errors that dpbayes raises on purpose, and the warnings it gives.
 
 Every one derives from `DPBayesError` and from the builtin that a caller would catch, and every message gives the
-value that was refused and the remedy.
+value that was refused and the remedy. A warning derives from `DPBayesWarning` and names the remedy too.
 """
 
 __all__ = [
+    "AccuracyWarning",
     "BudgetExceededError",
+    "CostWarning",
     "DPBayesError",
+    "DPBayesWarning",
     "DamagedFileError",
     "ExistingRunError",
     "IncompleteSamplingError",
@@ -60,3 +63,15 @@ class LedgerError(DPBayesError, OSError):
 
 class BudgetExceededError(DPBayesError, ValueError):
     """A release would spend more than the ledger has left."""
+
+
+class DPBayesWarning(UserWarning):
+    """Base of every warning that dpbayes gives."""
+
+
+class AccuracyWarning(DPBayesWarning):
+    """An approximation is used where it is known to be poor."""
+
+
+class CostWarning(DPBayesWarning):
+    """What was asked for may take hours."""

@@ -26,6 +26,8 @@ __all__ = ["ReleasedNoise", "noisy_counts"]
 # exp(-x^2 / 2 sigma^2) at 12 sigma is below 1e-31.
 _DISCRETE_GAUSSIAN_WIDTH = 12.0
 
+_LEAST_VARIANCE = 1e-100  # of a law's noise; its inverse and the squares of that are finite
+
 
 @dataclass(frozen=True, eq=False)
 class ReleasedNoise:
@@ -62,6 +64,12 @@ class ReleasedNoise:
         object.__setattr__(self, "laws", tuple(self.laws))
         if not self.laws:
             raise InputError("a vector of noisy counts needs one count or more, got none")
+        for law in dict.fromkeys(self.laws):
+            if law.variance < _LEAST_VARIANCE:
+                raise InputError(
+                    f"the noise {law} has a variance of {law.variance:g}, which is zero in all but name; these "
+                    "likelihoods are for noisy counts, so check the law's parameter"
+                )
 
     def __len__(self) -> int:
         return len(self.laws)

@@ -17,6 +17,7 @@ from dpbayes.inference.joint_counts import NUGGET, effect_counts
 from dpbayes.inference.joint_pairs import released_pairs
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
+from dpbayes.latent_class.cautions import caution
 from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, Design, checked_concentration, margin_name
 from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.released_shares import released_shares
@@ -107,6 +108,14 @@ def build_model(
         If an argument is out of range, an attribute has the name of a part of the model (``class``, ``profile_A``, ...)
         or a ``/`` in it, or an attribute set does not fit the domain.
 
+    Warns
+    -----
+    AccuracyWarning
+        With the joint likelihood, if a table's noise has a standard deviation below 2 counts: intervals of cells that
+        hold few records can be far too narrow. For a single table with a public n the composite likelihood is exact.
+    CostWarning
+        If more than 200 effects are sampled: a fit at the defaults may take hours.
+
     References
     ----------
     Barrientos, A. F. (2021). A latent class modeling approach for differentially private synthetic data for contingency
@@ -139,6 +148,7 @@ def build_model(
         record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         data, noise, sizes = _released(release)
+        caution(release, likelihood, operator.n_effects, pairs_summed_out=design.sum_out_pairs)
         starts = None if design.sum_out_pairs else released_shares(release, data)
         mixture = Mixture(domain, n_classes, checked_concentration(concentration), profile_prior, starts=starts)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
