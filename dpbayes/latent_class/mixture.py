@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from dpbayes.inference.margin_operator import Cell
 from dpbayes.latent_class.attribute_totals import AttributeTotals
 from dpbayes.latent_class.cell_probabilities import CellProbabilities, cell_tree
-from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights
+from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights, ScaledSticks
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -69,10 +69,10 @@ class Mixture:
     profile_prior
         The Dirichlet parameter of every profile.
     starts
-        Probabilities of the second levels of attributes of two levels about which the sampler's coordinates are
-        centred and chains start, shape ``(attributes of two levels,)``; every class has its own coordinates, scaled by
-        its weight (`ScaledByWeights`). With None the attributes' totals are coordinates (`AttributeTotals`), and chains
-        start about one half.
+        Profiles about which the sampler's coordinates are centred and chains start, for each number L of levels of
+        shape ``(attributes of L levels, L)``; every class has its own coordinates, scaled by its weight
+        (`ScaledByWeights`, `ScaledSticks`). With None, for attributes of two levels alone, their totals are coordinates
+        (`AttributeTotals`), and chains start about one half.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Mixture:
         concentration: float | tuple[float, float],
         profile_prior: float,
         *,
-        starts: Any | None,
+        starts: Mapping[int, Any] | None,
     ) -> None:
         self.weights = _weights(n_classes, concentration)
         self._all, self._upper = _profiles(domain, n_classes, profile_prior, starts, self.weights)
@@ -120,7 +120,7 @@ def _weights(n_classes: int, concentration: float | tuple[float, float]) -> Any:
 
 
 def _profiles(
-    domain: Domain, n_classes: int, profile_prior: float, starts: Any, weights: Any
+    domain: Domain, n_classes: int, profile_prior: float, starts: Mapping[int, Any] | None, weights: Any
 ) -> tuple[_Columns, _Columns]:
     """Return the class profiles of all levels, and those of all levels but the first.
 
@@ -130,15 +130,16 @@ def _profiles(
     everything, upper = _Columns(0), _Columns(1)
     for size in sorted(set(domain.shape)):
         names = [attribute.name for attribute in domain if attribute.size == size]
-        dims = ("class", f"attribute_of_{size}")
+        dims, start = ("class", f"attribute_of_{size}"), None if starts is None else starts[size]
         if size == 2:
-            shape = (n_classes, len(names))
-            second = _upper_levels("profiles_of_2", profile_prior, starts, weights, dims, shape)
+            about = None if start is None else start[:, 1]
+            second = _upper_levels("profiles_of_2", profile_prior, about, weights, dims, (n_classes, len(names)))
             group = pt.stack([1.0 - second, second], axis=2)
         else:
-            group = pm.Dirichlet(
-                f"profiles_of_{size}", a=np.full(size, profile_prior), dims=(*dims, f"level_of_{size}")
-            )
+            assert start is not None
+            shape = (n_classes, len(names), size)
+            every = (*dims, f"level_of_{size}")
+            group = _levels(f"profiles_of_{size}", profile_prior, start, weights, every, shape)
             second = group[:, :, 1:].reshape((n_classes, len(names) * (size - 1)))
         for position, name in enumerate(names):
             pm.Deterministic(f"profile_{name}", group[:, position], dims=("class", name))
@@ -148,14 +149,14 @@ def _profiles(
 
 
 def _upper_levels(
-    name: str, profile_prior: float, starts: Any, weights: Any, dims: tuple[str, str], shape: tuple[int, int]
+    name: str, profile_prior: float, start: Any | None, weights: Any, dims: Sequence[str], shape: tuple[int, ...]
 ) -> Any:
     """Return the probabilities of second levels: their law does not depend on the weights, their coordinates do.
 
-    Without starts the coordinates hold the attributes' totals.
+    Without a start the coordinates hold the attributes' totals.
     """
-    transform = AttributeTotals() if starts is None else ScaledByWeights(ArcsineNormal().forward(starts))
-    about = pt.full(shape, 0.5) if starts is None else pt.broadcast_to(starts, shape)
+    transform = AttributeTotals() if start is None else ScaledByWeights(ArcsineNormal().forward(start))
+    about = pt.full(shape, 0.5) if start is None else pt.broadcast_to(start, shape)
     return pm.CustomDist(
         name,
         weights,
@@ -166,4 +167,22 @@ def _upper_levels(
         class_name="Profiles",
         dims=dims,
         default_transform=transform,
+    )
+
+
+def _levels(
+    name: str, profile_prior: float, start: Any, weights: Any, dims: Sequence[str], shape: tuple[int, ...]
+) -> Any:
+    """Return the profiles of attributes of more than two levels, whose coordinates depend on the weights as well."""
+    prior = np.full(shape[-1], profile_prior)
+    return pm.CustomDist(
+        name,
+        weights,
+        dist=lambda weights, size: pm.Dirichlet.dist(prior, shape=shape),
+        logp=lambda value, weights: pt.sum(pm.logp(pm.Dirichlet.dist(prior), value)),
+        support_point=lambda rv, size, weights: pt.broadcast_to(start, shape),
+        signature="(k)->(k,j,l)",
+        class_name="Profiles",
+        dims=dims,
+        default_transform=ScaledSticks(start),
     )

@@ -1,15 +1,19 @@
-r"""Coordinates in which class profiles of two levels are sampled.
+r"""Coordinates in which class profiles are sampled.
 
-Every probability is :math:`\psi = F(z) = \sin^2(\pi\Phi(z)/2)` (`ArcsineNormal`). The released tables pin totals over
-classes, :math:`\sum_h \pi_h \psi_{hj}`, so that a coordinate :math:`z_{hj}` is as stiff as its class is heavy; and in
-the course of a chain one class is heavy, then another. No constant metric suits them, and steps are those of the
-heaviest. The sampler therefore sees x (`ScaledByWeights`),
+Every probability of an upper level of two is :math:`\psi = F(z) = \sin^2(\pi\Phi(z)/2)` (`ArcsineNormal`). The released
+tables pin totals over classes, :math:`\sum_h \pi_h \psi_{hj}`, so that a coordinate :math:`z_{hj}` is as stiff as its
+class is heavy; and in the course of a chain one class is heavy, then another. No constant metric suits them, and steps
+are those of the heaviest. The sampler therefore sees x (`ScaledByWeights`),
 
 .. math:: z_{hj} = c_j + \frac{x_{hj}}{1 + \kappa\pi_h},
 
 about the coordinates :math:`c_j` of the released shares: no coordinate of a heavy class is much stiffer than those of a
 light one. The larger :math:`\kappa`, the more the scale of the prior changes as a class fades, which is a funnel of its
 own.
+
+Profiles of more levels are sticks (`ScaledSticks`): every level breaks a part :math:`F(z_{hjl})` off what the levels
+before it have left. Under a symmetric Dirichlet law the parts are independent beta variables, with the tails that they
+have with two levels.
 
 Where the counts of pairs are summed out the totals are coordinates themselves (`attribute_totals`).
 """
@@ -23,7 +27,9 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
-__all__ = ["STRETCH", "ArcsineNormal", "ScaledByWeights", "class_weights"]
+__all__ = ["STRETCH", "ArcsineNormal", "ScaledByWeights", "ScaledSticks", "class_weights"]
+
+_LEAST = 1e-300  # of a probability, so that it has a logarithm
 
 STRETCH = 4.0
 """Kappa: how much more the coordinates of a class of all records are stretched than those of one of none, less one."""
@@ -55,7 +61,7 @@ class ArcsineNormal(Transform):
         """Return the probability, kept where its complement is not zero in double precision."""
         angle = _lower_angle(value)
         p = pt.switch(value < 0.0, pt.sqr(pt.sin(angle)), pt.sqr(pt.cos(angle)))
-        return pt.clip(p, 1e-300, 1.0 - 2.0**-53)
+        return pt.clip(p, _LEAST, 1.0 - 2.0**-53)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Return the coordinate."""
@@ -119,6 +125,71 @@ class ScaledByWeights(Transform):
         """Return the logarithm of the determinant."""
         scales = _scales(inputs)
         return pt.sum(_ONE.log_jac_det(self._centre + value / scales) - pt.log(scales))
+
+
+class ScaledSticks(Transform):
+    r"""Coordinates of profiles of more than two levels, scaled by the weights of the classes.
+
+    .. math:: \psi_{hjl} = v_{hjl} \prod_{i<l} (1 - v_{hji}), \qquad v_{hjl} = F(z_{hjl}), \qquad
+              z_{hjl} = c_{jl} + x_{hjl} / (1 + \kappa\pi_h), \qquad l < L,
+
+    for a distribution of arrays, classes by attributes by levels, whose only parameter of floating type is the vector
+    of class weights.
+
+    Parameters
+    ----------
+    centre
+        The profiles at which the sampler's coordinates are zero, and about which chains start: a graph or array of
+        positive numbers that add up to one, shape ``(attributes, levels)``.
+
+    Examples
+    --------
+    >>> transform, weights = ScaledSticks(np.array([[0.5, 0.25, 0.25]])), pt.as_tensor([0.75, 0.25])
+    >>> value = transform.forward(np.array([[[0.2, 0.4, 0.4]], [[0.2, 0.4, 0.4]]]), weights)
+    >>> value.eval().round(3)  # four and two times the normal coordinates
+    array([[[-2.153,  0.   ]],
+           [[-1.077,  0.   ]]])
+    >>> transform.backward(value, weights).eval()
+    array([[[0.2, 0.4, 0.4]],
+           [[0.2, 0.4, 0.4]]])
+    """
+
+    name = "scaled"
+    ndim_supp = 3
+
+    def __init__(self, centre: Any) -> None:
+        self._centre = _ONE.forward(_parts(centre))
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Return the profiles."""
+        normals = self._normals(value, inputs)
+        left = _left(normals)
+        return pt.concatenate([_ONE.backward(normals) * left[..., :-1], left[..., -1:]], axis=-1)
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Return the coordinates."""
+        return (_ONE.forward(_parts(value)) - self._centre) * _scales(inputs)[..., None]
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Return the logarithm of the determinant of the first L - 1 levels' profiles."""
+        normals = self._normals(value, inputs)
+        of_parts = _ONE.log_jac_det(normals) - pt.log(_scales(inputs)[..., None])
+        return pt.sum(of_parts + pt.log(_left(normals)[..., :-1]))
+
+    def _normals(self, value: Any, inputs: Sequence[Any]) -> Any:
+        return self._centre + value / _scales(inputs)[..., None]
+
+
+def _parts(profiles: Any) -> Any:
+    """Return the part that each level but the last breaks off what the levels before it have left."""
+    left = pt.cumsum(profiles[..., ::-1], axis=-1)[..., ::-1]
+    return (profiles / left)[..., :-1]
+
+
+def _left(normals: Any) -> Any:
+    """Return what is left before each level, kept off zero: one for the first, the profile itself for the last."""
+    others = _ONE.backward(-normals)  # F(-z) = 1 - F(z), with all its digits
+    return pt.concatenate([pt.ones_like(others[..., :1]), pt.maximum(pt.cumprod(others, axis=-1), _LEAST)], axis=-1)
 
 
 def _scales(inputs: Sequence[Any]) -> Any:

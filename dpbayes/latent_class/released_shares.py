@@ -9,6 +9,7 @@ import numpy as np
 from dpbayes.inference.constant_map import constant_map
 
 if TYPE_CHECKING:
+    from dpbayes.privacy.noisy_table import NoisyTable
     from dpbayes.privacy.release import Release
 
 __all__ = ["released_shares"]
@@ -17,8 +18,8 @@ __all__ = ["released_shares"]
 _LEAST = 0.02
 
 
-def released_shares(release: Release, released: Any) -> Any:
-    """Return the share of the second level of every attribute of two levels, by the released counts.
+def released_shares(release: Release, released: Any) -> dict[int, Any]:
+    """Return the shares of the levels of every attribute, by the released counts.
 
     Parameters
     ----------
@@ -29,9 +30,10 @@ def released_shares(release: Release, released: Any) -> Any:
 
     Returns
     -------
-    pytensor.tensor.TensorVariable
-        Means over the tables that hold the attribute, between .02 and .98, shape ``(attributes of two levels,)``; one
-        half where no table does.
+    dict
+        For each number L of levels that some attribute has, a graph of shape ``(attributes of L levels, L)``: means
+        over the tables that hold the attribute, none below .02 before they are made to add up to one; equal shares
+        where no table does.
 
     Examples
     --------
@@ -39,20 +41,28 @@ def released_shares(release: Release, released: Any) -> Any:
     >>> from dpbayes.privacy import release_tables
     >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
     >>> counts = np.concatenate([table.counts.ravel() for table in release.tables])
-    >>> released_shares(release, counts).eval().round(2)
+    >>> released_shares(release, counts)[2][:, 1].eval().round(2)
     array([0.94, 0.95, 0.8 , 0.52, 0.67])
     """
-    rows = {attribute.name: row for row, attribute in enumerate(a for a in release.domain if a.size == 2)}
-    columns = [np.zeros((len(rows), 0))]
-    for table in release.tables:
-        levels = np.indices(table.counts.shape).reshape(table.counts.ndim, -1)
-        block = np.zeros((len(rows), table.counts.size))
-        for name, level in zip(table.attributes, levels, strict=True):
-            if name in rows:
-                block[rows[name]] = level
-        columns.append(block)
-    sums = np.hstack(columns)
-    tables = np.array([sum(name in table.attributes for table in release.tables) for name in rows])
     n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
-    shares = constant_map(sums / (n * np.maximum(tables, 1))[:, None], released) + 0.5 * (tables == 0)
-    return shares.clip(_LEAST, 1.0 - _LEAST)
+    found = {}
+    for size in sorted(set(release.domain.shape)):
+        names = [attribute.name for attribute in release.domain if attribute.size == size]
+        sums = np.hstack([_sums(table, names, size) for table in release.tables])
+        tables = np.array([sum(name in table.attributes for table in release.tables) for name in names])
+        means = sums / (n * np.maximum(tables, 1))[:, None, None]
+        shares = constant_map(means.transpose(0, 2, 1).reshape(len(names) * size, -1), released)
+        shares = shares.reshape((len(names), size)) + (tables == 0)[:, None] / size
+        shares = shares.clip(_LEAST, 1.0)
+        found[size] = shares / shares.sum(axis=1, keepdims=True)
+    return found
+
+
+def _sums(table: NoisyTable, names: list[str], size: int) -> np.ndarray:
+    """Return which counts of a table belong to each level of each attribute, shape ``(names, counts, size)``."""
+    block = np.zeros((len(names), table.counts.size, size))
+    levels = np.indices(table.counts.shape).reshape(table.counts.ndim, -1)
+    for name, own in zip(table.attributes, levels, strict=True):
+        if name in names:
+            block[names.index(name), np.arange(own.size), own] = 1.0
+    return block

@@ -101,33 +101,31 @@ def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> t
 def _profiles(posterior: xr.Dataset, concentration: float) -> tuple[FloatArray, FloatArray]:
     """Return log-prior and log-Jacobian of all class profiles.
 
-    Two levels are sampled as the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z), scaled by
-    the weight of the class (`dpbayes.latent_class.profile_coordinates`), or, where pairs are summed out, with the
-    attribute's total in place of one class's z (`dpbayes.latent_class.attribute_totals`); more of them by logarithms
-    against their mean, whose Jacobian is the product of the levels.
+    What is sampled is the z of p = sin^2(pi Phi(z) / 2), so that dp/dz = pi sqrt(p (1 - p)) phi(z), scaled by the
+    weight of the class, for two levels and for the part that each of more levels breaks off what is left
+    (`dpbayes.latent_class.profile_coordinates`); or, where pairs are summed out, with the attribute's total in place of
+    one class's z (`dpbayes.latent_class.attribute_totals`).
     """
     from dpbayes.latent_class.profile_coordinates import STRETCH
 
     prior = jacobian = np.zeros(tuple(posterior.sizes[dim] for dim in ("chain", "draw")))
+    weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
     for name in map(str, posterior.data_vars):
         if not name.startswith("profile_"):
             continue
         level = str(posterior[name].dims[-1])
         values = posterior[name].transpose("chain", "draw", ..., level).to_numpy().clip(TINY)
-        logs = np.log(values)
-        prior = prior + (concentration - 1) * logs.sum(axis=(-1, -2))
-        if values.shape[-1] == 2:
-            slopes = _log_slopes(values)
-            jacobian = jacobian + slopes.sum(axis=-1)
-            weights = posterior["weights"].transpose("chain", "draw", "class").to_numpy()
-            if "pair_levels" in posterior:
-                total = (weights[..., None] * values).sum(axis=-2)
-                of_total = np.log((weights * np.exp(slopes)).sum(axis=-1))
-                jacobian = jacobian + _log_slopes(total) - of_total
-            else:
-                jacobian = jacobian - np.log1p(STRETCH * weights).sum(axis=-1)
+        prior = prior + (concentration - 1) * np.log(values).sum(axis=(-1, -2))
+        left = np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
+        parts = np.stack([values[..., :-1], left[..., 1:]], axis=-1) / left[..., :-1, None]
+        slopes = _log_slopes(parts.clip(TINY))
+        jacobian = jacobian + (slopes + np.log(left[..., :-1])).sum(axis=(-1, -2))
+        if "pair_levels" in posterior:
+            total = (weights[..., None] * values).sum(axis=-2)
+            of_total = np.log((weights * np.exp(slopes[..., 0])).sum(axis=-1))
+            jacobian = jacobian + _log_slopes(total) - of_total
         else:
-            jacobian = jacobian + logs.sum(axis=(-1, -2))
+            jacobian = jacobian - (values.shape[-1] - 1) * np.log1p(STRETCH * weights).sum(axis=-1)
     return prior, jacobian
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dpbayes.latent_class.attribute_totals import AttributeTotals
-from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights
+from dpbayes.latent_class.profile_coordinates import ArcsineNormal, ScaledByWeights, ScaledSticks
 
 WEIGHTS = np.array([0.5, 0.3, 0.15, 0.05])
 CENTRE = np.array([-1.2, 0.0, 0.7])
@@ -61,6 +61,52 @@ def test_the_determinant_is_that_of_the_map(seed):
     expected = np.linalg.slogdet(np.array(columns))[1]
     found = ScaledByWeights(CENTRE).log_jac_det(pt.as_tensor(value), pt.as_tensor(WEIGHTS)).eval()
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+STICKS = np.array([[0.5, 0.2, 0.2, 0.1], [0.05, 0.05, 0.1, 0.8]])
+
+
+def stick_profiles(value):
+    return ScaledSticks(STICKS).backward(pt.as_tensor(value), pt.as_tensor(WEIGHTS)).eval()
+
+
+def test_sticks_are_profiles_about_their_centre_and_invert():
+    np.testing.assert_allclose(stick_profiles(np.zeros((4, 2, 3))), np.broadcast_to(STICKS, (4, 2, 4)), rtol=1e-12)
+    value = np.random.default_rng(2).normal(size=(4, 2, 3))
+    found = stick_profiles(value)
+    assert (found > 0).all()
+    np.testing.assert_allclose(found.sum(axis=-1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(ScaledSticks(STICKS).forward(found, pt.as_tensor(WEIGHTS)).eval(), value, atol=1e-6)
+    far = stick_profiles(np.full((4, 2, 3), 200.0)), stick_profiles(np.full((4, 2, 3), -200.0))
+    assert np.isfinite(np.log(far)).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_determinant_of_sticks_is_that_of_the_map(seed):
+    """Held to a matrix of central differences of all levels but the last, which have an error of 1e-9 of their size."""
+    value, step = np.random.default_rng(seed).normal(size=(4, 2, 3)), 1e-6
+    ends = np.eye(value.size).reshape(-1, *value.shape) * step
+    moved = [(stick_profiles(value + end) - stick_profiles(value - end))[..., :-1].ravel() / (2 * step) for end in ends]
+    expected = np.linalg.slogdet(np.array(moved))[1]
+    found = ScaledSticks(STICKS).log_jac_det(pt.as_tensor(value), pt.as_tensor(WEIGHTS)).eval()
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_dirichlet_prior_of_sticks_integrates_to_one():
+    """One class, one attribute of three levels; the trapezoidal rule, as for two levels below."""
+    with pm.Model() as model:
+        pm.CustomDist(
+            "p",
+            pt.as_tensor([1.0]),
+            dist=lambda w, size: pm.Dirichlet.dist(np.full(3, 3.0), shape=(1, 1, 3)),
+            logp=lambda value, w: pt.sum(pm.logp(pm.Dirichlet.dist(np.full(3, 3.0)), value)),
+            support_point=lambda rv, size, w: pt.full((1, 1, 3), 1 / 3),
+            signature="(k)->(k,j,l)",
+            default_transform=ScaledSticks(np.array([[0.3, 0.5, 0.2]])),
+        )
+    logp, grid = model.compile_logp(), np.linspace(-20, 20, 161)
+    density = [[np.exp(logp({"p_scaled__": np.array([[[x, y]]])})) for y in grid] for x in grid]
+    assert np.sum(density) * (grid[1] - grid[0]) ** 2 == pytest.approx(1.0, abs=1e-6)
 
 
 def test_probabilities_have_a_slope_where_the_tails_meet():

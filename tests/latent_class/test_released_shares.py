@@ -30,14 +30,19 @@ def flat(release: Release) -> np.ndarray:
 
 def test_shares_are_means_over_the_tables_that_hold_the_attribute():
     release = released()
-    shares = released_shares(release, flat(release)).eval()
-    np.testing.assert_allclose(shares, [(0.5 + 0.42) / 2, 0.4, 0.5])
+    shares = {size: found.eval() for size, found in released_shares(release, flat(release)).items()}
+    np.testing.assert_allclose(shares[2][:, 1], [(0.5 + 0.42) / 2, 0.4, 0.5])
+    np.testing.assert_allclose(shares[3], [[0.5, 0.2, 0.3]])
 
 
 def test_shares_stay_off_their_ends():
     release = released()
-    low, high = (released_shares(release, sign * 1e5 * np.ones(flat(release).size)).eval() for sign in (-1.0, 1.0))
-    np.testing.assert_allclose([low[0], high[0]], [0.02, 0.98])
+    counts = flat(release)
+    counts[:4] = counts[4:10] = 0.0  # neither sex nor age has anything but its first level, and that beyond n
+    counts[:2], counts[4] = 1e5, 1e5
+    shares = {size: found.eval() for size, found in released_shares(release, counts).items()}
+    np.testing.assert_allclose(shares[2][0], [1.0 / 1.02, 0.02 / 1.02])
+    np.testing.assert_allclose(shares[3][0], [1.0 / 1.04, 0.02 / 1.04, 0.02 / 1.04])
 
 
 def test_chains_start_at_the_shares_of_the_data_that_are_fitted():
@@ -45,6 +50,7 @@ def test_chains_start_at_the_shares_of_the_data_that_are_fitted():
     model = build_model(release, n_classes=3)
     start = model.initial_point()
     np.testing.assert_allclose(start["profiles_of_2_scaled__"], np.zeros((3, 3)), atol=1e-12)
+    np.testing.assert_allclose(start["profiles_of_3_scaled__"], np.zeros((3, 1, 2)), atol=1e-12)
     (profiles,) = model.replace_rvs_by_values([model["profiles_of_2"]])
     names = ("profiles_of_2", "stick")
     evaluate = model.compile_fn(profiles, inputs=[model.rvs_to_values[model[name]] for name in names], point_fn=False)
