@@ -26,6 +26,7 @@ _EXPORTS = {
     "debias": "reach",
     "dominating_loss": "dominating",
     "estimate_reach": "reach",
+    "exchange_bound": "claims",
     "filters_loss": "many_filters",
     "flip_prob_for": "calibration",
     "general_shuffle_epsilon": "peers",

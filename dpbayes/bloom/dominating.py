@@ -32,7 +32,7 @@ def dominating_loss(loss: FiltersLoss, *, n_points: int = 2000) -> PrivacyLoss:
     Returns
     -------
     PrivacyLoss
-        P is the law under D', Q under D, for `PrivacyLoss.compose`. Replace-one.
+        P is the law under D', Q under D, for `PrivacyLoss.compose`; adjacency one-position.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def dominating_loss(loss: FiltersLoss, *, n_points: int = 2000) -> PrivacyLoss:
         infinite_p=max(float(height[-1]), 0.0),
         infinite_q=max(1.0 + float(slopes[0]), 0.0),
         log_error=1e-9,
-        adjacency="replace-one",
+        adjacency="one-position",
     )
 
 

@@ -27,7 +27,7 @@ SKEWNESSES = (0.0, 1.0, 2.0, 3.0)
 
 
 # What the privacy figures cover.
-_COVERS = "one filter: all pairs; several: the paper's pair; one position replaced"
+_COVERS = "one filter: all pairs; several: the paper's pair; neighbours differ in one position"
 
 
 def signal_by_skewness_figure(*, n_filters: int = 3, flip_probs: Sequence[float] = (0.05, 0.1, 0.2)) -> Figure:

@@ -1,7 +1,7 @@
 """From people to bits: which position of a filter a person sets.
 
-Publishers share the seed, so a person has one position, the same in every filter: that is why one person changes one
-position, and why a permutation of positions common to all filters keeps what they have in common.
+Publishers share the seed, so a person has one position, the same in every filter: that is why a person more or less
+changes one position, and why a permutation of positions common to all filters keeps what they have in common.
 """
 
 import hashlib

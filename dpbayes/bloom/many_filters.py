@@ -214,7 +214,7 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     -------
     FiltersLoss
         Covers the pair that the paper calls worst: all zeros against ones in all filters at one position
-        (replace-one). It is not always the worst; see `worst_pair` and `all_pairs_epsilon`.
+        (one-position). It is not always the worst; see `worst_pair` and `all_pairs_epsilon`.
 
     Raises
     ------

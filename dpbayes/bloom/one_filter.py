@@ -1,8 +1,8 @@
 """Output laws of one shuffled and flipped filter, by enumeration.
 
 A filter of m bits is shuffled and every bit is flipped with probability p; the count of ones is all that is left.
-Neighbouring inputs D and D' differ in one bit, 0 in D and 1 in D', and share the other m - 1 bits, `count_ones` of
-which are 1. With C the count of output ones among the shared bits,
+Neighbouring inputs D and D' differ in one bit (one-position), 0 in D and 1 in D', and share the other m - 1 bits,
+`count_ones` of which are 1. With C the count of output ones among the shared bits,
 
     P(D gives t)  = q P(C = t) + p P(C = t - 1),      P(D' gives t) = p P(C = t) + q P(C = t - 1),
 

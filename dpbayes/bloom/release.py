@@ -36,8 +36,9 @@ class BloomRelease:
 
     Notes
     -----
-    Neighbouring inputs differ in one position (replace-one). What the release costs is a function of its three public
-    numbers: `bloom_epsilon`.
+    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
+    one person exchanged for another changes two. What the release costs is a function of its three public numbers:
+    `bloom_epsilon`.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class BloomRelease:
     def _record(self) -> dict[str, Any]:
         return {
             "kind": "bloom",
-            "adjacency": "replace-one",
+            "adjacency": "one-position",
             "flip_prob": self.flip_prob,
             "sampler": self.sampler,
             "decay": self.decay,
@@ -149,7 +150,11 @@ def read_bloom_release(path: str | Path) -> BloomRelease:
         stated = raw.pop("digest")
         counts = np.array(raw["counts"], dtype=np.int64)
         release = BloomRelease(counts, raw["flip_prob"], raw["sampler"], raw["decay"])
-        if not release.digest == stated == record_digest(raw):
+        # Files of an earlier version call the same relation replace-one.
+        if raw["adjacency"] not in ("one-position", "replace-one"):
+            raise InputError(f"its adjacency is {raw['adjacency']!r}")
+        expected = record_digest(release._record() | {"adjacency": raw["adjacency"]})
+        if not expected == stated == record_digest(raw):
             raise InputError("its digest does not match its contents")
         return release
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

@@ -30,7 +30,7 @@ def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> Privac
     flip_prob
         Flip probability p, between 0 and 1/2.
     count_ones
-        Ones y_d in D, between 0 and m - 1; the neighbour D' has one more (replace-one: one bit differs).
+        Ones y_d in D, between 0 and m - 1; the neighbour D' has one more (one-position: one bit differs).
 
     Returns
     -------
@@ -53,7 +53,7 @@ def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> Privac
         log_p, log_q = np.log(laws.without), np.log(laws.with_one)
     # A convolution of that many positive terms and the running sums before it: two roundings a term.
     log_error = max(1e-13, 2.0**-51 * laws.without.size)
-    return PrivacyLoss.from_pmfs(log_p, log_q, log_error=log_error, adjacency="replace-one")
+    return PrivacyLoss.from_pmfs(log_p, log_q, log_error=log_error, adjacency="one-position")
 
 
 def one_filter_epsilon(

@@ -39,9 +39,10 @@ def bloom(
 ) -> None:
     """Price Bloom filters that are shuffled together and then flipped bit by bit.
 
-    Neighbouring inputs differ in one position (replace-one). Every number says which pairs of inputs it covers: one
-    filter is covered exhaustively; for several, "paper's pair, certified" protects that pair and no other, and
-    --pairs all gives a bound that holds for all.
+    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
+    one person exchanged for another changes two. Every number says which pairs of inputs it covers: one filter is
+    covered exhaustively; for several, "paper's pair, certified" protects that pair and no other, and --pairs all
+    gives a bound that holds for all.
 
     Example: `dpbayes privacy bloom -k 6 -m 100000 -p 0.1 --delta 1e-3`
     """
@@ -71,7 +72,7 @@ def bloom(
 
 
 def _facts(k: int, m: int, p: float, claim: EpsilonClaim) -> dict[str, Any]:
-    return {"n_filters": k, "n_bits": m, "flip_prob": p, "adjacency": "replace-one", **asdict(claim)}
+    return {"n_filters": k, "n_bits": m, "flip_prob": p, "adjacency": "one-position", **asdict(claim)}
 
 
 def _print(rows: list[tuple[int, int, float, EpsilonClaim]]) -> None:
@@ -79,13 +80,18 @@ def _print(rows: list[tuple[int, int, float, EpsilonClaim]]) -> None:
     from rich.table import Table
 
     first = rows[0][3]
-    title = f"epsilon at delta {first.delta:g}, {first.definition}, replace-one"
+    title = f"epsilon at delta {first.delta:g}, {first.definition}, one-position"
     table = Table("filters", "bits", "flip probability", "epsilon", "covers", title=title, title_justify="left")
     for k, m, p, claim in rows:
         table.add_row(str(k), f"{m:,}", f"{p:.8g}", _interval(claim), claim.scope)
     Console().print(table)
     if any(claim.scope == "paper's pair, certified" for *_, claim in rows):
         typer.echo("The paper's pair is not always the worst; --pairs all gives an epsilon that holds for every pair.")
+    typer.echo(
+        "one-position: a person more or less, or one person's other publishers, costs epsilon once; one person "
+        "exchanged for another changes two positions: at most (2 epsilon, (1 + e^epsilon) delta), and only where "
+        "epsilon covers all pairs."
+    )
 
 
 def _interval(claim: EpsilonClaim) -> str:

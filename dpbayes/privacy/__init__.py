@@ -10,7 +10,9 @@ from typing import Any
 # public name -> module that defines it
 _EXPORTS = {
     "Adjacency": "dpbayes.privacy.adjacency",
+    "Relation": "dpbayes.privacy.adjacency",
     "check_adjacency": "dpbayes.privacy.adjacency",
+    "check_relation": "dpbayes.privacy.adjacency",
     "convert_epsilon": "dpbayes.privacy.adjacency",
     "l1_sensitivity_of_counts": "dpbayes.privacy.adjacency",
     "l2_sensitivity_of_counts": "dpbayes.privacy.adjacency",

@@ -3,6 +3,10 @@
 Two relations are in use and they are not interchangeable. Under *replace-one* two datasets of the same size n differ
 in the record of one person, and n is public. Under *add-remove* one dataset holds one record more than the other, and
 n is protected. A guarantee names its relation, always.
+
+A third relation labels privacy losses only. Under *one-position* two inputs to Bloom filters differ in one position,
+whose bits may change in all filters: a person more or less changes one position, a person exchanged for another two.
+So it is not replace-one, and no release of records and no ledger counts under it.
 """
 
 import math
@@ -14,14 +18,22 @@ from dpbayes.privacy._checks import float_up, positive_finite
 
 __all__ = [
     "Adjacency",
+    "Relation",
     "check_adjacency",
+    "check_relation",
     "convert_epsilon",
     "l1_sensitivity_of_counts",
     "l2_sensitivity_of_counts",
 ]
 
 Adjacency = Literal["replace-one", "add-remove"]
+"""Neighbouring relations of records: what a release of records, or a ledger, counts under."""
+
+Relation = Literal["replace-one", "add-remove", "one-position"]
+"""Neighbouring relations that a privacy loss may be labelled with."""
+
 _KNOWN: tuple[str, ...] = get_args(Adjacency)
+_RELATIONS: tuple[str, ...] = get_args(Relation)
 
 # The double nearest to sqrt(2) lies above it (its square exceeds 2), so it is a valid bound.
 _SQRT2_UP = math.sqrt(2.0)
@@ -55,6 +67,37 @@ def check_adjacency(value: Any) -> Adjacency:
     raise InputError(
         f"adjacency must be one of {', '.join(_KNOWN)}, got {value!r}; choose replace-one when the number of records "
         "is public, add-remove when it is not"
+    )
+
+
+def check_relation(value: Any) -> Relation:
+    """Return `value` when it names a relation that a privacy loss may be labelled with.
+
+    Parameters
+    ----------
+    value
+        Anything; only the strings `"replace-one"`, `"add-remove"` and `"one-position"` pass.
+
+    Returns
+    -------
+    Relation
+        The same string.
+
+    Raises
+    ------
+    InputError
+        For every other value.
+
+    Examples
+    --------
+    >>> check_relation("one-position")
+    'one-position'
+    """
+    if isinstance(value, str) and value in _RELATIONS:
+        return value  # type: ignore[return-value]
+    raise InputError(
+        f"adjacency must be one of {', '.join(_RELATIONS)}, got {value!r}; choose replace-one when the number of "
+        "records is public, add-remove when it is not, one-position for Bloom filters"
     )
 
 

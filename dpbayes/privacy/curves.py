@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbayes.errors import InputError
 from dpbayes.privacy._pairs import check_pair, direction_law, log_masses, number, probability, worse
-from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.adjacency import Relation, check_relation
 from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
 from dpbayes.privacy.loss_law import Bounds
@@ -32,8 +32,8 @@ class PrivacyLoss:
     forward, backward
         Law of ln(P/Q) under P, and of ln(Q/P) under Q. Build them with `from_pmfs` or `from_losses`.
     adjacency
-        The relation between D and D', when the pair stands for a mechanism; losses of different relations do not
-        compose.
+        The relation between D and D', when the pair stands for a mechanism: "replace-one", "add-remove", or
+        "one-position" (Bloom filters). Losses of different relations do not compose.
 
     Examples
     --------
@@ -51,11 +51,11 @@ class PrivacyLoss:
 
     forward: ComposedLoss | BracketedLoss
     backward: ComposedLoss | BracketedLoss
-    adjacency: Adjacency | None = None
+    adjacency: Relation | None = None
 
     @classmethod
     def from_pmfs(
-        cls, log_p: Any, log_q: Any, *, log_error: float = 1e-12, adjacency: Adjacency | None = None
+        cls, log_p: Any, log_q: Any, *, log_error: float = 1e-12, adjacency: Relation | None = None
     ) -> "PrivacyLoss":
         """Build the loss of two log-pmf arrays on the same outcomes.
 
@@ -106,7 +106,7 @@ class PrivacyLoss:
         infinite_p: float = 0.0,
         infinite_q: float = 0.0,
         log_error: float = 1e-12,
-        adjacency: Adjacency | None = None,
+        adjacency: Relation | None = None,
     ) -> "PrivacyLoss":
         """Build the loss from values of ln(P/Q) and their masses, for outcome spaces too large to list.
 
@@ -146,7 +146,7 @@ class PrivacyLoss:
                 log_mass_q = np.where(finite, log_mass_p - np.where(finite, loss, 0.0), -np.inf)
         log_mass_q = log_masses(log_mass_q, "log_mass_q")
         check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
-        check = None if adjacency is None else check_adjacency(adjacency)
+        check = None if adjacency is None else check_relation(adjacency)
         forward = direction_law(loss, log_mass_p, infinite_p, log_error, "P")
         backward = direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)

@@ -11,11 +11,15 @@ __all__ = ["privacy_blocks"]
 
 _ROWS = {"adjacency": "adjacency", "unit": "neighbours differ in one", "delta": "delta"}
 _DIFFERENT = {
-    "adjacency": "An epsilon under replace-one and one under add-remove promise different things; do not rank them.",
+    "adjacency": "Epsilons under different adjacencies promise different things; do not rank them.",
     "unit": "An epsilon protects what neighbouring data sets differ in, and no more; do not rank epsilons of different "
     "units.",
     "delta": "An epsilon holds at its own delta: the same noise has a smaller epsilon at a larger delta.",
 }
+_ONE_POSITION = (
+    "one-position: a person more or less changes one position of the filters; one person exchanged for another changes "
+    "two, and costs more than the epsilon stated."
+)
 
 
 def privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
@@ -52,14 +56,19 @@ def privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
 
 
 def _difference(runs: Sequence[RunFacts], key: str) -> Callout | None:
-    """Warn if the runs that state a term do not state the same; a cost under either adjacency agrees with both."""
+    """Warn if the runs that state a term do not state the same."""
     stated: dict[str, list[str]] = {}
     for run in runs:
-        if (value := run.privacy.get(key)) not in (None, "either"):
+        if (value := run.privacy.get(key)) is not None:
             stated.setdefault(show(value), []).append(run.label)
+    if "one-position" not in stated:
+        # A cost that is the same under replace-one and add-remove agrees with both.
+        stated.pop("either", None)
     if len(stated) < 2:
         return None
     lines = [_DIFFERENT[key], *(f"{_ROWS[key]} {value}: {', '.join(labels)}" for value, labels in stated.items())]
+    if "one-position" in stated:
+        lines.append(_ONE_POSITION)
     return Callout("warning", f"Different {key}", lines)
 
 

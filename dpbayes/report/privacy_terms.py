@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
-    from dpbayes.privacy.adjacency import Adjacency
+    from dpbayes.privacy.adjacency import Relation
 
 __all__ = ["PrivacyTerms"]
 
 _CHANGES = {
     "replace-one": "one {unit} replaced by another (replace-one)",
     "add-remove": "one {unit} more or less (add-remove)",
+    "one-position": "one {unit} of the filters (one-position): a person more or less, or one person's other publishers",
     "either": "one {unit} replaced, or one {unit} more or less: the cost is the same under replace-one and add-remove",
 }
 
@@ -26,8 +27,8 @@ class PrivacyTerms:
     Parameters
     ----------
     adjacency
-        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, or ``"either"`` where the cost is the same under
-        both.
+        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
+        ``"either"`` where the cost is the same under the first two.
     unit
         What neighbouring data sets differ in one of: ``"record"``, ``"individual"`` (all records of one),
         ``"position"`` (of a Bloom filter).
@@ -37,7 +38,7 @@ class PrivacyTerms:
     Raises
     ------
     InputError
-        If the adjacency is none of the three, or delta is not in [0, 1).
+        If the adjacency is none of the four, one-position has another unit than a position, or delta is not in [0, 1).
 
     Examples
     --------
@@ -45,13 +46,15 @@ class PrivacyTerms:
     Neighbouring data sets differ in one record replaced by another (replace-one). Delta is 1e-05.
     """
 
-    adjacency: Adjacency | Literal["either"]
+    adjacency: Relation | Literal["either"]
     unit: str = "record"
     delta: float | None = 0.0
 
     def __post_init__(self) -> None:
         if self.adjacency not in _CHANGES:
             raise InputError(f"adjacency must be one of {', '.join(_CHANGES)}, got {self.adjacency!r}")
+        if self.adjacency == "one-position" and self.unit != "position":
+            raise InputError(f"under one-position the unit is 'position', got {self.unit!r}")
         if self.delta is not None and not 0.0 <= self.delta < 1.0:
             raise InputError(f"delta must lie in [0, 1), got {self.delta}; None where the cost is a curve")
 

@@ -58,7 +58,7 @@ class Privacy(Section):
     """The target, and which pairs of neighbouring inputs it is for."""
 
     epsilon: float = Field(gt=0)
-    """Epsilon of the guarantee; positions are neighbours by replacement."""
+    """Epsilon of the guarantee; neighbouring inputs differ in one position: a person more or less, not exchanged."""
     delta: float = Field(gt=0, lt=1)
     """Delta of the guarantee."""
     definition: Literal["tight", "quantile"] = "tight"
@@ -157,7 +157,8 @@ def _certificate(spec: Spec, context: Context) -> dict[str, Any]:
 
     path = context.folder / CERTIFICATE
     if path.exists():
-        return read_json(path)
+        # A certificate of an earlier version calls the same relation replace-one.
+        return read_json(path) | {"adjacency": "one-position"}
     size: dict[str, Any] = {"n_filters": len(spec.audience.shares), "n_bits": spec.filters.n_bits}
     target: dict[str, Any] = {"delta": spec.privacy.delta, "definition": spec.privacy.definition}
     p = flip_prob_for(epsilon=spec.privacy.epsilon, pairs=spec.privacy.pairs, **target, **size)
@@ -166,7 +167,7 @@ def _certificate(spec: Spec, context: Context) -> dict[str, Any]:
     claims = [bloom_epsilon(**common), bloom_epsilon(**common, definition="quantile")]
     if size["n_filters"] > 1:
         claims.append(bloom_epsilon(**common, pairs="all"))
-    certificate = {"flip_prob": p, "adjacency": "replace-one", "claims": [asdict(claim) for claim in claims]}
+    certificate = {"flip_prob": p, "adjacency": "one-position", "claims": [asdict(claim) for claim in claims]}
     write_text(path, json.dumps(certificate, indent=2))
     return certificate
 

@@ -79,18 +79,23 @@ def bloom_document(
             "sampler of the noise": release.sampler,
             "random_seed": str(trace.attrs.get("random_seed", "")),
         },
-        privacy=PrivacyTerms(certificate["adjacency"], "position", spec.privacy.delta),
+        privacy=PrivacyTerms("one-position", "position", spec.privacy.delta),
     )
 
 
 def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
     """Put what the release costs first: for the pair that it was calibrated for, and for every pair."""
-    every = [claim for claim in claims if claim["scope"].startswith("all pairs") and claim["definition"] == "tight"]
-    shown = {"epsilon": claims[0]} if every[:1] == claims[:1] else {"epsilon": claims[0], "epsilon_every": every[0]}
+    every = _every_pair(claims)
+    shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon": claims[0], "epsilon_every": every}
     return [
         Fact(key, f"epsilon at delta {claim['delta']:g}, {claim['scope']}", claim["epsilon"]["upper"], _shown(claim))
         for key, claim in shown.items()
     ]
+
+
+def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the claim that covers all pairs, tight definition."""
+    return next(one for one in claims if one["scope"].startswith("all pairs") and one["definition"] == "tight")
 
 
 def _shown(claim: dict[str, Any]) -> str:
@@ -191,18 +196,41 @@ def _privacy(certificate: dict[str, Any], release: BloomRelease) -> Section:
     ]
     blocks: list[Any] = [
         Paragraph(
-            "Neighbouring inputs differ in one position of the filters (replace-one): a person more or less, or other "
+            "Neighbouring inputs differ in one position of the filters (one-position): a person more or less, or other "
             "publishers for one person. Only a number that covers all pairs protects every input: its upper end is "
             "proven, its lower end is the epsilon of the worst pair found, and the truth lies between. The paper's "
             "pair, all filters empty but for one position, says what the release costs at least."
         ),
         Table("privacy", f"Certified epsilon at flip probability {certificate['flip_prob']:.6f}.", columns, rows),
+        *_exchange(_every_pair(certificate["claims"])),
     ]
     if release.sampler == "simulation":
         blocks.insert(
             0, Callout("warning", "A simulation", ["A seeded generator drew the noise: this release protects nobody."])
         )
     return Section("Privacy", blocks)
+
+
+def _exchange(claim: dict[str, Any]) -> list[Any]:
+    """State what the bound for all pairs gives for persons: once, and when one is exchanged for another."""
+    from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
+    from dpbayes.privacy.loss_law import Bounds
+
+    every = EpsilonClaim(**(claim | {"epsilon": Bounds(**claim["epsilon"])}))
+    epsilon, delta = exchange_bound(every)
+    costs = [
+        ("a person more or less, or other publishers for one", 1, every.upper, every.delta),
+        ("one person exchanged for another", 2, epsilon, delta),
+    ]
+    rows = [(change, positions, float(outward(e)), float(outward(d))) for change, positions, e, d in costs]
+    columns = [Column("change"), Column("positions", "d"), Column("epsilon", ".6g"), Column("delta", ".6g")]
+    text = (
+        "One person exchanged for another changes two positions, which costs more than one: at most 2 epsilon at delta "
+        "(1 + e^epsilon) times as large, by group privacy, from the number that covers all pairs."
+    )
+    if delta >= 1.0:
+        text += " Here that delta is 1: the release promises nothing for such an exchange."
+    return [Paragraph(text), Table("persons", "What holds for persons whatever the input, rounded up.", columns, rows)]
 
 
 def _reach(rows: list[tuple[str, int, float, float]], posterior: Any) -> Section:

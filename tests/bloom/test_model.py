@@ -11,6 +11,7 @@ from dpbayes.bloom.reach import estimate_reach
 from dpbayes.bloom.release import BloomRelease, read_bloom_release, release_counts
 from dpbayes.bloom.transition import transition_matrix
 from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.privacy.release import record_digest
 
 ONE = BloomRelease(np.array([1, 1]), 0.1, "secure")
 
@@ -111,6 +112,19 @@ def _loaded(path):
         return json.loads(path.read_text())
     except ValueError:
         return None
+
+
+def test_a_release_of_an_earlier_version_is_read_as_one_position(tmp_path):
+    release = BloomRelease(np.array([70, 10, 15, 5]), 0.1, "secure")
+    path = tmp_path / "release.json"
+    for label in ("replace-one", "one-position"):
+        record = release._record() | {"adjacency": label}
+        path.write_text(json.dumps(record | {"digest": record_digest(record)}))
+        assert read_bloom_release(path).digest == release.digest
+    record = release._record() | {"adjacency": "add-remove"}
+    path.write_text(json.dumps(record | {"digest": record_digest(record)}))
+    with pytest.raises(DamagedFileError, match="its adjacency is 'add-remove'"):
+        read_bloom_release(path)
 
 
 def test_release_round_trip(tmp_path):

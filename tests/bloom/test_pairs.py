@@ -1,16 +1,22 @@
 import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from audit import assert_claimed_delta
 
 from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
+from dpbayes.bloom.claims import EpsilonClaim, exchange_bound
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.transition import transition_matrix
 from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
+from dpbayes.privacy.closed_forms import geometric_loss
+from dpbayes.privacy.loss_law import Bounds
 
 
 def _histogram_law(logos, p, k):
@@ -45,6 +51,71 @@ def _audited_pairs(k, m, p):
                 laws[tuple(sorted(logos))] = np.log([law[outcome] for outcome in outcomes])
         one, two = pair
         yield f"{one} ~ {two}", laws[tuple(sorted(one))], laws[tuple(sorted(two))]
+
+
+def _exchanges(k, m):
+    """Pairs of inputs that differ by the exchange of a person: bits go at one position and come at another."""
+    logos = range(2**k)
+    for common in itertools.combinations_with_replacement(logos, m - 2):
+        for one, two in itertools.product(logos, repeat=2):
+            less = [logo for logo in logos if logo & one == logo]
+            more = [logo for logo in logos if logo | two == logo]
+            for first, second in itertools.product(less, more):
+                yield tuple(sorted((*common, one, two))), tuple(sorted((*common, first, second)))
+
+
+def test_exchanging_a_person_costs_more_than_one_position_and_at_most_the_group_bound():
+    k, m, p = 2, 5, 0.3
+    kernel, laws = transition_matrix(k, p), {}
+    for logos in itertools.combinations_with_replacement(range(2**k), m):
+        law = {(0,) * 2**k: 1.0}
+        for logo in logos:
+            longer = {}
+            for (counts, mass), out in itertools.product(law.items(), range(2**k)):
+                key = (*counts[:out], counts[out] + 1, *counts[out + 1 :])
+                longer[key] = longer.get(key, 0.0) + mass * kernel[logo, out]
+            law = longer
+        laws[logos] = np.array([law[key] for key in sorted(law)])
+
+    def largest_delta(pairs, epsilon):
+        return max(np.maximum(laws[a] - np.exp(epsilon) * laws[b], 0.0).sum() for a, b in pairs)
+
+    exchanged = {pair for a, b in _exchanges(k, m) if a != b for pair in ((a, b), (b, a))}
+    claim = worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=0.05)
+    assert claim.upper == pytest.approx(0.7441, abs=5e-5)
+    # At the epsilon of one position the exchange exceeds its delta; its own epsilon is .8493.
+    assert largest_delta(exchanged, claim.upper) > 0.06
+    assert largest_delta(exchanged, 0.8492) > 0.05 > largest_delta(exchanged, 0.8493)
+    for delta in (0.3, 0.05, 1e-2, 1e-4):
+        epsilon, bound = exchange_bound(worst_pair(n_filters=k, n_bits=m, flip_prob=p, delta=delta))
+        assert largest_delta(exchanged, epsilon) <= bound
+    # A person more or less, or other publishers for one, is one position: nothing exceeds the claim.
+    once = {(tuple(sorted(b)), tuple(sorted(a))) for pair in _neighbours(k, m) for a, b in (pair, pair[::-1])}
+    assert largest_delta(once, claim.upper) == pytest.approx(0.05, rel=1e-6)
+
+
+def test_the_bound_of_an_exchange_is_group_privacy_rounded_up():
+    claim = EpsilonClaim(Bounds(0.1, 0.7), 1e-4, "tight", "all pairs, upper bound", "any")
+    epsilon, delta = exchange_bound(claim)
+    group = (1 + Fraction(math.exp(0.7))) * Fraction(1e-4)
+    assert epsilon == 1.4 and group < Fraction(delta) < group * (1 + Fraction(1, 10**12))
+    assert exchange_bound(replace(claim, epsilon=Bounds(0.0, 800.0))) == (1600.0, 1.0)
+    for scope in ("one pair", "paper's pair, certified"):
+        with pytest.raises(InputError, match=f"got one for .{scope}.*all_pairs_epsilon gives it"):
+            exchange_bound(replace(claim, scope=scope))
+
+
+def test_losses_of_one_position_do_not_compose_with_those_of_records():
+    losses = [
+        one_filter_loss(n_bits=20, flip_prob=0.2, count_ones=3),
+        filters_loss(n_filters=2, n_bits=20, flip_prob=0.2).compose(1),
+    ]
+    for adjacency in ("replace-one", "add-remove"):
+        table = geometric_loss(scale=2.0, sensitivity=1, adjacency=adjacency)
+        for loss in losses:
+            with pytest.raises(InputError, match=f"one-position and {adjacency} do not compose"):
+                loss.compose(table)
+    assert losses[0].compose(losses[1]).adjacency == "one-position"
 
 
 DELTAS = [0.3, 0.05, 1e-3, 1e-6]

@@ -20,7 +20,8 @@ def test_table_says_what_the_numbers_cover():
     result = invoke("-k", 1, "-k", 3, "-m", 1000, "-p", 0.3)
     assert result.exit_code == 0, result.output
     text = " ".join(result.output.split())
-    assert "all pairs" in text and "paper's pair" in text and "replace-one" in text
+    assert "all pairs" in text and "paper's pair" in text and "one-position" in text
+    assert "replace-one" not in text and "exchanged for another changes two positions" in text
     assert "--pairs all" in text
 
 
@@ -30,7 +31,7 @@ def test_json_is_the_library():
     assert [fact["flip_prob"] for fact in facts] == [0.2, 0.3]
     claim = bloom_epsilon(flip_prob=0.2, delta=1e-4, n_filters=2, n_bits=500)
     assert facts[0]["epsilon"] == {"lower": claim.lower, "upper": claim.upper}
-    assert facts[0]["scope"] == claim.scope
+    assert facts[0]["scope"] == claim.scope and facts[0]["adjacency"] == "one-position"
 
 
 def test_calibration_and_plot(tmp_path):

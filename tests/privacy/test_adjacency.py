@@ -9,6 +9,7 @@ import pytest
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import (
     check_adjacency,
+    check_relation,
     convert_epsilon,
     l1_sensitivity_of_counts,
     l2_sensitivity_of_counts,
@@ -55,6 +56,15 @@ def test_unknown_relations_are_refused(bad):
         with pytest.raises(InputError, match="replace-one, add-remove") as caught:
             call(bad)
         assert repr(bad) in str(caught.value)
+
+
+def test_one_position_labels_losses_and_neither_records_nor_ledgers():
+    assert [check_relation(name) for name in (*RELATIONS, "one-position")] == [*RELATIONS, "one-position"]
+    with pytest.raises(InputError, match="replace-one, add-remove, one-position, got 'two-position'"):
+        check_relation("two-position")
+    for call in (check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts):
+        with pytest.raises(InputError, match="got 'one-position'"):
+            call("one-position")
 
 
 @pytest.mark.parametrize("adjacency", RELATIONS)

@@ -184,11 +184,24 @@ def test_different_releases_and_different_adjacency_are_said(tmp_path):
         (PrivacyTerms("replace-one", delta=1e-5), ["Different delta"]),
         (PrivacyTerms("add-remove", "position", 1e-3), ["Different adjacency", "Different unit", "Different delta"]),
         (PrivacyTerms("either", delta=None), []),
+        (PrivacyTerms("one-position", "position"), ["Different adjacency", "Different unit"]),
     ],
 )
 def test_each_difference_in_the_terms_has_its_warning(tmp_path, terms, titles):
     one = make_run(tmp_path / "one")
     assert warnings(compare_runs([one, make_run(tmp_path / "two", epsilon=2.0, privacy=terms)])) == titles
+
+
+def test_one_position_agrees_with_no_other_relation_and_its_persons_are_explained(tmp_path):
+    one = make_run(tmp_path / "one", privacy=PrivacyTerms("one-position", "position"))
+    either = make_run(tmp_path / "two", epsilon=2.0, privacy=PrivacyTerms("either"))
+    document = compare_runs([one, either])
+    assert "Different adjacency" in warnings(document)
+    assert "one person exchanged for another changes two" in text(document)
+    same = make_run(tmp_path / "three", epsilon=3.0, privacy=PrivacyTerms("one-position", "position"))
+    assert warnings(compare_runs([one, same])) == []
+    with pytest.raises(InputError, match="unit is 'position', got 'record'"):
+        PrivacyTerms("one-position")
 
 
 def test_a_page_of_an_epsilon_without_adjacency_is_named(tmp_path):
