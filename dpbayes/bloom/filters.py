@@ -5,7 +5,7 @@ position whatever k. `shuffle_flip` puts the positions in one random order, the 
 bit on its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +17,9 @@ from dpbayes.errors import InputError
 __all__ = ["Filters", "FlippedFilters", "logo_counts", "shuffle_flip"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filters:
-    """Filters of k publishers with m positions each; the repr leaves out the logos, confidential until flipped.
+    """Filters of k publishers with m positions each; confidential, so a repr shows their size alone.
 
     Parameters
     ----------
@@ -30,12 +30,18 @@ class Filters:
 
     Examples
     --------
-    >>> Filters.from_bits([[1, 0, 1], [1, 0, 0]]).logos.tolist()
+    >>> filters = Filters.from_bits([[1, 0, 1], [1, 0, 0]])
+    >>> filters
+    Filters(n_filters=2, n_bits=3)
+    >>> filters.logos.tolist()
     [3, 0, 1]
     """
 
-    logos: np.ndarray = field(repr=False)
+    logos: np.ndarray
     n_filters: int
+
+    def __repr__(self) -> str:
+        return f"Filters(n_filters={self.n_filters}, n_bits={self.n_bits})"
 
     def __post_init__(self) -> None:
         k = check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
@@ -76,7 +82,7 @@ class Filters:
         return ((self.logos[None, :] >> places[:, None]) & 1).astype(np.uint8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FlippedFilters(Filters):
     """Filters that have been shuffled and flipped: what may leave.
 
@@ -93,12 +99,16 @@ class FlippedFilters(Filters):
     Examples
     --------
     >>> released = shuffle_flip([[1, 0, 1, 0]], flip_prob=0.2)
-    >>> released.n_bits, released.flip_prob, released.sampler
-    (4, 0.2, 'secure')
+    >>> released
+    FlippedFilters(n_filters=1, n_bits=4, flip_prob=0.2, sampler='secure')
     """
 
     flip_prob: float = 0.0
     sampler: Literal["secure", "simulation"] = "simulation"
+
+    def __repr__(self) -> str:
+        size = f"n_filters={self.n_filters}, n_bits={self.n_bits}"
+        return f"FlippedFilters({size}, flip_prob={self.flip_prob!r}, sampler={self.sampler!r})"
 
 
 def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None = None) -> FlippedFilters:

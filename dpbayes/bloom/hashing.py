@@ -119,6 +119,11 @@ def hash_items(items: Any, *, seed: int) -> np.ndarray:
     numpy.ndarray
         uint64, one a person.
 
+    Raises
+    ------
+    InputError
+        If an item is of another type. The message names the type and never the item.
+
     Examples
     --------
     >>> int(hash_items([1, 2], seed=7)[0]) == int(hash_items(np.array([1]), seed=7)[0])
@@ -139,7 +144,11 @@ def _raw(item: Any) -> bytes:
         return item
     if isinstance(item, str):
         return item.encode()
-    raise InputError(f"items must be integers, strings or bytes, got {item!r}")
+    # The type alone: an item is a person's identifier.
+    raise InputError(
+        f"items must be 64-bit integers, strings or bytes, got an item of type {type(item).__name__}; drop "
+        "missing ones and convert the others (a column of integers with one missing is a column of floats)"
+    )
 
 
 def _mix(value: np.ndarray) -> np.ndarray:

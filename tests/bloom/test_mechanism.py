@@ -37,8 +37,9 @@ def test_bits_and_logos_convert():
 
 def test_filters_do_not_show_their_bits():
     filters = Filters.from_bits([[1, 0, 1], [1, 0, 0]])
-    assert repr(filters) == "Filters(n_filters=2)"
-    assert "array" not in repr(FlippedFilters(filters.logos, 2, 0.1))
+    assert repr(filters) == "Filters(n_filters=2, n_bits=3)"
+    released = shuffle_flip(filters, flip_prob=0.1)
+    assert repr(released) == "FlippedFilters(n_filters=2, n_bits=3, flip_prob=0.1, sampler='secure')"
     assert repr(signal_to_noise([977.0, 13.0], flip_prob=0.1)) == "Signal(flip_prob=0.1)"
 
 
@@ -153,6 +154,13 @@ def test_twenty_filters():
     assert debias(counts, flip_prob=0.3).counts.sum() == pytest.approx(100_000)
 
 
+@pytest.mark.parametrize("items", [[4111111111111111.0, 7.0], np.array([4111111111111111, None]), [True, False]])
+def test_an_identifier_is_not_in_the_message_that_refuses_it(items):
+    with pytest.raises(InputError, match=r"an item of type \w+; drop missing ones and convert") as caught:
+        build_filters([items], distribution=BitDistribution(10), seed=1)
+    assert not any(word in str(caught.value) for word in ("4111", "4.1", "True"))
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -167,7 +175,7 @@ def test_twenty_filters():
         (lambda: Filters(np.array([1.0]), 2), "uint32"),
         (lambda: debias(np.array([1, 2, 3]), flip_prob=0.1), "power of two, got 3"),
         (lambda: debias(np.array([1, -2]), flip_prob=0.1), ">= 0"),
-        (lambda: hash_items([1.5], seed=1), "got 1.5"),
+        (lambda: hash_items([1.5], seed=1), "an item of type float; drop missing ones"),
         (lambda: BitDistribution(10, decay=-1.0), "got -1.0"),
         (lambda: BitDistribution.geometric(10, ratio=1.0), "got 1.0"),
         (lambda: estimate_reach(FlippedFilters(np.full(9, 1, dtype=np.uint32), 1, 0.1)), "too full"),
