@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom._checks import Definition
+from dpbayes.bloom.calibration import Pairs, bloom_epsilon, flip_prob_for
 from dpbayes.bloom.signal import signal_to_noise, skewed_counts
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ SKEWNESSES = (0.0, 1.0, 2.0, 3.0)
 
 
 # What the privacy figures cover.
-_COVERS = "one filter: all pairs; several: the paper's pair; neighbours differ in one position"
+_COVERS = {
+    "paper": "one filter: all pairs; several: the paper's pair; one position differs",
+    "all": "all pairs (several filters: an upper bound); one position differs",
+}
 
 
 def signal_by_skewness_figure(*, n_filters: int = 3, flip_probs: Sequence[float] = (0.05, 0.1, 0.2)) -> Figure:
@@ -145,7 +149,8 @@ def epsilon_figure(
     n_bits: Sequence[int],
     delta: float,
     flip_probs: Sequence[float] | None = None,
-    definition: Literal["tight", "quantile"] = "tight",
+    definition: Definition = "tight",
+    pairs: Pairs = "paper",
 ) -> Figure:
     """Plot epsilon against the flip probability, one line for each number of filters and of bits.
 
@@ -157,13 +162,14 @@ def epsilon_figure(
         Delta.
     flip_probs
         Where to evaluate; .05 to .45 by default.
-    definition
-        "tight" or "quantile".
+    definition, pairs
+        As in `bloom_epsilon`; "all" takes seconds to minutes a point for several filters.
 
     Returns
     -------
     Figure
-        One filter: all pairs, exhaustive. Several: the paper's pair, certified.
+        Upper ends. One filter: all pairs, exhaustive. Several: the paper's pair, or a bound for all pairs. The axis
+        and the title say which.
 
     Examples
     --------
@@ -177,7 +183,7 @@ def epsilon_figure(
     for colour, k in enumerate(n_filters):
         for m, style in zip(n_bits, ("-", "--", ":", "-.") * len(n_bits), strict=False):
             epsilons = [
-                bloom_epsilon(flip_prob=p, delta=delta, n_filters=k, n_bits=m, definition=definition).upper
+                bloom_epsilon(flip_prob=p, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs).upper
                 for p in grid
             ]
             # Below the total variation delta is enough on its own: epsilon 0 has no place on a log axis.
@@ -186,12 +192,23 @@ def epsilon_figure(
     axis.set_yscale("log")
     axis.set_xlabel("flip probability")
     axis.set_ylabel(f"epsilon at delta {delta:g} ({definition})")
-    axis.set_title(f"{_COVERS}\na line ends where delta {delta:g} is enough for epsilon 0", fontsize=9, loc="left")
+    axis.set_title(
+        f"{_COVERS[pairs]}\na line ends where delta {delta:g} is enough for epsilon 0", fontsize=9, loc="left"
+    )
     axis.legend(fontsize=8)
     return figure
 
 
-def flip_prob_figure(*, n_filters: Sequence[int], n_bits: Sequence[int], epsilon: float, delta: float) -> Figure:
+def flip_prob_figure(
+    *,
+    n_filters: Sequence[int],
+    n_bits: Sequence[int],
+    epsilon: float,
+    delta: float,
+    definition: Definition = "tight",
+    pairs: Pairs = "paper",
+    flip_probs: Mapping[tuple[int, int], float] | None = None,
+) -> Figure:
     """Plot the flip probability that a target asks for against the number of filters.
 
     Parameters
@@ -199,11 +216,16 @@ def flip_prob_figure(*, n_filters: Sequence[int], n_bits: Sequence[int], epsilon
     n_filters, n_bits
         Values of k (along the axis) and m (one line each).
     epsilon, delta
-        The target, tight definition.
+        The target.
+    definition, pairs
+        As in `flip_prob_for`; "all" takes a minute or more a point for several filters.
+    flip_probs
+        What `flip_prob_for` gave for each (k, m), where it is known already.
 
     Returns
     -------
     Figure
+        The axis and the title say which definition and pairs.
 
     Examples
     --------
@@ -214,11 +236,16 @@ def flip_prob_figure(*, n_filters: Sequence[int], n_bits: Sequence[int], epsilon
     """
     figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
     for m in n_bits:
-        needed = [flip_prob_for(epsilon=epsilon, delta=delta, n_filters=k, n_bits=m) for k in n_filters]
+        needed = [
+            flip_prob_for(epsilon=epsilon, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs)
+            if flip_probs is None
+            else flip_probs[k, m]
+            for k in n_filters
+        ]
         axis.plot(list(n_filters), needed, marker="o", label=f"m = {m:,}")
     axis.set_xticks(list(n_filters))
     axis.set_xlabel("filters")
-    axis.set_ylabel(f"flip probability for epsilon {epsilon:.4g} at delta {delta:g}")
-    axis.set_title(_COVERS, fontsize=9, loc="left")
+    axis.set_ylabel(f"flip probability for epsilon {epsilon:.4g}\nat delta {delta:g} ({definition})")
+    axis.set_title(_COVERS[pairs], fontsize=9, loc="left")
     axis.legend()
     return figure

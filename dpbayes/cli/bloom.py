@@ -67,7 +67,8 @@ def bloom(
     else:
         _print(rows)
     if plot is not None:
-        _plot(plot, n_filters, n_bits, delta, epsilon, definition)
+        known = None if epsilon is None else {(k, m): p for k, m, p, _ in rows}
+        _plot(plot, n_filters, n_bits, epsilon, known, common)
         typer.echo(f"plot: {plot}", err=as_json)
 
 
@@ -83,7 +84,7 @@ def _print(rows: list[tuple[int, int, float, EpsilonClaim]]) -> None:
     title = f"epsilon at delta {first.delta:g}, {first.definition}, one-position"
     table = Table("filters", "bits", "flip probability", "epsilon", "covers", title=title, title_justify="left")
     for k, m, p, claim in rows:
-        table.add_row(str(k), f"{m:,}", f"{p:.8g}", _interval(claim), claim.scope)
+        table.add_row(str(k), f"{m:,}", _probability(p), _interval(claim), claim.scope)
     Console().print(table)
     if any(claim.scope == "paper's pair, certified" for *_, claim in rows):
         typer.echo("The paper's pair is not always the worst; --pairs all gives an epsilon that holds for every pair.")
@@ -104,13 +105,27 @@ def _interval(claim: EpsilonClaim) -> str:
     return f"{outward(claim.lower, up=False)} to {outward(claim.upper)}"
 
 
+def _probability(p: float) -> str:
+    """Round up: more flipping costs less, so that what is printed keeps the epsilon beside it."""
+    from dpbayes.bloom.claims import outward
+
+    shown = outward(p, digits=8)
+    return shown if float(shown) < 0.5 else repr(p)
+
+
 def _plot(
-    path: Path, n_filters: list[int], n_bits: list[int], delta: float, epsilon: float | None, definition: str
+    path: Path,
+    n_filters: list[int],
+    n_bits: list[int],
+    epsilon: float | None,
+    known: dict[tuple[int, int], float] | None,
+    common: dict[str, Any],
 ) -> None:
+    """Draw the question of the table: its delta, its definition and its pairs."""
     from dpbayes.bloom.figures import epsilon_figure, flip_prob_figure
 
     if epsilon is None:
-        figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, delta=delta, definition=definition)  # type: ignore[arg-type]
+        figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, **common)
     else:
-        figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, delta=delta)
+        figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, flip_probs=known, **common)
     figure.savefig(path, dpi=150)
