@@ -6,10 +6,14 @@ public.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import polars as pl
 
 from dpbayes.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["PERSON_LEVELS", "PERSON_ZEROS", "persons"]
 
@@ -63,6 +67,7 @@ def persons(n: int, *, rng: np.random.Generator) -> pl.DataFrame:
     Examples
     --------
     >>> frame = persons(1000, rng=np.random.default_rng(1))
+    >>> import polars as pl
     >>> frame.filter(pl.col("age") == "child")["work"].unique().to_list()
     ['no']
     """
@@ -75,4 +80,6 @@ def persons(n: int, *, rng: np.random.Generator) -> pl.DataFrame:
         share[age, marital, work] = before * np.array(_INCOME[age][work])
     cells = np.unravel_index(rng.choice(share.size, size=n, p=share.ravel() / share.sum()), share.shape)
     columns = zip(PERSON_LEVELS.items(), cells, strict=True)
+    import polars as pl
+
     return pl.DataFrame({name: np.array(levels)[cell] for (name, levels), cell in columns})

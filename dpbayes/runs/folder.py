@@ -113,7 +113,7 @@ def read_json(path: Path) -> Any:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "study.json")
-    ...     write_text(path, '{"draws": 4}')
+    ...     _ = write_text(path, '{"draws": 4}')
     ...     read_json(path)
     {'draws': 4}
     """

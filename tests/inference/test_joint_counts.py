@@ -53,7 +53,7 @@ def released(n, scale, seed):
     tables = []
     for names, counts in zip(SETS, np.split(noisy, [4, 6]), strict=True):
         domain = DOMAIN.project(names)
-        tables.append(NoisyTable(domain, counts.reshape(domain.shape), TwoSidedGeometric(scale), 2.0, 1.0))
+        tables.append(NoisyTable(domain, counts.reshape(domain.shape), TwoSidedGeometric(scale), 2.0, None))
     return Release(DOMAIN, tuple(tables), "replace-one", n, "simulation")
 
 

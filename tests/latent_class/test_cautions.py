@@ -21,7 +21,7 @@ def _release(*tables, total=None):
     noisy = []
     for names, law in tables:
         domain = DOMAIN.project(names)
-        noisy.append(NoisyTable(domain, np.full(domain.shape, 100 // domain.size), law, 2.0, 1.0))
+        noisy.append(NoisyTable(domain, np.full(domain.shape, 100 // domain.size), law, 2.0, None))
     return Release(DOMAIN.project(tables[0][0]), tuple(noisy), "add-remove" if total else "replace-one",
                    total or 100, "simulation")  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_low_noise_is_warned_of_with_the_exact_likelihood_as_the_remedy():
 
 def test_the_composite_likelihood_is_no_remedy_for_several_tables_or_a_noisy_n():
     several = _release((["a", "b"], ENOUGH), (["b"], LOW), (["a"], ENOUGH))
-    unknown = _release((["a"], Gaussian(1.9)), total=NoisyTotal(100.0, ENOUGH, 1.0, 1.0))
+    unknown = _release((["a"], Gaussian(1.9)), total=NoisyTotal(100.0, ENOUGH, 1.0, None))
     for release, table in ((several, "noise of b has"), (unknown, "noise of a has")):
         with pytest.warns(AccuracyWarning, match=f"{table}.*dpbayes sbc") as got:
             caution(release, "joint", 3, pairs_summed_out=False)
@@ -54,7 +54,7 @@ def test_many_sampled_effects_are_warned_of():
     for levels in (5, 6):
         domain = Domain.from_levels({name: tuple(range(levels)) for name in "abcde"})
         tables = [
-            NoisyTable(domain.project(names), np.ones((levels, levels)), Laplace(10.0), 2.0, 1.0)
+            NoisyTable(domain.project(names), np.ones((levels, levels)), Laplace(10.0), 2.0, None)
             for names in combinations(domain.names, 2)
         ]
         releases.append(Release(domain, tuple(tables), "replace-one", 1000, "simulation"))

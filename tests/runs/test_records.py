@@ -24,7 +24,6 @@ age = [0, 1, 2]
 sex = ["f", "m"]
 [privacy]
 epsilon = 1.0
-simulation_seed = 1
 """,
     "verifier": """
 system = "verifier"
@@ -35,7 +34,6 @@ levels = {sex = ["f", "m"]}
 [privacy]
 epsilon = 2.0
 n_partitions = 5
-simulation_seed = 1
 [[questions]]
 name = "gap"
 formula = "age ~ sex"
@@ -51,7 +49,6 @@ ranges = {age = [0.0, 2.0], weight = [0.0, 1.0]}
 [privacy]
 epsilon = 1.0
 delta = 1e-5
-simulation_seed = 3
 [regression]
 predictors = ["age"]
 response = "weight"
@@ -69,7 +66,6 @@ age = ["0", "1", "2"]
 sex = ["f", "m"]
 [privacy]
 epsilon = 2.0
-simulation_seed = 3
 """,
 }
 HEADER = "age,sex,weight"

@@ -180,10 +180,11 @@ def test_a_real_release_of_a_file_cannot_be_drawn_again_from_its_folder(tmp_path
     path = tmp_path / "study.toml"
     path.write_text(f'system = "latent-class"\ntitle = "t"\n{FILES["latent-class"]}'.replace("1.0", "0.01"))
     assert "simulation_seed" not in load_spec(path).resolved
-    drawn = []
+    drawn, built = [], []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         context = Context(tmp_path / name, tmp_path, "0" * 64, False, lambda line: None)
-        drawn.append(_release(load_spec(path).spec, context).tables[0].counts)
+        drawn.append(_release(load_spec(path).spec, built.append, context).tables[0].counts)
+    assert len(built) == 2  # on invented releases, before the real ones
     # Two draws of four counts at scale 200 agree less than once in 10^10.
     assert not np.array_equal(*drawn)
