@@ -29,7 +29,7 @@ def test_compare_prints_the_settings_and_writes_the_page(two_runs, tmp_path):
     result = runner.invoke(app, ["compare", *two_runs, "--out", str(tmp_path / "c")], env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     assert "privacy.epsilon" in result.stdout
-    assert "Different adjacency: An epsilon under replace-one and one under add-remove" in result.stdout
+    assert "Different adjacency: Epsilons under different adjacencies promise different things" in result.stdout
     assert "\n  adjacency add-remove: epsilon 2\n" in result.stdout
     assert "epsilon in total, add-remove" in result.stdout
     assert {path.name for path in (tmp_path / "c").iterdir()} == {"report.html", "facts.json"}
