@@ -99,6 +99,8 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
     >>> measure(Prior.full(release.domain), release).values.shape
     (40,)
     """
+    if not isinstance(release, Release):
+        raise InputError(f"an estimate starts from a Release, got {type(release).__name__}; use privacy.release_tables")
     for table in release.tables:
         for attribute in table.domain:
             if attribute.name not in prior.domain:

@@ -130,6 +130,8 @@ def build_model(
     >>> [variable.name for variable in model.free_RVs]
     ['alpha', 'stick', 'profiles_of_2', 'effects']
     """
+    if not isinstance(release, Release):
+        raise InputError(f"a model starts from a Release, got {type(release).__name__}; use privacy.release_tables")
     design = Design.of(
         release.domain,
         [table.attributes for table in release.tables],

@@ -165,3 +165,9 @@ def test_tolerance_must_be_positive():
     release = release_tables([Marginal(Domain.from_levels({"x": (0, 1)}), [4, 5])], epsilon=1.0)
     with pytest.raises(InputError, match="tolerance"):
         estimate(Prior.full(release.domain), release, tolerance=0.0)
+
+
+def test_exact_tables_are_no_release():
+    tables = datasets.acs_tables()
+    with pytest.raises(InputError, match=r"starts from a Release, got tuple; use privacy.release_tables"):
+        estimate(Prior.full(tables[0].domain), tables)

@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
+from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.inference.composite_counts import TablesLogLikelihood
@@ -298,3 +299,9 @@ def test_no_attribute_may_have_the_name_of_a_variable_or_dimension_of_any_form()
                 [(name, "a")],
                 margins=[("a",)],
             )
+
+
+@pytest.mark.parametrize("given", [datasets.acs_tables(), {"a": 1}])
+def test_exact_tables_are_no_release(given):
+    with pytest.raises(InputError, match=r"starts from a Release, got (tuple|dict); use privacy.release_tables"):
+        build_model(given)
