@@ -20,7 +20,7 @@ def release():
     return release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
 
 
-def test_latent_class_four_thousand_posterior_draws(benchmark, release):
+def test_latent_class_posterior(benchmark, release):
     from dpbayes.inference import check_convergence, compile_model
     from dpbayes.inference.nuts import NutsSettings
     from dpbayes.latent_class import build_model, sampler_defaults
