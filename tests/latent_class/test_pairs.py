@@ -140,7 +140,7 @@ def test_both_forms_have_one_posterior(law):
     found = []
     for sum_out in (True, False):
         trace = sample(
-            build_model(release, n_classes=3, sum_out_pairs=sum_out),
+            build_model(release, n_classes=5, sum_out_pairs=sum_out),
             **settings,
             random_seed=2,
             progressbar=False,
