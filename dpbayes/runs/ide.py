@@ -78,6 +78,7 @@ def _run_tables(spec: Spec, context: Context) -> dict[str, Any]:
     if (context.folder / RESULT).exists():
         return dict(read_json(context.folder / RESULT))
     domain, public, private = table_data(spec.data, context.beside)
+    prior = Prior.from_frame(public, domain)  # before the release: a mistake in it must not cost one
     path = context.folder / RELEASE
     if path.exists():
         context.echo("release: already drawn, used again")
@@ -94,7 +95,7 @@ def _run_tables(spec: Spec, context: Context) -> dict[str, Any]:
     cost = f"{release.n_counts} counts in {len(release.tables)} tables at epsilon {release.epsilon:g}"
     context.echo(f"release: {cost}{sampler_note(release.sampler)}")
     truth = Prior.from_frame(private, domain) if spec.data.truth_public else None
-    result, estimated = table_results(spec, Prior.from_frame(public, domain), release, truth)
+    result, estimated = table_results(spec, prior, release, truth)
     import numpy as np
 
     rows = spec.synthesis.n_rows or round(max(estimated.n, 1.0))

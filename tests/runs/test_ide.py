@@ -7,7 +7,7 @@ import pytest
 
 from dpbayes.data import Domain
 from dpbayes.data.populations import two_level_population
-from dpbayes.errors import DamagedFileError, MissingColumnError, SpecError
+from dpbayes.errors import DamagedFileError, InputError, MissingColumnError, SpecError
 from dpbayes.ide import Prior, estimate, k_marginal_score, measure, read_group_release
 from dpbayes.ide.reference import least_l1_loss
 from dpbayes.privacy import read_release
@@ -215,6 +215,16 @@ def test_algorithm_1_and_its_least_loss_start_from_the_public_prior_as_given(thi
         assert chance["place x age"] == pytest.approx(np.abs(after - before).sum())
         synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet").cast(pl.String)
         assert synthetic.join(records, on=domain.names, how="anti").is_empty()
+
+
+def test_a_public_file_that_does_not_fit_costs_no_release(small, tmp_path):
+    create_ledger(tmp_path / "book.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
+    small.write_text(CONFIDENTIAL.replace("epsilon = 2.0", 'epsilon = 2.0\nledger = "book.db"'))
+    public = pl.read_csv(tmp_path / "public.csv")
+    public.with_columns(own=pl.lit("q")).write_csv(tmp_path / "public.csv")
+    with pytest.raises(InputError, match="public column 'own' holds 'q'"):
+        run(small, tmp_path / "out")
+    assert open_ledger(tmp_path / "book.db").remaining().epsilon == 3.0
 
 
 def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
