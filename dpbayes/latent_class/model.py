@@ -146,8 +146,6 @@ def build_model(
     if likelihood == "composite" and not release.n_public:
         raise InputError("the composite likelihood needs a public n, and this release has a noisy one; use 'joint'")
     domain, operator, zeros = design.domain, design.operator, design.zeros
-    if record_cells is None:
-        record_cells = domain.size <= MAX_RECORDED_CELLS
     with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
         data, noise, sizes = _released(release)
         caution(release, likelihood, operator.n_effects, pairs_summed_out=design.sum_out_pairs)
@@ -155,12 +153,7 @@ def build_model(
         mixture = Mixture(domain, n_classes, checked_concentration(concentration), profile_prior, starts=starts)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
         margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
-        for names, cells in design.margins.items():
-            shape = domain.project(names).shape
-            pm.Deterministic(margin_name(names), probabilities(cells).reshape(shape), dims=names)
-        if record_cells:
-            cells = margin_operator(domain, [domain.names]).cells
-            pm.Deterministic("cell", probabilities(cells).reshape(domain.shape), dims=domain.names)
+        _record(design, probabilities, record_cells)
         if likelihood == "composite":
             assert isinstance(release.n, int)
             noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
@@ -174,6 +167,17 @@ def build_model(
     recorded = ["margin", "cell", *map(margin_name, design.margins)]
     model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
     return model
+
+
+def _record(design: Design, probabilities: Callable[[Sequence[Cell]], Any], record_cells: bool | None) -> None:
+    """Add the probabilities of margins that were not released, and of all cells, to the model."""
+    domain = design.domain
+    for names, cells in design.margins.items():
+        shape = domain.project(names).shape
+        pm.Deterministic(margin_name(names), probabilities(cells).reshape(shape), dims=names)
+    if domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells:
+        every = margin_operator(domain, [domain.names]).cells
+        pm.Deterministic("cell", probabilities(every).reshape(domain.shape), dims=domain.names)
 
 
 def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[str, Sequence[Any]]:

@@ -28,7 +28,7 @@ def written(folder):
 
 def test_both_specs_are_read(tmp_path):
     folder = written(tmp_path)
-    assert load_spec(folder / "custodian.toml").spec.privacy.ledger == "budget.json"
+    assert load_spec(folder / "custodian.toml").spec.privacy.ledger == "budget.db"
     assert load_spec(folder / "analyst.toml").spec.privacy is None
 
 
