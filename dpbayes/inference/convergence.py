@@ -17,8 +17,8 @@ from dpbayes.errors import InputError
 
 __all__ = ["Mixing", "bfmi", "is_constant", "mixing"]
 
-# Quantities handled together: 256 x 4,000 draws keep the largest temporary below 40 MB.
-_BLOCK = 256
+# Draws handled together, of as many quantities as they come from: the largest temporary stays below 40 MB.
+_BLOCK = 2**20
 _MIN_DRAWS = 4
 # Draws of a quantity that a model fixes (a structural zero, a total of one) differ by rounding at most.
 _ROUNDING = 8 * np.finfo(float).eps
@@ -86,8 +86,9 @@ def mixing(draws: np.ndarray, *, tail: float = 0.05) -> Mixing:
         raise InputError(f"tail must lie between 0 and 0.5, got {tail}")
     result = Mixing(*(np.full(len(draws), np.nan) for _ in range(3)))
     (moving,) = np.nonzero(~is_constant(draws))
-    for start in range(0, len(moving), _BLOCK):
-        chosen = moving[start : start + _BLOCK]
+    together = max(1, _BLOCK // (draws.shape[1] * draws.shape[2]))
+    for start in range(0, len(moving), together):
+        chosen = moving[start : start + together]
         block = draws[chosen]
         halves = _split(block)
         scores = _normal_scores(halves)

@@ -8,6 +8,7 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.inference import convergence
 from dpbayes.inference.convergence import bfmi, is_constant, mixing
 from dpbayes.inference.diagnostics import check_convergence, gate_variables, mixing_table
 from dpbayes.inference.schema import annotate
@@ -83,7 +84,8 @@ def test_mixing_ignores_monotone_transforms_and_the_order_of_chains(normal):
     assert (np.abs(moved.rhat - 1) < 0.01).all()
 
 
-def test_blocks_do_not_mix_quantities():
+def test_blocks_do_not_mix_quantities(monkeypatch):
+    monkeypatch.setattr(convergence, "_BLOCK", 7 * 80 + 3)  # seven quantities of 2 x 40 draws a block, the last partial
     draws = autoregressive(np.random.default_rng(3), np.linspace(0, 0.9, 300), 2, 40)
     draws[17] = 0.25
     whole = mixing(draws)
