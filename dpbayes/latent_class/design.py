@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CONCENTRATION",
     "PROFILE_PRIOR",
+    "PROFILE_PRIOR_OF_MANY",
     "Design",
     "check_names",
-    "check_profile_prior",
     "checked_concentration",
+    "checked_profile_prior",
     "margin_name",
 ]
 
@@ -34,6 +35,10 @@ CONCENTRATION = (40.0, 10.0)
 
 PROFILE_PRIOR = 0.25
 """The default Dirichlet parameter of the class profiles."""
+
+PROFILE_PRIOR_OF_MANY = 0.5
+"""The same for a release of many effects. With smaller values every class tends to one side of every attribute; so many
+choices are separate explanations, each of which holds a chain for thousands of draws. This is Jeffreys' prior."""
 
 # From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
 # third of the time. In between the two forms were not compared by fits, and the proven one stays.
@@ -62,6 +67,8 @@ class Design:
         The cells of each attribute set whose probabilities are recorded besides the released ones.
     zeros
         The impossible cells, if any.
+    profile_prior
+        The Dirichlet parameter of every class profile.
     sum_out_pairs
         Whether the counts of pairs of attributes are summed out.
 
@@ -79,6 +86,7 @@ class Design:
     operator: MarginOperator
     margins: dict[tuple[str, ...], tuple[Cell, ...]]
     zeros: ZeroSet | None
+    profile_prior: float
     sum_out_pairs: bool
 
     @classmethod
@@ -90,7 +98,7 @@ class Design:
         n_classes: int = 8,
         likelihood: Literal["joint", "composite"] = "joint",
         concentration: float | Sequence[float] = CONCENTRATION,
-        profile_prior: float = PROFILE_PRIOR,
+        profile_prior: float | None = None,
         margins: Sequence[Sequence[str]] | None = None,
         impossible: Sequence[Impossible] = (),
         sum_out_pairs: bool | None = None,
@@ -122,15 +130,15 @@ class Design:
         if likelihood not in ("joint", "composite"):
             raise InputError(f"likelihood must be 'joint' or 'composite', got {likelihood!r}")
         checked_concentration(concentration)
-        check_profile_prior(profile_prior)
         requested = _requested(domain, margins or ())
         check_names(domain.names, tuple(requested))
         operator = margin_operator(domain, tables)
+        prior = checked_profile_prior(profile_prior, operator)
         zeros = ZeroSet.of(domain, impossible) if impossible else None
         summed = _sums_out_pairs(sum_out_pairs, operator, likelihood, zeros)
         if zeros is not None:
             operator = possible_margins(operator, zeros)
-        return cls(domain, operator, requested, zeros, summed)
+        return cls(domain, operator, requested, zeros, prior, summed)
 
 
 def checked_concentration(concentration: Any) -> float | tuple[float, float]:
@@ -162,16 +170,34 @@ def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def check_profile_prior(profile_prior: Any) -> None:
-    """Check the Dirichlet parameter of the class profiles.
+def checked_profile_prior(profile_prior: Any, operator: MarginOperator) -> float:
+    """Return the Dirichlet parameter of the class profiles as a plain number.
+
+    Parameters
+    ----------
+    profile_prior
+        A positive number, or None for the default.
+    operator
+        The map from the effects to all counts of the released tables: where there are more than 100 effects the default
+        is `PROFILE_PRIOR_OF_MANY`.
 
     Raises
     ------
     InputError
-        If it is no positive number.
+        If it is anything else.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)})
+    >>> checked_profile_prior(None, margin_operator(domain, [("age", "married")]))
+    0.25
     """
+    if profile_prior is None:
+        return PROFILE_PRIOR_OF_MANY if operator.n_effects > _MANY_EFFECTS else PROFILE_PRIOR
     if not _is_positive(profile_prior):
         raise InputError(f"profile_prior must be a positive and finite number, such as 0.25; got {profile_prior!r}")
+    return float(profile_prior)
 
 
 def check_names(names: Sequence[str], margins: Sequence[Sequence[str]] = ()) -> None:

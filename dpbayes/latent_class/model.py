@@ -18,7 +18,7 @@ from dpbayes.inference.joint_pairs import released_pairs
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.latent_class.cautions import caution
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, Design, checked_concentration, margin_name
+from dpbayes.latent_class.design import CONCENTRATION, Design, checked_concentration, margin_name
 from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
@@ -38,7 +38,7 @@ def build_model(
     n_classes: int = 8,
     likelihood: Literal["joint", "composite"] = "joint",
     concentration: float | Sequence[float] = CONCENTRATION,
-    profile_prior: float = PROFILE_PRIOR,
+    profile_prior: float | None = None,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
     impossible: Sequence[Impossible] = (),
@@ -68,8 +68,10 @@ def build_model(
         (40, 10), keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few
         classes in one of many arrangements, and chains take thousands of draws to leave it.
     profile_prior
-        The Dirichlet parameter a of every class profile, 0.25 by default. Small values let a class pin an attribute to
-        one level; what the released margins leave open is then more varied than under the uniform prior.
+        The Dirichlet parameter a of every class profile; by default 0.25, and 0.5 for a release of more than 100
+        effects. Small values let a class pin an attribute to one level; what the released margins leave open is then
+        more varied than under the uniform prior. But every class and attribute then has a choice, and where there are
+        many, chains stay in one set of choices for thousands of draws.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ.
@@ -150,7 +152,7 @@ def build_model(
         data, noise, sizes = _released(release)
         caution(release, likelihood, operator.n_effects, pairs_summed_out=design.sum_out_pairs)
         starts = None if design.sum_out_pairs else released_shares(release, data)
-        mixture = Mixture(domain, n_classes, checked_concentration(concentration), profile_prior, starts=starts)
+        mixture = Mixture(domain, n_classes, checked_concentration(concentration), design.profile_prior, starts=starts)
         probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
         margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
         _record(design, probabilities, record_cells)

@@ -30,14 +30,14 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     """Return the sampler settings for the models of `build_model`.
 
     With eight classes they passed the gate on all releases of ten two-way census tables that were tried; with five, a
-    few quantities move slowly, and a fit may need twice the draws. Where pairs are summed out, they passed on
-    three of four fits of sixteen attributes (docs/latent_class.md).
+    few quantities move slowly, and a fit may need twice the draws. Where pairs are summed out, they passed on all
+    releases of sixteen attributes that were tried (docs/latent_class.md).
 
     Parameters
     ----------
     model
-        What `build_model` returned. Where it sums out the counts of pairs, draws are cheap and depend on each other
-        more, and eight times as many are taken; without a model the settings are those for few tables.
+        What `build_model` returned. Where it sums out the counts of pairs, trajectories are short and draws depend on
+        each other more, and twice as many are taken; without a model the settings are those for few tables.
 
     Returns
     -------
@@ -74,12 +74,12 @@ def form_defaults(summed_out: bool) -> dict[str, Any]:
     Examples
     --------
     >>> [form_defaults(summed_out)["draws"] for summed_out in (False, True)]
-    [1500, 12000]
+    [1500, 3000]
     """
     shared = {"chains": 4, "max_treedepth": 12, "adaptation": "diag"}
     if summed_out:
         options = sampler_options(PAIRS_INTEGRATION_TIME, summed_out)
-        return shared | {"draws": 12000, "tune": 1000, "target_accept": 0.85, "options": options}
+        return shared | {"draws": 3000, "tune": 1000, "target_accept": 0.85, "options": options}
     options = sampler_options(INTEGRATION_TIME, summed_out)
     return shared | {"draws": 1500, "tune": 500, "target_accept": 0.93, "options": options}
 

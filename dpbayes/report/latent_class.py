@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes.inference.verdict import Verdict
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR
+from dpbayes.latent_class.design import CONCENTRATION
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.latent_class_densities import latent_class_densities
@@ -40,7 +40,7 @@ def latent_class_document(
     question: str,
     model_digest: str | None = None,
     concentration: float | Sequence[float] = CONCENTRATION,
-    profile_prior: float = PROFILE_PRIOR,
+    profile_prior: float | None = None,
 ) -> Document:
     """Build the report of a latent class fit.
 

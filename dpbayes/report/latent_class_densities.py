@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
+from dpbayes.inference.margin_operator import margin_operator
+from dpbayes.latent_class.design import CONCENTRATION, checked_concentration, checked_profile_prior
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,7 +30,7 @@ def latent_class_densities(
     release: Release,
     *,
     concentration: float | Sequence[float] = CONCENTRATION,
-    profile_prior: float = PROFILE_PRIOR,
+    profile_prior: float | None = None,
 ) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
     r"""Return the parts of the prior of a latent class fit, and its log-likelihood.
 
@@ -62,7 +63,8 @@ def latent_class_densities(
     """
     posterior = trace["posterior"].to_dataset()
     weights, weights_jacobian = _weights(posterior, concentration)
-    profiles, profiles_jacobian = _profiles(posterior, profile_prior)
+    operator = margin_operator(release.domain, [table.attributes for table in release.tables])
+    profiles, profiles_jacobian = _profiles(posterior, checked_profile_prior(profile_prior, operator))
     free_weights = "alpha" in posterior or "stick" in posterior
     parts = ({"class weights": weights} if free_weights else {}) | {"class profiles": profiles}
     jacobian = weights_jacobian + profiles_jacobian

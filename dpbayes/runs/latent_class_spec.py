@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation, model_validator
 
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, Design, checked_concentration
+from dpbayes.latent_class.design import CONCENTRATION, Design, checked_concentration
 from dpbayes.latent_class.sampler_settings import form_defaults, sampler_options
 from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
@@ -139,7 +139,7 @@ class Model(Section):
     concentration: Annotated[float | list[float] | None, SkipValidation] = None
     """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
     profile_prior: float | None = Field(default=None, gt=0)
-    """Dirichlet parameter of every class profile; 0.25 by default."""
+    """Dirichlet parameter of every class profile; by default 0.25, and 0.5 for a release of more than 100 effects."""
     margins: list[list[str]] = Field(default_factory=list)
     """Attribute sets whose probabilities the trace records besides the released ones, each as ``margin_A_B``."""
     sum_out_pairs: bool | None = None
@@ -173,19 +173,19 @@ class Model(Section):
             "sum_out_pairs": self.sum_out_pairs,
         }
 
-    def filled(self, summed_out: bool | None) -> Model:
+    def filled(self, design: Design | None) -> Model:
         """Return the same model of the package with every default written out.
 
         Parameters
         ----------
-        summed_out
-            Whether it sums out the counts of pairs of attributes; None where that is not known before a file is read.
+        design
+            What it is built on; None where that is not known before a file is read.
         """
         given = checked_concentration(CONCENTRATION if self.concentration is None else self.concentration)
         update = {
             "concentration": list(given) if isinstance(given, tuple) else given,
-            "profile_prior": PROFILE_PRIOR if self.profile_prior is None else self.profile_prior,
-            "sum_out_pairs": self.sum_out_pairs if summed_out is None else summed_out,
+            "profile_prior": self.profile_prior if design is None else design.profile_prior,
+            "sum_out_pairs": self.sum_out_pairs if design is None else design.sum_out_pairs,
         }
         return self.model_copy(update=update)
 
@@ -194,7 +194,7 @@ class Sampling(Section):
     """NUTS settings. What is left out is as suits the form of the model (`dpbayes.latent_class.sampler_defaults`)."""
 
     draws: int | None = Field(default=None, ge=10)
-    """Draws kept a chain; 1,500 by default, 12,000 where pairs are summed out."""
+    """Draws kept a chain; 1,500 by default, 3,000 where pairs are summed out."""
     tune: int | None = Field(default=None, ge=10)
     """Draws spent on adaptation, a chain; 500 by default, 1,000 where pairs are summed out."""
     chains: int = Field(default=4, ge=1)
@@ -290,10 +290,10 @@ class Spec(RunSpec):
         """Hold the package's model to the tables, and write out the defaults that depend on its form."""
         if self.model.file is None:
             tables = released_tables(self.data)
-            summed_out = None if tables is None else Design.of(*tables, **self.model.options()).sum_out_pairs
-            object.__setattr__(self, "model", self.model.filled(summed_out))
-            if summed_out is not None:
-                object.__setattr__(self, "sampling", self.sampling.filled(summed_out))
+            design = None if tables is None else Design.of(*tables, **self.model.options())
+            object.__setattr__(self, "model", self.model.filled(design))
+            if design is not None:
+                object.__setattr__(self, "sampling", self.sampling.filled(design.sum_out_pairs))
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
@@ -58,6 +59,26 @@ def test_many_tables_have_their_pairs_summed_out_by_default():
     }
     assert {"effects", "exact_counts"} <= names(model.deterministics)
     assert "effects" in names(build_model(released(14), n_classes=2, sum_out_pairs=False).free_RVs)
+
+
+@pytest.mark.parametrize(("attributes", "prior"), [(13, 0.25), (14, 0.5)])  # 91 effects, 105
+def test_the_profiles_prior_is_known_by_the_release_and_the_same_in_either_form(attributes, prior):
+    release = released(attributes)
+
+    def density(**arguments):
+        model = build_model(release, n_classes=2, **arguments)
+        point = {name: value + 0.7 for name, value in model.initial_point().items()}
+        profiles = model["profiles_of_2"]
+        values = model.compile_fn(
+            model.replace_rvs_by_values([profiles]), inputs=model.value_vars, on_unused_input="ignore"
+        )(point)[0]
+        logp = model.compile_logp(vars=[profiles], jacobian=False)
+        return float(logp(point)), stats.beta(prior, prior).logpdf(values).sum()
+
+    for form in (True, False):
+        found, expected = density(sum_out_pairs=form)
+        assert found == pytest.approx(expected, rel=1e-5)  # PyTensor folds the law's constant in single precision
+        assert found == pytest.approx(density(sum_out_pairs=form, profile_prior=prior)[0], rel=1e-12)
 
 
 def three_levels():

@@ -168,14 +168,14 @@ def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
 def test_specs_and_scripts_have_the_same_defaults():
     assert Sampling().settings(False) == sampler_defaults() == form_defaults(False)
     assert Sampling().settings(True) == form_defaults(True)
-    assert form_defaults(True)["draws"] == 12000 and "mass_matrix_switch_freq" not in form_defaults(True)["options"]
+    assert form_defaults(True)["draws"] == 3000 and "mass_matrix_switch_freq" not in form_defaults(True)["options"]
 
 
 def test_the_model_of_a_spec_has_the_defaults_of_build_model(study):
     study.write_text(SPEC)
-    defaults = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
     model = load_spec(study).spec.model
-    assert (tuple(model.concentration), model.profile_prior) == (defaults["concentration"], defaults["profile_prior"])
+    assert tuple(model.concentration) == inspect.signature(build_model).parameters["concentration"].default
+    assert model.profile_prior == 0.25
     asked = load_spec(study, ["model.concentration=[40, 10]", "model.profile_prior=0.25"])
     assert asked.digest == load_spec(study).digest
 
@@ -186,16 +186,17 @@ def test_many_tables_get_the_settings_of_their_form(tmp_path):
     path.write_text(MANY)
     loaded = load_spec(path)
     resolved = tomllib.loads(loaded.resolved)
-    assert resolved["model"]["sum_out_pairs"] is True
+    assert resolved["model"]["sum_out_pairs"] is True and resolved["model"]["profile_prior"] == 0.5
     length = {name: resolved["sampling"][name] for name in ("draws", "tune", "target_accept", "integration_time")}
-    assert length == {"draws": 12000, "tune": 1000, "target_accept": 0.85, "integration_time": 3.5}
+    assert length == {"draws": 3000, "tune": 1000, "target_accept": 0.85, "integration_time": 3.5}
     again = tmp_path / "again.toml"
     again.write_text(loaded.resolved)
     assert load_spec(again).digest == loaded.digest
     metric = {name: value for name, value in form_defaults(True).items() if name not in ("draws", "tune", "chains")}
     assert calibration_of(loaded, n_records=100).sampling == metric
-    few = load_spec(path, ["model.sum_out_pairs=false", "sampling.tune=700"]).spec.sampling
-    assert few.settings(False) == form_defaults(False) | {"tune": 700}
+    other = load_spec(path, ["model.sum_out_pairs=false", "sampling.tune=700"]).spec
+    assert other.sampling.settings(False) == form_defaults(False) | {"tune": 700}
+    assert other.model.profile_prior == 0.5  # the law is the same in either form
 
 
 @pytest.mark.parametrize("summed_out", [False, True])
@@ -205,7 +206,7 @@ def test_a_run_samples_with_the_settings_of_its_form(study, tmp_path, stopped, s
     model, settings = stopped(load_spec(study, overrides), tmp_path / "run")
     expected = sampler_defaults(model)
     expected["options"] = expected["options"] | {"target_integration_time": 5.0}
-    assert expected["draws"] == (12000 if summed_out else 1500)
+    assert expected["draws"] == (3000 if summed_out else 1500)
     assert settings == expected | {"random_seed": 7, "progressbar": False}
 
 
@@ -216,10 +217,10 @@ def test_a_finished_release_gets_the_settings_of_its_form_once_it_is_read(study,
     lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[model]", "n_classes = 2"]
     (tmp_path / "finished.toml").write_text("\n".join([*lines, "sum_out_pairs = true"]))
     loaded = load_spec(tmp_path / "finished.toml")
-    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior == 0.25
+    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior is None
     model, settings = stopped(loaded, tmp_path / "other")
     assert "pair_levels" in model.named_vars
-    assert (settings["draws"], settings["tune"]) == (12000, 1000)
+    assert (settings["draws"], settings["tune"]) == (3000, 1000)
     assert calibration_of(loaded).sampling["target_accept"] == 0.85
     (tmp_path / "finished.toml").write_text("\n".join([*lines, 'impossible = [{ age = "chld" }]']))
     with pytest.raises(InputError, match="'chld'"):
