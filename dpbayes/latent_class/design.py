@@ -41,7 +41,7 @@ PROFILE_PRIOR_OF_MANY = 0.5
 choices are separate explanations, each of which holds a chain for thousands of draws. This is Jeffreys' prior."""
 
 # From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
-# third of the time. In between the two forms were not compared by fits, and the proven one stays.
+# third of the time. The default of the profiles' prior changes there too: as many choices as that need another one.
 _MANY_EFFECTS = 100
 
 # Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.

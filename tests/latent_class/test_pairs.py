@@ -73,11 +73,12 @@ def test_the_profiles_prior_is_known_by_the_release_and_the_same_in_either_form(
             model.replace_rvs_by_values([profiles]), inputs=model.value_vars, on_unused_input="ignore"
         )(point)[0]
         logp = model.compile_logp(vars=[profiles], jacobian=False)
-        return float(logp(point)), stats.beta(prior, prior).logpdf(values).sum()
+        return float(logp(point)), stats.beta(prior, prior).logpdf(values)
 
     for form in (True, False):
         found, expected = density(sum_out_pairs=form)
-        assert found == pytest.approx(expected, rel=1e-5)  # PyTensor folds the law's constant in single precision
+        # PyTensor folds the law's constant, three log-gamma values of at most 1.3, in single precision.
+        assert found == pytest.approx(expected.sum(), abs=3 * 2.0**-23 * expected.size)
         assert found == pytest.approx(density(sum_out_pairs=form, profile_prior=prior)[0], rel=1e-12)
 
 
