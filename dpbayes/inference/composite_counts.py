@@ -23,72 +23,89 @@ from dpbayes.inference.compiled_ops import compiled_by
 from dpbayes.inference.count_kernels import TINY, tables_log_likelihood
 from dpbayes.inference.noisy_counts import ReleasedNoise
 
-__all__ = ["TablesLogLikelihood", "noisy_tables"]
+__all__ = ["TablesLogLikelihood", "noisy_tables", "tables_likelihood"]
 
 
 class TablesLogLikelihood(Op):
     """Log-likelihood of independent noisy multinomial tables, and the posterior means of their counts.
 
-    Inputs are the cell probabilities and the released counts, table after table, and the number of records; outputs are
-    one log-likelihood a table and E[count | released] of every cell. The gradient in the probabilities is the second
-    divided by the first input (the score of a multinomial at its expected counts); no other gradient is given.
-
-    Parameters
-    ----------
-    noise
-        The law of each count's noise.
-    sizes
-        Number of cells of each table.
+    Inputs are those of `tables_log_likelihood`, with the number of records third; outputs are one log-likelihood a
+    table and E[count | released] of every cell. The gradient in the probabilities is the second divided by the first
+    input (the score of a multinomial at its expected counts); no other gradient is given. Noise and sizes are inputs as
+    well, so that releases of any noise and number of tables run the same machine code.
     """
 
-    __props__ = ("laws", "sizes")
+    __props__ = ()
 
-    def __init__(self, noise: ReleasedNoise, sizes: Sequence[int]) -> None:
-        self.laws = noise.laws
-        self.sizes = tuple(int(size) for size in sizes)
-        self.linear, self.quadratic, self.constant = noise.rates
-        self.ends = np.cumsum(self.sizes)
-
-    def make_node(self, probabilities: Any, released: Any, n: Any) -> Apply:
-        """Return the node of double-precision inputs."""
-        inputs = [
-            pt.cast(pt.as_tensor(probabilities, ndim=1), "float64"),
-            pt.cast(pt.as_tensor(released, ndim=1), "float64"),
-            pt.cast(pt.as_tensor(n, ndim=0), "int64"),
-        ]
-        return Apply(self, inputs, [pt.dvector(), pt.dvector()])
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node: probabilities, released counts, n, then the noise's rates and the ends of the tables."""
+        ranks, dtypes = (1, 1, 0, 1, 1, 1, 1), ("float64", "float64", "int64", *["float64"] * 3, "int64")
+        given = zip(inputs, ranks, dtypes, strict=True)
+        values = [pt.cast(pt.as_tensor(value, ndim=rank), dtype) for value, rank, dtype in given]
+        return Apply(self, values, [pt.dvector(), pt.dvector()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
-        p, x, n = inputs
-        values, means = tables_log_likelihood(p, x, self.linear, self.quadratic, self.constant, self.ends, int(n))
-        outputs[0][0], outputs[1][0] = values, means
+        p, x, n, *noise_and_ends = inputs
+        outputs[0][0], outputs[1][0] = tables_log_likelihood(p, x, *noise_and_ends, int(n))
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
         """Return one value a table and one a cell."""
-        return [(len(self.sizes),), shapes[0]]
+        return [shapes[6], shapes[0]]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Say that only the probabilities have a gradient."""
-        return [[True, True], [False, False], [False, False]]
+        return [[True, True]] + [[False, False]] * 6
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the gradient of the log-likelihoods in the probabilities."""
-        probabilities, _, _ = inputs
-        weights = cotangents[0][np.repeat(np.arange(len(self.sizes)), self.sizes)]
+        probabilities, ends = inputs[0], inputs[6]
+        table = pt.searchsorted(ends, pt.arange(probabilities.shape[0]), side="right")
         # A structural zero has probability and expected count zero: 0 / 0 would reach every other gradient.
         score = outputs[1] / pt.maximum(probabilities, TINY)
-        return [weights * score, disconnected_type(), disconnected_type()]
+        return [cotangents[0][table] * score, *(disconnected_type() for _ in range(6))]
 
 
 @compiled_by(TablesLogLikelihood)
 def _compile(op: TablesLogLikelihood) -> Any:
-    linear, quadratic, constant, ends = op.linear, op.quadratic, op.constant, op.ends
-
-    def tables(p: Any, x: Any, n: Any) -> Any:
+    def tables(p: Any, x: Any, n: Any, linear: Any, quadratic: Any, constant: Any, ends: Any) -> Any:
         return tables_log_likelihood(p, x, linear, quadratic, constant, ends, n.item())
 
     return tables
+
+
+def tables_likelihood(
+    probabilities: Any, released: Any, n: Any, noise: ReleasedNoise, sizes: Sequence[int]
+) -> tuple[Any, Any]:
+    """Return the log-likelihood of each noisy table, and the posterior means of the counts, as graphs.
+
+    Parameters
+    ----------
+    probabilities, released
+        Cell probabilities and released counts, table after table.
+    n
+        Number of records.
+    noise
+        The law of each count's noise.
+    sizes
+        Number of cells of each table.
+
+    Returns
+    -------
+    tuple of pytensor.tensor.TensorVariable
+        One log-likelihood a table, and E[count | released] of every cell.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy.noise import TwoSidedGeometric
+    >>> noise = ReleasedNoise((TwoSidedGeometric(2.0),) * 3)
+    >>> p = pt.dvector("p")
+    >>> _, means = tables_likelihood(p, [5.0, 5.0, 10.0], 20, noise, [3])
+    >>> means.eval({p: [0.2, 0.3, 0.5]}).round(3)
+    array([ 4.603,  5.338, 10.059])
+    """
+    values, means = TablesLogLikelihood()(probabilities, released, n, *noise.rates, np.cumsum(sizes))
+    return values, means
 
 
 def noisy_tables(
@@ -132,7 +149,6 @@ def noisy_tables(
     """
     if sum(sizes) != len(noise):
         raise InputError(f"tables of {list(sizes)} cells do not hold {len(noise)} counts")
-    likelihood = TablesLogLikelihood(noise, sizes)
     starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def dist(p: Any, size: Any) -> Any:
@@ -143,7 +159,7 @@ def noisy_tables(
         name,
         probabilities,
         dist=dist,
-        logp=lambda value, p: pt.sum(likelihood(p, value, n)[0]),
+        logp=lambda value, p: pt.sum(tables_likelihood(p, value, n, noise, sizes)[0]),
         class_name="NoisyTables",
         signature="(c)->(c)",
         **kwargs,

@@ -65,7 +65,8 @@ def _walk(store: Any, at: Any, m: Any, limit: Any, rate: Any, x: Any, linear: An
     while m != limit:
         if end + _CHUNK > len(store):
             longer = np.empty(2 * len(store) + _CHUNK)
-            longer[: len(store)] = store
+            for i in range(len(store)):
+                longer[i] = store[i]
             store = longer
         for _ in range(_CHUNK):
             higher = m + 1.0 if up else m + 0.0

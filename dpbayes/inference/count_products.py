@@ -48,9 +48,11 @@ def _correlate(weights: Any, values: Any, shift: Any, length: Any) -> Any:
     """
     out = np.zeros(length)
     filled = np.zeros(len(weights) + 3)
-    filled[: len(weights)] = weights
+    for i in range(len(weights)):
+        filled[i] = weights[i]
     padded = np.zeros(len(values) + 6)
-    padded[3 : 3 + len(values)] = values
+    for i in range(len(values)):
+        padded[3 + i] = values[i]
     for i in range(0, len(weights), 4):
         place = i + shift
         low, high = max(0, -place - 3), min(length, len(values) - place)
@@ -215,10 +217,16 @@ def coefficient(
         Written: E[index | sum is n] of every cell.
     """
     order = np.argsort(modes)
-    widths = (ends[1:] - ends[:-1])[order]
-    before = np.cumsum(widths)
-    pairs = float((before[:-2] * widths[1:-1]).sum())
-    wide = int((8 * widths >= widths.max()).sum())
-    if pairs > (_SMOOTH if smooth or wide >= _MANY else _KINKED) * before[-1]:
+    cells, widest, wide = len(order), 0, 0
+    for c in range(cells):
+        widest = max(widest, ends[c + 1] - ends[c])
+    pairs = terms = 0.0
+    for c in range(cells):
+        width = ends[order[c] + 1] - ends[order[c]]
+        wide += 8 * width >= widest
+        if 0 < c < cells - 1:
+            pairs += terms * width
+        terms += width
+    if pairs > (_SMOOTH if smooth or wide >= _MANY else _KINKED) * terms:
         return _by_inversion(weights, ends, starts, modes, n, variance, means)
     return _by_sums(weights, ends, starts, order, n, means)

@@ -14,7 +14,7 @@ from scipy.special import gammaln, logsumexp
 
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.inference.composite_counts import TablesLogLikelihood, noisy_tables
+from dpbayes.inference.composite_counts import TablesLogLikelihood, noisy_tables, tables_likelihood
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Release
@@ -22,9 +22,10 @@ from dpbayes.privacy.release import NoisyTable, Release
 
 def evaluate(p, x, n, laws, sizes=None):
     """The Op's two outputs, outside any graph."""
-    op = TablesLogLikelihood(ReleasedNoise(tuple(laws)), sizes or [len(p)])
+    noise, ends = ReleasedNoise(tuple(laws)), np.cumsum(sizes or [len(p)])
     outputs = [[None], [None]]
-    op.perform(None, [np.asarray(p, float), np.asarray(x, float), np.asarray(n)], outputs)
+    inputs = [np.asarray(p, float), np.asarray(x, float), np.asarray(n), *noise.rates, ends]
+    TablesLogLikelihood().perform(None, inputs, outputs)
     return outputs[0][0], outputs[1][0]
 
 
@@ -103,7 +104,7 @@ def test_gradient_is_the_score():
     laws = [TwoSidedGeometric(3.0)] * 4
     x, n, z = np.array([3, 8, 11, 20]), 40, rng.normal(size=4)
     logits = pt.dvector("logits")
-    value = TablesLogLikelihood(ReleasedNoise(tuple(laws)), [4])(pt.special.softmax(logits), x, n)[0].sum()
+    value = tables_likelihood(pt.special.softmax(logits), x, n, ReleasedNoise(tuple(laws)), [4])[0].sum()
     gradient = pytensor.function([logits], pt.grad(value, logits))(z)
 
     def brute(logits):
@@ -125,9 +126,8 @@ def test_tables_add_up_and_may_differ_in_size_and_law():
 
 
 def test_compiled_graph_agrees_with_the_interpreted_one():
-    op = TablesLogLikelihood(ReleasedNoise((TwoSidedGeometric(2.0),) * 5), [2, 3])
     p, x = pt.dvector("p"), np.array([8.0, 25.0, 4.0, 9.0, 15.0])
-    value = op(p, x, 30)[0].sum()
+    value = tables_likelihood(p, x, 30, ReleasedNoise((TwoSidedGeometric(2.0),) * 5), [2, 3])[0].sum()
     graph = [value, pt.grad(value, p)]
     at = np.array([0.3, 0.7, 0.2, 0.2, 0.6])
     slow = pytensor.function([p], graph, mode="FAST_COMPILE")(at)

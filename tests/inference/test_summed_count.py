@@ -90,11 +90,11 @@ def test_a_release_a_hundred_deviations_off_keeps_its_digits():
     assert in_mean == pytest.approx(-in_places.sum(), rel=1e-10)  # moving all together changes nothing
 
 
-@pytest.mark.parametrize("level", [1e-4, 0.2, 0.5, 0.9, 1 - 1e-6])
-def test_quantiles_have_the_share_below_them(level):
+def test_quantiles_have_the_share_below_them():
     case = (3.0, 400.0, np.array([-30.0, 5.0, 12.0, 60.0]), KINKS, np.array([0.0, 0.0, 0.001, 0.0]))
-    found = count_quantile(*case, level, workspace(4))
     grid = np.linspace(-250, 250, 500_001)
     density = np.exp([-exponent(e, *case) for e in grid])
-    below = np.interp(found, grid, np.cumsum(density) / density.sum())
-    assert below == pytest.approx(level, rel=1e-3, abs=1e-7)
+    for level in (1e-4, 0.2, 0.5, 0.9, 1 - 1e-6):
+        found = count_quantile(*case, level, workspace(4))
+        below = np.interp(found, grid, np.cumsum(density) / density.sum())
+        assert below == pytest.approx(level, rel=1e-3, abs=1e-7)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.inference.composite_counts import TablesLogLikelihood
+from dpbayes.inference.composite_counts import tables_likelihood
 from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.noisy_counts import ReleasedNoise
@@ -179,9 +180,10 @@ def test_composite_likelihood_takes_each_table_on_its_own():
     assert "effects" not in model.named_vars
     point = _point(model)
     (margin,) = _evaluate(model, ["margin"])(point)
-    op = TablesLogLikelihood(ReleasedNoise((TwoSidedGeometric(4.0),) * 16), [6, 6, 4])
+    noise = ReleasedNoise((TwoSidedGeometric(4.0),) * 16)
     released = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
-    expected = op(margin, released, release.n)[0].eval().sum()
+    p = pt.dvector("p")
+    expected = tables_likelihood(p, released, release.n, noise, [6, 6, 4])[0].eval({p: margin}).sum()
     assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-10)
 
 

@@ -104,7 +104,7 @@ def test_a_dirichlet_prior_of_sticks_integrates_to_one():
             signature="(k)->(k,j,l)",
             default_transform=ScaledSticks(np.array([[0.3, 0.5, 0.2]])),
         )
-    logp, grid = model.compile_logp(), np.linspace(-20, 20, 161)
+    logp, grid = model.compile_logp(), np.linspace(-20, 20, 81)
     density = [[np.exp(logp({"p_scaled__": np.array([[[x, y]]])})) for y in grid] for x in grid]
     assert np.sum(density) * (grid[1] - grid[0]) ** 2 == pytest.approx(1.0, abs=1e-6)
 
@@ -119,7 +119,7 @@ def test_probabilities_have_a_slope_where_the_tails_meet():
 
 @pytest.mark.parametrize(
     ("transform", "grid"),
-    [(ScaledByWeights(CENTRE[2:]), np.linspace(-20, 16, 181)), (AttributeTotals(), np.linspace(-5, 5, 101))],
+    [(ScaledByWeights(CENTRE[2:]), np.linspace(-20, 16, 91)), (AttributeTotals(), np.linspace(-5, 5, 101))],
     ids=["scaled", "totals"],
 )
 def test_a_prior_density_does_not_depend_on_the_coordinates(transform, grid):
