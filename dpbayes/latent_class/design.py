@@ -37,11 +37,13 @@ PROFILE_PRIOR = 0.25
 """The default Dirichlet parameter of the class profiles."""
 
 PROFILE_PRIOR_OF_MANY = 0.5
-"""The same for a release of many effects. With smaller values every class tends to one side of every attribute; so many
-choices are separate explanations, each of which holds a chain for thousands of draws. This is Jeffreys' prior."""
+"""The same for more than eight attributes. With smaller values every class tends to one side of every attribute; so
+many choices are separate explanations, each of which holds a chain for thousands of draws. This is Jeffreys' prior."""
 
-# From so many effects on, factoring their covariance is most of what a gradient costs, and summing pairs out takes a
-# third of the time. The default of the profiles' prior changes there too: as many choices as that need another one.
+_MANY_ATTRIBUTES = 8
+
+# Beyond so many effects factoring their covariance is most of what a gradient costs, and summing pairs out takes a
+# third of the time.
 _MANY_EFFECTS = 100
 
 # Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.
@@ -133,7 +135,7 @@ class Design:
         requested = _requested(domain, margins or ())
         check_names(domain.names, tuple(requested))
         operator = margin_operator(domain, tables)
-        prior = checked_profile_prior(profile_prior, operator)
+        prior = checked_profile_prior(profile_prior, domain)
         zeros = ZeroSet.of(domain, impossible) if impossible else None
         summed = _sums_out_pairs(sum_out_pairs, operator, likelihood, zeros)
         if zeros is not None:
@@ -170,16 +172,15 @@ def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def checked_profile_prior(profile_prior: Any, operator: MarginOperator) -> float:
+def checked_profile_prior(profile_prior: Any, domain: Domain) -> float:
     """Return the Dirichlet parameter of the class profiles as a plain number.
 
     Parameters
     ----------
     profile_prior
         A positive number, or None for the default.
-    operator
-        The map from the effects to all counts of the released tables: where there are more than 100 effects the default
-        is `PROFILE_PRIOR_OF_MANY`.
+    domain
+        All attributes: where there are more than eight the default is `PROFILE_PRIOR_OF_MANY`.
 
     Raises
     ------
@@ -189,12 +190,11 @@ def checked_profile_prior(profile_prior: Any, operator: MarginOperator) -> float
     Examples
     --------
     >>> from dpbayes.data import Domain
-    >>> domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)})
-    >>> checked_profile_prior(None, margin_operator(domain, [("age", "married")]))
+    >>> checked_profile_prior(None, Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)}))
     0.25
     """
     if profile_prior is None:
-        return PROFILE_PRIOR_OF_MANY if operator.n_effects > _MANY_EFFECTS else PROFILE_PRIOR
+        return PROFILE_PRIOR_OF_MANY if len(domain) > _MANY_ATTRIBUTES else PROFILE_PRIOR
     if not _is_positive(profile_prior):
         raise InputError(f"profile_prior must be a positive and finite number, such as 0.25; got {profile_prior!r}")
     return float(profile_prior)

@@ -68,10 +68,10 @@ def build_model(
         (40, 10), keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few
         classes in one of many arrangements, and chains take thousands of draws to leave it.
     profile_prior
-        The Dirichlet parameter a of every class profile; by default 0.25, and 0.5 for a release of more than 100
-        effects. Small values let a class pin an attribute to one level; what the released margins leave open is then
-        more varied than under the uniform prior. But every class and attribute then has a choice, and where there are
-        many, chains stay in one set of choices for thousands of draws.
+        The Dirichlet parameter a of every class profile; by default 0.25, and 0.5 for more than eight attributes.
+        Small values let a class pin an attribute to one level; what the released margins leave open is then more varied
+        than under the uniform prior. But every class and attribute then has a choice, and where there are many, chains
+        stay in one set of choices for thousands of draws.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ.

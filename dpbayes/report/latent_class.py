@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes.inference.verdict import Verdict
-from dpbayes.latent_class.design import CONCENTRATION
+from dpbayes.latent_class.design import CONCENTRATION, checked_concentration, checked_profile_prior
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.latent_class_densities import latent_class_densities
@@ -100,10 +100,11 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
         return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
     parts, likelihood = latent_class_densities(trace, release, **priors)
-    weights = "the prior of the class weights (the number of classes that matter) and "
+    sticks, profiles = _stated(release, **priors)
+    weights = f"the prior of the class weights (the number of classes that matter; {sticks}) and "
     what = (
         f"The parts are {weights if 'class weights' in parts else ''}the prior of the class profiles (how sharply a "
-        "class pins its attributes)"
+        f"class pins its attributes; {profiles})"
     )
     what += ", and that of the number of records." if "number of records" in parts else "."
     if "effects" in trace["posterior"]:
@@ -112,6 +113,15 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
             "law is the drawing of the records from the population, which is no choice of ours."
         )
     return prior_section(trace, parts, variables=variables, what=what, log_likelihood=likelihood)
+
+
+def _stated(release: Release, concentration: float | Sequence[float], profile_prior: float | None) -> tuple[str, str]:
+    """Return the priors of the class weights and profiles in formulas, with the numbers that hold for a release."""
+    given = checked_concentration(concentration)
+    alpha = "gamma({:g}, {:g})".format(*given) if isinstance(given, tuple) else f"{given:g}"
+    a = checked_profile_prior(profile_prior, release.domain)
+    sign = "~" if isinstance(given, tuple) else "="
+    return f"sticks ~ beta(1, α), α {sign} {alpha}", f"Dirichlet({a:g}, ..., {a:g})"
 
 
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class.design import CONCENTRATION, checked_concentration, checked_profile_prior
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def latent_class_densities(
     """
     posterior = trace["posterior"].to_dataset()
     weights, weights_jacobian = _weights(posterior, concentration)
-    operator = margin_operator(release.domain, [table.attributes for table in release.tables])
-    profiles, profiles_jacobian = _profiles(posterior, checked_profile_prior(profile_prior, operator))
+    profiles, profiles_jacobian = _profiles(posterior, checked_profile_prior(profile_prior, release.domain))
     free_weights = "alpha" in posterior or "stick" in posterior
     parts = ({"class weights": weights} if free_weights else {}) | {"class profiles": profiles}
     jacobian = weights_jacobian + profiles_jacobian

@@ -139,7 +139,7 @@ class Model(Section):
     concentration: Annotated[float | list[float] | None, SkipValidation] = None
     """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
     profile_prior: float | None = Field(default=None, gt=0)
-    """Dirichlet parameter of every class profile; by default 0.25, and 0.5 for a release of more than 100 effects."""
+    """Dirichlet parameter of every class profile; by default 0.25, and 0.5 for more than eight attributes."""
     margins: list[list[str]] = Field(default_factory=list)
     """Attribute sets whose probabilities the trace records besides the released ones, each as ``margin_A_B``."""
     sum_out_pairs: bool | None = None

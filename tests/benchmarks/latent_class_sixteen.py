@@ -4,6 +4,8 @@ Records come from a mixture of ten classes; two-sided geometric noise at epsilon
 over the 65,536 cells of the full table is ever built.
 
     python tests/benchmarks/latent_class_sixteen.py [--data-seed 0] [--seed 1] [--epsilon 1] [--profile-prior 0.5]
+
+With other numbers of attributes all two-way tables of theirs are released, and up to twelve every cell is judged too.
 """
 
 import argparse
@@ -70,6 +72,7 @@ def fit(release: Release, exact: np.ndarray, seed: int, profile_prior: float | N
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attributes", type=int, default=ATTRIBUTES)
     parser.add_argument("--data-seed", type=int, default=0, help="of the classes, the records and the noise")
     parser.add_argument("--seed", type=int, default=1, help="of the sampler")
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -78,7 +81,7 @@ def main() -> None:
     parser.add_argument("--tune", type=int)
     parser.add_argument("--target-accept", type=float)
     arguments = parser.parse_args()
-    tables = generated_tables(ATTRIBUTES, np.random.default_rng(arguments.data_seed))
+    tables = generated_tables(arguments.attributes, np.random.default_rng(arguments.data_seed))
     release = release_tables(tables, epsilon=arguments.epsilon, rng=np.random.default_rng(arguments.data_seed))
     changes = {name: getattr(arguments, name) for name in ("draws", "tune", "target_accept")}
     given = {name: value for name, value in changes.items() if value is not None}

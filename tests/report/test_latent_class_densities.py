@@ -7,6 +7,7 @@ import xarray as xr
 from dpbayes.data import Domain, Marginal
 from dpbayes.latent_class import build_model
 from dpbayes.privacy import release_tables
+from dpbayes.report.latent_class import _stated
 from dpbayes.report.latent_class_densities import latent_class_densities
 
 N = 6
@@ -97,3 +98,19 @@ def test_scaling_the_likelihood_with_its_latent_counts_is_scaling_it_without_the
     scaled = np.exp(-0.5 * a * (((y - m) / s) ** 2 + ((m - x) / t) ** 2)).sum(axis=1)
     alone = -0.5 * a * (y - x[:, 0]) ** 2 / (s**2 + t**2)
     np.testing.assert_allclose(np.diff(np.log(scaled)), np.diff(alone), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "concentration", "profile_prior", "alpha", "profiles"),
+    [
+        (3, (40.0, 10.0), None, "~ gamma(40, 10)", "Dirichlet(0.25, ..., 0.25)"),
+        (9, (40.0, 10.0), None, "~ gamma(40, 10)", "Dirichlet(0.5, ..., 0.5)"),
+        (9, 3, 1.0, "= 3", "Dirichlet(1, ..., 1)"),
+    ],
+)
+def test_a_page_states_the_priors_that_hold_for_its_attributes(
+    attributes, concentration, profile_prior, alpha, profiles
+):
+    domain = Domain.from_levels({f"x{i}": (0, 1) for i in range(attributes)})
+    released = release_tables([Marginal(domain, np.ones(domain.shape, int))], epsilon=1.0, rng=np.random.default_rng(2))
+    assert _stated(released, concentration, profile_prior) == (f"sticks ~ beta(1, α), α {alpha}", profiles)

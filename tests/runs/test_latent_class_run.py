@@ -59,6 +59,7 @@ def test_a_run_with_the_composite_likelihood(study, tmp_path):
     trace, release = read_trace(folder / "trace.nc"), read_release(folder / "release.json")
     assert "exact_counts" not in trace["posterior"] and "effects" not in trace["posterior"]
     page = " ".join((folder / "report.html").read_text().split())
+    assert "sticks ~ beta(1, α), α ~ gamma(40, 10)" in page and "Dirichlet(0.25, ..., 0.25)" in page
     assert "How many of these records are in the cell is not answered" in page
     assert "these intervals are too narrow" in page
     assert "Not split: the fit sums the confidential counts out" in page
