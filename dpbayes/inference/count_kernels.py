@@ -64,7 +64,7 @@ def _walk(store: Any, at: Any, m: Any, limit: Any, rate: Any, x: Any, linear: An
     end, value = at, 1.0
     while m != limit:
         if end + _CHUNK > len(store):
-            longer = np.empty(2 * len(store) + _CHUNK)
+            longer = np.empty(2 * len(store) + _CHUNK)  # filled in a loop: a slice takes longer to compile
             for i in range(len(store)):
                 longer[i] = store[i]
             store = longer
