@@ -82,7 +82,7 @@ def tables_likelihood(
     Parameters
     ----------
     probabilities, released
-        Cell probabilities and released counts, table after table.
+        Cell probabilities (each table's add up to one) and released counts, table after table, shape ``(counts,)``.
     n
         Number of records.
     noise
@@ -93,7 +93,16 @@ def tables_likelihood(
     Returns
     -------
     tuple of pytensor.tensor.TensorVariable
-        One log-likelihood a table, and E[count | released] of every cell.
+        Log-likelihoods in nats, shape ``(tables,)``, and E[count | released] in records, shape ``(counts,)``.
+
+    Raises
+    ------
+    InputError
+        If the sizes do not add up to the number of noise laws.
+
+    References
+    ----------
+    The likelihood of Barrientos (2021), summed over the counts as `dpbayes.inference.count_kernels` says.
 
     Examples
     --------
@@ -104,8 +113,15 @@ def tables_likelihood(
     >>> means.eval({p: [0.2, 0.3, 0.5]}).round(3)
     array([ 4.603,  5.338, 10.059])
     """
-    values, means = TablesLogLikelihood()(probabilities, released, n, *noise.rates, np.cumsum(sizes))
+    values, means = TablesLogLikelihood()(probabilities, released, n, *noise.rates, _ends(noise, sizes))
     return values, means
+
+
+def _ends(noise: ReleasedNoise, sizes: Sequence[int]) -> Any:
+    """Return where each table ends."""
+    if sum(sizes) != len(noise):
+        raise InputError(f"tables of {list(sizes)} cells do not hold {len(noise)} counts; give each table's own size")
+    return np.cumsum(sizes)
 
 
 def noisy_tables(
@@ -147,9 +163,7 @@ def noisy_tables(
     >>> round(float(model.compile_logp()({"x": np.array([5.0, 5.0, 10.0])})), 6)
     -6.057715
     """
-    if sum(sizes) != len(noise):
-        raise InputError(f"tables of {list(sizes)} cells do not hold {len(noise)} counts")
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    starts = np.concatenate([[0], _ends(noise, sizes)])
 
     def dist(p: Any, size: Any) -> Any:
         counts = [pm.Multinomial.dist(n=n, p=p[..., start:end], size=size) for start, end in pairwise(starts)]

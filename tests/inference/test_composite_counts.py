@@ -182,3 +182,5 @@ def test_forward_draws_have_the_likelihoods_probabilities():
 def test_refuses_sizes_that_do_not_fit():
     with pytest.raises(InputError, match="do not hold"):
         noisy_tables("x", np.ones(3) / 3, 5, ReleasedNoise((Laplace(1.0),) * 3), [2])
+    with pytest.raises(InputError, match="do not hold"):
+        tables_likelihood([0.5, 0.5], [3.0, 4.0], 7, ReleasedNoise((TwoSidedGeometric(2.0),) * 2), [3])
