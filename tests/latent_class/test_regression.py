@@ -9,7 +9,7 @@ import xarray as xr
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import margin_operator
-from dpbayes.latent_class import cell_draws, weighted_fits
+from dpbayes.latent_class import cell_draws, mixture_draws, record_draws, weighted_fits
 from dpbayes.latent_class.cell_draws import margin_draws
 from dpbayes.latent_class.combining import combine
 from dpbayes.latent_class.regression import functional, regress, summarize
@@ -62,7 +62,7 @@ def test_margins_are_those_of_the_enumerated_mixture(trace):
 
 def test_blocks_of_draws_change_nothing(trace, monkeypatch):
     whole = margin_draws(trace, ["a", "b", "c"])
-    monkeypatch.setattr(cell_draws, "_BLOCK", 1)
+    monkeypatch.setattr(mixture_draws, "_BLOCK", 1)
     np.testing.assert_array_equal(margin_draws(trace, ["a", "b", "c"]), whole)
 
 
@@ -199,7 +199,7 @@ def test_records_shares_are_the_normal_law_given_the_released_margins(with_recor
                      for a, c, d in np.ndindex(2, 2, 2)]).astype(float)  # fmt: skip
     sigma = N * (np.diag(p.ravel()) - np.outer(p, p))
     scaled = operator.matrix / release.tables[0].noise.variance ** 0.5
-    k = effects @ sigma @ effects.T + cell_draws._SLACK * np.linalg.inv(scaled.T @ scaled)
+    k = effects @ sigma @ effects.T + record_draws._SLACK * np.linalg.inv(scaled.T @ scaled)
     cross = onto @ sigma @ effects.T
     exact = trace["posterior"]["exact_counts"].to_numpy()[0, 0]
     m = np.linalg.lstsq(operator.matrix, exact - N * operator.constant)[0]
@@ -218,7 +218,7 @@ def test_records_are_whole_and_may_be_none(with_records):
     np.testing.assert_allclose(whole, np.rint(whole), atol=1e-8)
     np.testing.assert_allclose(whole.sum(axis=1), N, atol=1e-8)
     assert np.abs(whole - real).max() < 1.0
-    tables = cell_draws._whole_tables(np.array([[-3.0, 0.2, 9.8], [0.4, 0.4, 4.2]]), np.array([10.0, 5.0]))
+    tables = record_draws._whole_tables(np.array([[-3.0, 0.2, 9.8], [0.4, 0.4, 4.2]]), np.array([10.0, 5.0]))
     np.testing.assert_array_equal(tables, [[0, 0, 10], [1, 0, 4]])
 
 
@@ -294,21 +294,21 @@ def test_too_many_draws_are_refused_before_they_are_made(with_records, monkeypat
     """4,000 draws: of 4 cells for the population; of 8 cells and the release's 8 effects for the records."""
     trace, release, _, _ = with_records
     monkeypatch.setattr(cell_draws, "MAX_NUMBERS", 8_000)
-    monkeypatch.setattr(cell_draws._Mixture, "of", lambda *_: pytest.fail("the draws were read"))
+    monkeypatch.setattr(mixture_draws.Mixture, "of", lambda *_: pytest.fail("the draws were read"))
     with pytest.raises(InputError, match=r"4 cells of 4,000 draws are 16,000 numbers.*pass thin=2,"):
         margin_draws(trace, ["a", "c"])
     with pytest.raises(InputError, match=r"4 cells of 1,334 draws are 5,336 numbers.*pass thin=6,"):
         monkeypatch.setattr(cell_draws, "MAX_NUMBERS", 5_000)
         margin_draws(trace, ["a", "c"], thin=3)
     monkeypatch.undo()
-    monkeypatch.setattr(cell_draws, "MAX_RECORD_WORK", 10**6)
-    monkeypatch.setattr(cell_draws._RecordsLaw, "of", lambda *_: pytest.fail("the law was prepared"))
+    monkeypatch.setattr(record_draws, "MAX_RECORD_WORK", 10**6)
+    monkeypatch.setattr(record_draws._RecordsLaw, "of", lambda *_: pytest.fail("the law was prepared"))
     size = 8 + margin_operator(DOMAIN, SETS).n_effects
     needed = -(-(size**3) * 4000 // 10**6)
     with pytest.raises(InputError, match=rf"{size} cells and effects for each of 4,000 draws.*pass thin={needed},"):
         margin_draws(trace, ["a", "c", "d"], target="records", release=release)
     monkeypatch.undo()
-    monkeypatch.setattr(cell_draws, "MAX_RECORD_WORK", 10**6)
+    monkeypatch.setattr(record_draws, "MAX_RECORD_WORK", 10**6)
     thinned = margin_draws(trace, ["a", "c", "d"], target="records", release=release, random_seed=1, thin=needed)
     assert thinned.sizes["draw"] == -(-4000 // needed)
 
@@ -326,9 +326,9 @@ def test_blocks_of_draws_change_nothing_for_records(with_records, monkeypatch):
     trace, release, _, _ = with_records
     options = {"target": "records", "release": release, "random_seed": 1, "thin": 400, "whole": False}
     together = margin_draws(trace, ["a", "c", "d"], **options)
-    calls, meetings = [], cell_draws._Mixture.meetings
-    monkeypatch.setattr(cell_draws._Mixture, "meetings", lambda *a: calls.append(a) or meetings(*a))
-    monkeypatch.setattr(cell_draws, "_BLOCK", 1)
+    calls, meetings = [], mixture_draws.Mixture.meetings
+    monkeypatch.setattr(mixture_draws.Mixture, "meetings", lambda *a: calls.append(a) or meetings(*a))
+    monkeypatch.setattr(mixture_draws, "_BLOCK", 1)
     np.testing.assert_allclose(margin_draws(trace, ["a", "c", "d"], **options), together, rtol=1e-9)
     assert len(calls) == 2  # not two for each of the ten draws
 
