@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.errors import InputError
+from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import widening
 from dpbayes.ide.algorithm1 import Iterations, iterate, partial_workloads, workload_order
 from dpbayes.ide.cells import CellMap
@@ -152,6 +153,11 @@ def estimate(
     InputError
         If the release asks about what the prior does not have, or a setting is out of range.
 
+    Warns
+    -----
+    AccuracyWarning
+        Noise-aware: if the duality gap stays above `tolerance`.
+
     Examples
     --------
     >>> from dpbayes.data import datasets
@@ -182,6 +188,14 @@ def estimate(
 def _noise_aware(measurements: Measurements, strength: Strength, tolerance: float) -> Estimate:
     loss = noise_loss(measurements, posterior_variance(measurements, strength.value))
     solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
+    if solution.gap > tolerance:
+        warnings.warn(
+            f"the duality gap of the estimate is {solution.gap:.2g} nats, above the tolerance of {tolerance:g}: it is "
+            f"within {solution.l1_bound:.2g} in L1 of the exact one; rounding limits the gap where the noise is tiny "
+            "beside the number of records",
+            AccuracyWarning,
+            stacklevel=3,
+        )
     return Estimate(
         measurements.prior, solution.weights, measurements.n, "noise-aware", strength=strength, solution=solution
     )

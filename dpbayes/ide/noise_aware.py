@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 
 from dpbayes.errors import InputError
@@ -39,7 +39,7 @@ type Floats = npt.NDArray[np.float64]
 _DENSE_CELLS = 2500
 _INSIDE = 1.0 - 1e-12
 _SHRINK = 0.4
-_TRIES = 10
+_TRIES = 60
 # A step that leaves more than this share of the gap asks for the curvature where it stands.
 _PROGRESS = 0.25
 
@@ -91,6 +91,7 @@ class _Point:
 
     theta: Floats
     dual: float
+    rounding: float  # of the dual value, whose terms may be far larger than itself
     gap: float
     primal: float
     weights: Floats
@@ -122,8 +123,10 @@ class _Problem:
         residual = self.values - n * self.measurements.cells.predict(weights)[self.free]
         conjugate = self.loss.conjugate(theta)
         dual = theta @ self.values - conjugate.sum() - strength * (top + math.log(mass))
+        terms = np.abs(theta * self.values).sum() + np.abs(conjugate).sum() + strength * abs(top)
         gap = float((self.loss.value(residual) + conjugate - theta * residual).sum())
-        return _Point(theta, float(dual), gap, float(dual) + gap + self.fixed_loss, weights, residual)
+        primal = float(dual) + gap + self.fixed_loss
+        return _Point(theta, float(dual), 1e-14 * float(terms), gap, primal, weights, residual)
 
     def expanded(self, theta: Floats) -> Floats:
         full = np.zeros(len(self.free))
@@ -147,8 +150,13 @@ class _Problem:
         if covariance is None:
             return root * self._conjugate_gradients(point, root, target / root)
         matrix = covariance * root[:, None] * root
-        matrix.flat[:: len(root) + 1] += 1.0
-        solution: Floats = cho_solve(cho_factor(matrix, lower=True), target / root)
+        # Rounding of the covariance counts as much as the second term.
+        matrix.flat[:: len(root) + 1] += 1.0 + 1e-15 * np.trace(matrix)
+        try:
+            solution: Floats = cho_solve(cho_factor(matrix, lower=True), target / root)
+        except LinAlgError:  # rounding, where the noise is tiny beside n: no eigenvalue is below one
+            values, vectors = eigh(matrix)
+            solution = vectors @ ((vectors.T @ (target / root)) / np.maximum(values, 1.0))
         return root * solution
 
     def _conjugate_gradients(self, point: _Point, root: Floats, target: Floats) -> Floats:
@@ -188,7 +196,8 @@ def solve(
         Duality gap, in nats of penalized likelihood, at which to stop; a hundredth of a nat is far below what data can
         tell apart.
     max_iterations
-        Newton steps at most. A solution whose gap is above the tolerance says so by its `gap`.
+        Newton steps at most. A solution whose gap is above the tolerance says so by its `gap`: rounding leaves that
+        where the noise is of the order of 1e-8 of the records.
     start
         Multipliers to start from, those of a similar problem; zero, the prior itself, by default.
 
@@ -196,6 +205,11 @@ def solve(
     -------
     Solution
         The distribution, its multipliers and its certificate.
+
+    Raises
+    ------
+    InputError
+        If a setting is out of range.
 
     Notes
     -----
@@ -257,12 +271,12 @@ def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point
 
 
 def _line_search(problem: _Problem, point: _Point, direction: Floats) -> _Point | None:
-    length, rounding = 1.0, 1e-14 * abs(point.dual)
+    length = 1.0
     for _ in range(_TRIES):
         candidate = problem.at(np.clip(point.theta + length * direction, -problem.limit, problem.limit))
         # Where ascent drowns in rounding the gap, a sum of small terms, still tells.
-        level = candidate.dual >= point.dual - rounding and candidate.gap < 0.5 * point.gap
-        if candidate.dual > point.dual or level:
+        level = candidate.dual >= point.dual - point.rounding and candidate.gap < 0.5 * point.gap
+        if candidate.dual > point.dual + point.rounding or level:
             return candidate
         length *= _SHRINK
     return None

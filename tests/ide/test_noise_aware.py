@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from dpbayes.data import Domain, Marginal, datasets
-from dpbayes.errors import InputError
+from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import Prior, estimate, measure
 from dpbayes.ide import noise_aware as solver
 from dpbayes.ide.losses import NoiseLoss, noise_loss
@@ -113,6 +115,41 @@ def test_more_cells_than_fit_a_dense_system_are_solved_by_conjugate_gradients(mo
     matrix_free = solver.solve(m, loss, strength=50.0, tolerance=1e-4)
     assert max(dense.gap, matrix_free.gap) <= 1e-4
     assert np.abs(dense.weights - matrix_free.weights).sum() <= dense.l1_bound + matrix_free.l1_bound
+
+
+@pytest.mark.parametrize(
+    "law, n, weights",
+    [
+        (TwoSidedGeometric(0.2), 20_000, (0.49, 0.49, 0.005, 0.005, 0.005, 0.005)),
+        (TwoSidedGeometric(2.0), 2_000_000, (0.97, 0.01, 0.005, 0.005, 0.005, 0.005)),
+        (Gaussian(0.857), 7_030_806, (0.189, 0.005, 0.129, 0.001, 0.597, 0.079)),
+    ],
+    ids=["20 thousand", "2 million", "7 million"],
+)
+def test_a_prior_far_from_precise_tables_is_moved_all_the_way(law, n, weights):
+    domain = Domain.from_levels({"a": ("x", "y"), "b": ("p", "q", "r")})
+    a, b = np.array([n // 10, n - n // 10]), np.array([n // 20, n // 20, n - 2 * (n // 20)])
+    tables = tuple(NoisyTable(domain.project([k]), v, law, 2.0, None) for k, v in (("a", a), ("b", b)))
+    prior = Prior.full(domain).reweighted(np.array(weights) / np.sum(weights))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        found = estimate(prior, Release(domain, tables, "replace-one", n, "simulation"))
+    assert found.solution.gap <= 1e-2
+    assert np.abs(found.marginal(["a"]) - a / n).sum() < 5 * law.variance**0.5 / n + 1e-6
+
+
+@pytest.mark.parametrize("stddev, records", [(0.0018355475383915528, 237_556), (1e-6, 900_000)])
+def test_a_gap_that_rounding_leaves_open_is_said_and_the_tables_are_met(stddev, records):
+    domain = Domain.from_levels({"a": ("x", "y"), "b": ("p", "q", "r")})
+    a, b = np.array([0.1, 0.9]), np.array([0.05, 0.05, 0.9])
+    tables = tuple(
+        NoisyTable(domain.project([name]), np.rint(records * share) + 0.25, Gaussian(stddev), 2.0, None)
+        for name, share in (("a", a), ("b", b))
+    )
+    prior = Prior.full(domain).reweighted(np.array([0.0397, 0.5446, 0.0007, 0.0039, 0.0534, 0.3577]))
+    with pytest.warns(AccuracyWarning, match="duality gap"):
+        found = estimate(prior, Release(domain, tables, "replace-one", records, "simulation"))
+    assert np.abs(found.marginal(["a"]) - a).sum() < 5e-6
 
 
 def test_large_noise_leaves_the_prior_alone_and_small_noise_overrides_it():
