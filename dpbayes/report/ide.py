@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.ide_errors import error_section, sizes_off
+from dpbayes.report.ide_moved import estimate_section, most_moved, moved_section
 from dpbayes.report.ide_plots import dependence_plot, strength_plot, trace_plot
 from dpbayes.report.privacy_terms import PrivacyTerms
 from dpbayes.report.released import (
-    mean_magnitude,
     privacy_fact,
     privacy_terms,
     released_section,
@@ -41,7 +41,8 @@ def tables_document(title: str, question: str, release: Release, result: Mapping
     sections = [
         released_section(release),
         _prior_section(result),
-        _moved_section(result, release),
+        estimate_section(result["moved"], release),
+        moved_section(result["moved"], release),
         _trace_section(result),
     ]
     headline = [
@@ -56,7 +57,7 @@ def tables_document(title: str, question: str, release: Release, result: Mapping
     return Document(
         title=title,
         question=question,
-        answer=_answer(result),
+        answer=_answer(result, result["moved"]),
         verdict=_verdict(result),
         headline=headline,
         sections=sections,
@@ -102,10 +103,10 @@ def groups_document(title: str, question: str, released: GroupRelease, result: M
     )
 
 
-def _answer(result: Mapping[str, Any]) -> str:
+def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
     scores = result.get("scores")
     if scores is None:
-        return result["summary"] + "."
+        return most_moved(tables) if tables and result["method"] != "prior" else result["summary"] + "."
     name = "synthetic" if "synthetic" in scores["score"] else result["method"]
     text = (
         f"Two-way marginals within {scores['by']} score {scores['score'][name]:.1f} of 1000 against the true records; "
@@ -178,28 +179,6 @@ def _prior_text(result: Mapping[str, Any]) -> str:
 
 def _worth(records: float | None) -> str:
     return "no sample" if records is None else f"worth {records:,.0f} records"
-
-
-def _moved_section(result: Mapping[str, Any], release: Release) -> Section:
-    noise = {
-        table.label: table.counts.size * mean_magnitude(table.noise) / size_of(release) for table in release.tables
-    }
-    columns = [
-        Column("table"),
-        Column("moved from the prior", ".4f", "moved"),
-        Column("released from the prior", ".4f", "released_from_prior"),
-        Column("left to the released", ".4f", "left"),
-        Column("expected of noise alone", ".4f", "noise"),
-    ]
-    entries = sorted(result["moved"], key=lambda entry: -entry["moved"])
-    rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
-    caption = "L1 distances of each table's probabilities, the most moved first"
-    text = (
-        "A released table differs from the prior by what truly changed and by its noise: what the second column has "
-        "beyond the last cannot, on average, be noise. The estimate moves by what the noise law lets it believe. It is "
-        "a point with a certificate and no interval, so that there is no width to split by source."
-    )
-    return Section("Which marginals moved", [Paragraph(text), Table("moved", caption, columns, rows)])
 
 
 def _trace_section(result: Mapping[str, Any]) -> Section:

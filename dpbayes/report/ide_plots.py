@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH
 
@@ -97,6 +98,7 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
     axis.set_xlim(min(shown), max(grid) * 1.1)
     axis.set_ylim(-12.0, 0.7)
     axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axis.xaxis.set_minor_formatter("{x:,.0f}")
     axis.tick_params(axis="x", which="both", labelsize=8)
     axis.set_xlabel("prior strength (records)", fontsize=9)

@@ -28,6 +28,7 @@ from dpbayes.ide.pooling import COMPONENTS
 from dpbayes.ide.reference import least_l1_loss
 from dpbayes.ide.score import BIAS_LIMIT, Score
 from dpbayes.ide.widening import grouping_attribute, justified
+from dpbayes.runs.ide_moved import moved_tables
 from dpbayes.runs.ide_spec import Spec
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
         "borrowed": None if borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(aware),
         "trace": _trace(plain),
-        "moved": _moved(given if chosen.prior is public else measure(chosen.prior, release), chosen),
+        "moved": moved_tables(given if chosen.prior is public else measure(chosen.prior, release), chosen),
         "l1_minimum": least_l1_loss(given) if reference else None,
         "kl": {"noise-aware": aware.kl, "algorithm-1": plain.kl},
     }
@@ -244,24 +245,6 @@ def _trace(found: Estimate) -> dict[str, Any]:
     trace = found.iterations
     finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
     return {"step": trace.step.tolist(), "l1_loss": _list(trace.l1_loss), "kl": _list(finite)}
-
-
-def _moved(measurements: Any, found: Estimate) -> list[dict[str, Any]]:
-    """How far each table moved from the prior, and how far it stayed from the released answers."""
-    before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
-    released = measurements.values / max(measurements.n, 1.0)
-    rows = []
-    for place, table in enumerate(measurements.tables):
-        part = slice(measurements.cells.starts[place], measurements.cells.starts[place + 1])
-        rows.append(
-            {
-                "table": table.label,
-                "moved": float(np.abs(after[part] - before[part]).sum()),
-                "released_from_prior": float(np.abs(released[part] - before[part]).sum()),
-                "left": float(np.abs(released[part] - after[part]).sum()),
-            }
-        )
-    return rows
 
 
 def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:

@@ -93,6 +93,19 @@ def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_pat
     assert [row["group"] for row in facts["tables"]["borrowed"]] == ["a", "b"]
     release = read_release(folder / "release.json")
     assert [table.attributes for table in release.tables] == [("place", "age"), ("place", "own")]
+    estimated = facts["tables"]["estimated"]
+    assert len(estimated) == 8 + 4
+    for name in ("prior", "estimate"):
+        assert sum(row[name] for row in estimated if row["table"] == "place x own") == pytest.approx(1.0)
+    counts = {
+        label: count
+        for table in release.tables
+        for label, count in zip(table.domain.cell_labels(), table.counts.ravel(), strict=True)
+    }
+    assert {row["cell"]: row["released"] for row in estimated} == {k: pytest.approx(v / 400) for k, v in counts.items()}
+    assert facts["answer"].startswith(
+        f"The release moves {estimated[0]['cell']} (table {estimated[0]['table']}) most: "
+    )
     shown = run(small, tmp_path / "shown", "data.truth_public=true").folder
     assert json.loads((shown / "facts.json").read_text())["scores"]["score"]["prior"] > 800
 
