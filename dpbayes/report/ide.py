@@ -195,8 +195,8 @@ def _trace_section(result: Mapping[str, Any]) -> Section:
     figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
     alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
     caption = (
-        f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after {len(trace['step']) - 1} of them. Each "
-        "update fits one table and disturbs the others."
+        f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
+        f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
     )
     return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
 
