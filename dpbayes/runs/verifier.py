@@ -10,6 +10,7 @@ from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import read_json, write_text
 from dpbayes.runs.records import code_levels, readable, scan_records
 from dpbayes.runs.simulated import sampler_note
+from dpbayes.runs.verifier_rehearsal import rehearse
 from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ def document(spec: Spec, folder: Path) -> Document:
 
 
 def _release(spec: Spec, context: Context) -> Release:
-    """Count and release, or read the release that was drawn. The exact counts never touch a file."""
+    """Count and release, or read the release that was drawn. The exact counts never touch a file.
+
+    What follows the release is rehearsed before: a mistake in the spec must not cost a release.
+    """
     import numpy as np
 
     from dpbayes.privacy import read_release
@@ -97,6 +101,7 @@ def _release(spec: Spec, context: Context) -> Release:
         release = read_release(context.beside / spec.data.release)
     else:
         assert spec.privacy is not None
+        rehearse(spec)
         seed = spec.privacy.simulation_seed
         rng = None if seed is None else np.random.default_rng(seed)
         frame = _records(spec.data, context.beside)
@@ -146,7 +151,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: Any) -> Any:
         "family": question.family,
         "absorb": question.absorb,
         "levels": spec.data.levels,
-        "assignment": "balanced" if spec.privacy.adjacency == "replace-one" else "independent",
+        "assignment": spec.privacy.assignment,
         "random_state": rng,
     }
     if question.significant_at is not None:
@@ -166,9 +171,7 @@ def _trace(spec: Spec, release: Release, context: Context) -> xr.DataTree:
         return read_trace(path)
     settings = spec.model
     if settings.pooling == "none":
-        trace = draw_release(
-            release, alpha=settings.alpha, draws=settings.draws, chains=settings.chains, random_seed=settings.seed
-        )
+        trace = draw_release(release, **settings.drawing())
     else:
         context.echo("model: compiling (half a minute the first time)")
         trace = sample(

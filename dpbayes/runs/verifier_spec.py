@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,10 @@ from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
 __all__ = ["Data", "Model", "Privacy", "Question", "Spec", "Surface"]
+
+# Below, draws of shares of counts that are all 0 can underflow together; above, the prior outweighs any count.
+_ALPHA = (0.01, 1_000_000)
+_MOST_DRAWS = 5_000_000  # a gigabyte
 
 
 class Data(Section):
@@ -90,12 +94,18 @@ class Privacy(Section):
     """Draw partitions and noise reproducibly: a simulation, with no privacy guarantee. It gives both away, so that with
     microdata it needs data.truth_public."""
 
+    @property
+    def assignment(self) -> Literal["balanced", "independent"]:
+        """How units come to their partitions; see `dpbayes.verifier.release_counts` for why."""
+        return "balanced" if self.adjacency == "replace-one" else "independent"
+
 
 class Model(Section):
     """The posterior."""
 
     alpha: list[float] | None = Field(default=None, min_length=2, max_length=3)
-    """Dirichlet prior of the shares beyond, not beyond and, where failures are released, not computed; all 1."""
+    """Dirichlet prior of the shares beyond, not beyond and, where failures are released, not computed; from 0.01 to
+    1,000,000 each, all 1 by default."""
     pooling: Literal["none", "partial"] = "none"
     """``"none"`` is exact; ``"partial"`` lets several questions inform one another, by NUTS."""
     draws: int = Field(default=1000, ge=10)
@@ -106,10 +116,17 @@ class Model(Section):
     """Seed of the draws (not of the partitions or the noise)."""
 
     @model_validator(mode="after")
-    def _positive(self) -> Model:
-        if self.alpha is not None and min(self.alpha) <= 0:
-            raise ValueError("alpha must be positive")
+    def _prior_in_range(self) -> Model:
+        low, high = _ALPHA
+        if self.alpha is not None and not all(low <= a <= high for a in self.alpha):
+            raise ValueError(
+                f"model.alpha must give numbers from {low:g} to {high:,}, got {self.alpha}; 1 for each is uniform"
+            )
         return self
+
+    def drawing(self) -> dict[str, Any]:
+        """Return what `dpbayes.verifier.draw_release` is told besides the release."""
+        return {"alpha": self.alpha, "draws": self.draws, "chains": self.chains, "random_seed": self.seed}
 
 
 class Surface(Section):
@@ -161,6 +178,20 @@ class Spec(RunSpec):
             outcomes = 3 if self.privacy.with_failures else 2
             if len(self.model.alpha) != outcomes:
                 raise ValueError(f"model.alpha must give {outcomes} numbers, one an outcome, got {self.model.alpha}")
+        if self.privacy is not None and self.model.pooling == "partial":
+            from dpbayes.verifier.coefficients import MOST_PARTITIONS
+
+            if self.privacy.n_partitions > MOST_PARTITIONS:
+                raise ValueError(
+                    f'model.pooling = "partial" takes at most {MOST_PARTITIONS:,} partitions, got n_partitions = '
+                    f'{self.privacy.n_partitions}; lower privacy.n_partitions, or set model.pooling = "none"'
+                )
+        draws = self.model.draws * self.model.chains * max(len(self.questions), 1)
+        if draws > _MOST_DRAWS:
+            raise ValueError(
+                f"model.draws = {self.model.draws} with model.chains = {self.model.chains} are {draws:,} draws over "
+                f"all questions, and a run keeps at most {_MOST_DRAWS:,}; lower model.draws or model.chains"
+            )
         names = [question.name for question in self.questions]
         if len(set(names)) < len(names):
             raise ValueError(f"questions must have different names, got {names!r}")

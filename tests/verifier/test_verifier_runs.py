@@ -14,6 +14,7 @@ from dpbayes.privacy.ledger import create_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.registry import SYSTEMS
 from dpbayes.runs.verifier_document import verification_document
+from dpbayes.runs.verifier_rehearsal import rehearse
 from dpbayes.verifier import PartitionCounts, draw_release, release_counts
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -176,12 +177,66 @@ def test_more_partitions_than_units_are_refused_before_the_ledger(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["privacy.n_partitions=2500", "privacy.epsilon=0.001"], "up to 1,999 every release has fewer.* epsilon;"),
+        # The release that a spec expects has few terms; one that the noise moves far does not.
+        (["privacy.n_partitions=5000", "privacy.epsilon=0.2"], "n_partitions = 5000, privacy.epsilon = 0.2 the"),
+        # Counts that contradict so strong a prior have many terms, those of an even split few.
+        (["privacy.n_partitions=5000", "privacy.epsilon=9.0", "model.alpha=[1e6, 1e6, 1.0]"], "weaken alpha"),
+    ],
+)
+def test_a_posterior_that_may_be_too_large_is_refused_before_the_ledger(overrides, message, tmp_path):
+    book = create_ledger(tmp_path / "book.db", epsilon=10.0, delta=0.0, adjacency="replace-one")
+    design = ("data.n_persons=20000", f'privacy.ledger="{book.path}"', *overrides)
+    with pytest.raises(SpecError, match=message):
+        run(MODELS / "verifier_threshold.toml", tmp_path, *design)
+    assert not book.entries()
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_what_fails_after_the_release_is_tried_before_the_ledger(pooling, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr("dpbayes.verifier.draws.draw_posterior", fail)
+    monkeypatch.setattr("dpbayes.verifier.model.build_model", fail)
+    book = create_ledger(tmp_path / "book.db", epsilon=10.0, delta=0.0, adjacency="replace-one")
+    overrides = (f'privacy.ledger="{book.path}"', f'model.pooling="{pooling}"', "data.n_persons=100")
+    with pytest.raises(MemoryError):
+        run(MODELS / "verifier_threshold.toml", tmp_path, *overrides)
+    assert not book.entries()
+
+
+@pytest.mark.parametrize(("adjacency", "outcomes", "n_partitions"), [("replace-one", 3, 1999), ("add-remove", 2, 5000)])
+def test_designs_whose_posteriors_fit_pass_the_rehearsal(adjacency, outcomes, n_partitions):
+    alpha = [0.01, 1e6, 1.0][:outcomes]
+    overrides = [f"privacy.n_partitions={n_partitions}", f'privacy.adjacency="{adjacency}"', f"model.alpha={alpha}"]
+    overrides += ["privacy.epsilon=0.01", f"privacy.with_failures={str(outcomes == 3).lower()}", "model.draws=10"]
+    rehearse(load_spec(MODELS / "verifier_threshold.toml", overrides).spec)
+
+
+@pytest.mark.parametrize("alpha", [[0.01, 0.01, 1e6], [1e6, 0.01, 1e6]])
+def test_the_priors_that_a_spec_may_state_have_draws_and_a_report(alpha):
+    spec = load_spec(MODELS / "verifier_threshold.toml", [f"model.alpha={alpha}"]).spec
+    release = release_counts(PartitionCounts(0, 0, 50), epsilon=1.0, rng=np.random.default_rng(1))
+    trace = draw_release(release, **spec.model.drawing())
+    assert np.isfinite(trace["posterior"]["r"]).all()
+    facts = verification_document(spec, release, trace).all_facts()
+    # The prior says that no partition is computed, or that all beyond: nothing beside alpha speaks of r.
+    assert facts["tables"]["answers"][0]["mean"] == pytest.approx(alpha[0] / sum(alpha[:2]), rel=1e-3)
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("privacy.epsilon=0.0", "greater than 0"),
         ("privacy.n_partitions=0", "greater than or equal to 1"),
         ("privacy.epsilom=1.0", "did you mean 'epsilon'"),
-        ("model.alpha=[1.0, 1.0, 0.0]", "alpha must be positive"),
+        ("model.alpha=[1.0, 1.0, 0.0]", "from 0.01 to 1,000,000, got .*; 1 for each"),
+        ("model.alpha=[1e-300, 1e300, 1.0]", "from 0.01 to 1,000,000"),
+        ("model.draws=1000000000", "8,000,000,000 draws .* at most 5,000,000; lower model.draws or model.chains"),
+        ("model.draws=2_500_000", "20,000,000 draws"),
         ("data.release=a.json", "exactly one"),
         ("surface.epsilon=[1.0]", "surface"),
         ("model.alpha=[1.0, 1.0]", "3 numbers"),
@@ -190,3 +245,11 @@ def test_more_partitions_than_units_are_refused_before_the_ledger(tmp_path):
 def test_specs_with_mistakes_are_refused(override, message):
     with pytest.raises(SpecError, match=message):
         load_spec(MODELS / "verifier_threshold.toml", [override])
+
+
+def test_pooling_more_partitions_than_are_tabulated_is_refused():
+    overrides = ['model.pooling="partial"', "privacy.n_partitions=2001"]
+    with pytest.raises(
+        SpecError, match=r'at most 2,000 partitions.*lower privacy.n_partitions, or set model.pooling = "none"'
+    ):
+        load_spec(MODELS / "verifier_threshold.toml", overrides)
