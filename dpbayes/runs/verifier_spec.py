@@ -116,11 +116,16 @@ class Model(Section):
     """Seed of the draws (not of the partitions or the noise)."""
 
     @model_validator(mode="after")
-    def _prior_in_range(self) -> Model:
+    def _prior_fits(self) -> Model:
         low, high = _ALPHA
         if self.alpha is not None and not all(low <= a <= high for a in self.alpha):
             raise ValueError(
                 f"model.alpha must give numbers from {low:g} to {high:,}, got {self.alpha}; 1 for each is uniform"
+            )
+        if self.alpha is not None and self.pooling == "partial":
+            raise ValueError(
+                f"model.alpha = {self.alpha} is the prior of questions that are answered alone, and model.pooling = "
+                '"partial" has its own; leave model.alpha out, or set model.pooling = "none"'
             )
         return self
 

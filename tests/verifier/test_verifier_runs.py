@@ -247,9 +247,16 @@ def test_specs_with_mistakes_are_refused(override, message):
         load_spec(MODELS / "verifier_threshold.toml", [override])
 
 
-def test_pooling_more_partitions_than_are_tabulated_is_refused():
-    overrides = ['model.pooling="partial"', "privacy.n_partitions=2001"]
-    with pytest.raises(
-        SpecError, match=r'at most 2,000 partitions.*lower privacy.n_partitions, or set model.pooling = "none"'
-    ):
-        load_spec(MODELS / "verifier_threshold.toml", overrides)
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "privacy.n_partitions=2001",
+            r'at most 2,000 partitions.*lower privacy.n_partitions, or set model.pooling = "none"',
+        ),
+        ("model.alpha=[1.0, 1.0, 1.0]", 'leave model.alpha out, or set model.pooling = "none"'),
+    ],
+)
+def test_what_pooling_does_not_take_is_refused(override, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec(MODELS / "verifier_threshold.toml", ['model.pooling="partial"', override])
