@@ -40,30 +40,16 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
     SpecError
         If the spec studies designs, or `n_records` is given: what is counted are partitions.
     """
-    import numpy as np
-
     from dpbayes.privacy import read_release
-    from dpbayes.verifier import PartitionCounts, release_counts
+    from dpbayes.runs.verifier_rehearsal import invented_release
 
     if spec.surface is not None:
         raise SpecError("a study of designs sums operating characteristics; it has no posterior to calibrate")
     if n_records is not None:
         raise SpecError("a verifier's data are partitions, not records; set privacy.n_partitions in the spec instead")
     assert spec.data is not None
-    if spec.data.release is not None:
-        release = read_release(beside / spec.data.release)
-    else:
-        assert spec.privacy is not None
-        m = spec.privacy.n_partitions
-        release = release_counts(
-            {question.name: PartitionCounts(m - m // 2, m // 2, 0) for question in spec.questions},
-            epsilon=spec.privacy.epsilon,
-            adjacency=spec.privacy.adjacency,
-            noise=spec.privacy.noise,
-            with_failures=getattr(spec.privacy, "with_failures", True),
-            shares=[question.share for question in spec.questions],
-            rng=np.random.default_rng(0),
-        )
+    given = spec.data.release
+    release = invented_release(spec) if given is None else read_release(beside / given)
     questions, pooling = len(release.tables), spec.model.pooling
     outcomes = release.tables[0].counts.size
     alpha = tuple((spec.model.alpha or [1.0] * outcomes)[:outcomes])

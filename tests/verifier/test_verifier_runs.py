@@ -12,6 +12,7 @@ from dpbayes.inference import read_trace
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.runs import execute, load_spec
+from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.registry import SYSTEMS
 from dpbayes.runs.verifier_document import verification_document
 from dpbayes.runs.verifier_rehearsal import rehearse
@@ -260,3 +261,8 @@ def test_specs_with_mistakes_are_refused(override, message):
 def test_what_pooling_does_not_take_is_refused(override, message):
     with pytest.raises(SpecError, match=message):
         load_spec(MODELS / "verifier_threshold.toml", ['model.pooling="partial"', override])
+
+
+def test_a_study_of_an_add_remove_spec_has_its_design():
+    loaded = load_spec(MODELS / "verifier_threshold.toml", ['privacy.adjacency="add-remove"'])
+    assert calibration_of(loaded).design.startswith("50 partitions, 2 questions, pooling none, add-remove")
