@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import Release
-from dpbayes.verifier.checks import check_alpha, check_n_partitions, reachable, verification_table
+from dpbayes.verifier.checks import check_alpha, check_explained, check_n_partitions, reachable, verification_table
 from dpbayes.verifier.coefficients import coefficient_table
 from dpbayes.verifier.exact import posterior_of_counts
 from dpbayes.verifier.mixture import check_prob
@@ -72,7 +72,7 @@ def posterior_batch(
     Raises
     ------
     InputError
-        If there is none, or they differ in M or noise law.
+        If there is none, they differ in M or noise law, or no true counts can explain one.
 
     Notes
     -----
@@ -181,11 +181,14 @@ def _weights(noisy: FloatArray, noise: NoiseLaw, n_partitions: int, base: FloatA
     for j in range(noisy.shape[1]):
         gaps = noisy[:, j, None] - grid[None, :]
         # The constant of the law cancels.
-        log_noise = (
-            -np.abs(gaps) / noise.scale if isinstance(noise, TwoSidedGeometric | Laplace) else noise.log_prob(gaps)
-        )
+        with np.errstate(over="ignore"):
+            log_noise = (
+                -np.abs(gaps) / noise.scale if isinstance(noise, TwoSidedGeometric | Laplace) else noise.log_prob(gaps)
+            )
         logs += np.take(log_noise, counts[:, j], axis=1)
-    logs -= logs.max(axis=1, keepdims=True)
+    top = logs.max(axis=1, keepdims=True)
+    check_explained(top, noise, n_partitions)
+    logs -= top
     weights = np.exp(logs, out=logs)
     weights /= weights.sum(axis=1, keepdims=True)
     return weights

@@ -14,7 +14,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, NoiseLaw
 from dpbayes.privacy.release import NoisyTable, Release
 
-__all__ = ["OUTCOMES", "check_alpha", "check_n_partitions", "reachable", "verification_table"]
+__all__ = ["OUTCOMES", "check_alpha", "check_explained", "check_n_partitions", "reachable", "verification_table"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -82,6 +82,11 @@ def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[F
     """
     if not np.all(np.isfinite(values)):
         raise InputError("a released count is not finite; ask the custodian for the release again")
+    if noise.is_discrete and np.any(values != np.floor(values)):
+        raise InputError(
+            f"no true counts can explain released counts that are not whole, got {values.tolist()} with noise {noise}; "
+            "check the noise law: Laplace and Gaussian noise make such counts"
+        )
     ends = np.clip(values, 0, n_partitions)
     if isinstance(noise, DiscreteGaussian | Gaussian):
         if np.any(np.abs(values - ends) > 40 * noise.stddev):
@@ -91,3 +96,12 @@ def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[F
             )
         return values, 0.0
     return ends, -float(np.abs(values - ends).sum()) / noise.scale
+
+
+def check_explained(log_weights: npt.ArrayLike, noise: NoiseLaw, n_partitions: int) -> None:
+    """Refuse released counts to which no true counts lead: the largest log-weight of each release must be finite."""
+    if np.any(np.asarray(log_weights) == -math.inf):
+        raise InputError(
+            f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}; check "
+            "that M and the noise law are those of the release"
+        )

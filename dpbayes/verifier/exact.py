@@ -21,7 +21,14 @@ from scipy.special import gammaln
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import NoiseLaw
 from dpbayes.privacy.release import Release
-from dpbayes.verifier.checks import OUTCOMES, check_alpha, check_n_partitions, reachable, verification_table
+from dpbayes.verifier.checks import (
+    OUTCOMES,
+    check_alpha,
+    check_explained,
+    check_n_partitions,
+    reachable,
+    verification_table,
+)
 from dpbayes.verifier.lattice import mirrored, trim
 from dpbayes.verifier.mixture import BetaMixture
 from dpbayes.verifier.windows import lattice_axes, lattice_log_weights, omitted_mass_bound
@@ -212,8 +219,9 @@ def posterior(
     Raises
     ------
     InputError
-        If the release is no verification release, a parameter is out of range, the counts are too far outside their
-        range for Gaussian noise, or the mixture needs more than `max_terms` terms.
+        If the release is no verification release, a parameter is out of range, no true counts can explain the released
+        ones, these are too far outside their range for Gaussian noise, or the mixture needs more than `max_terms`
+        terms.
 
     Notes
     -----
@@ -271,6 +279,7 @@ def posterior_of_counts(
     axes, tilt = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
     log_weights = lattice_log_weights(axes, n_partitions)
     top = float(log_weights.max())
+    check_explained(top, noise, n_partitions)
     weights = np.exp(log_weights - top)
     mass = float(weights.sum())
     weights /= mass

@@ -77,6 +77,8 @@ def test_releases_in_a_batch():
         ({"noisy": [1, 2, 3]}, "shape"),
         ({"prob": 1.0}, "prob"),
         ({"noisy": [[1, 2, np.nan]]}, "not finite"),
+        ({"noisy": [[1, 2, 0.5]]}, "not whole"),
+        ({"noisy": [[1, 2, 1], [1, 2, 0]], "n_partitions": 4, "noise": TwoSidedGeometric(1e-310)}, "explain"),
     ],
 )
 def test_bad_input(change, message):
