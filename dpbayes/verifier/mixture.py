@@ -29,7 +29,8 @@ __all__ = ["BetaMixture"]
 type FloatArray = npt.NDArray[np.float64]
 
 _CHUNK = 1 << 21
-_LOGIT_RANGE = (-740.0, 36.7)
+# Log-odds of the least and the greatest number strictly between 0 and 1 that a quantile takes.
+_LOGIT_RANGE = (-708.0, 36.7)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,8 @@ class BetaMixture:
     def quantile(self, q: npt.ArrayLike) -> FloatArray:
         """Return the quantiles for an array of probabilities in [0, 1].
 
-        Safeguarded Newton steps on the log-odds, to about 1e-12 in them.
+        Safeguarded Newton steps on the log-odds, to about 1e-12 in them. A quantile nearer to 0 or 1 than double
+        precision can tell is that end.
         """
         probabilities = np.asarray(q, dtype=np.float64)
         if not np.all((probabilities >= 0) & (probabilities <= 1)):
@@ -180,7 +182,9 @@ class BetaMixture:
             moving[np.flatnonzero(moving)[done]] = False
             if not moving.any():
                 break
-        return np.asarray(expit(z))
+        # Where the log-odds were driven to their limit, the probability is only reached beyond it.
+        at_zero, at_one = z - _LOGIT_RANGE[0] < 1e-6, _LOGIT_RANGE[1] - z < 1e-6
+        return np.where(at_zero, 0.0, np.where(at_one, 1.0, expit(z)))
 
     @cached_property
     def mode(self) -> float:
