@@ -7,14 +7,16 @@ For outputs N(0, 1) and N(mu, 1), with mu = sensitivity / stddev, Balle and Wang
 Both terms can agree in most of their digits. With :math:`a = \epsilon/\mu - \mu/2`, :math:`b = a + \mu` and the
 Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)` the exponential cancels,
 :math:`\delta = \varphi(a) (m(a) - m(b))`, and for small mu the difference is the integral of
-:math:`-m'(x) = 1 - x m(x)`, which a continued fraction gives without cancellation. a itself is formed in doubled
-precision.
+:math:`-m'(x) = 1 - x m(x)`, which a continued fraction gives without cancellation. a itself is formed exactly and
+rounded to two doubles.
 
 mu, epsilon and delta know no datasets, so `gaussian_delta` and `gaussian_epsilon` take no adjacency; the sensitivity in
 mu belongs to one, and whatever keeps the cost (a `PrivacyLoss`, a release, a budget book) states it.
 """
 
 import math
+import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,12 @@ __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
 
 _LOG_SQRT_TAU = 0.91893853320467274178
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
-_SPLITTER = 134217729.0
 _SQRT_HALF, _SQRT_HALF_PI = 0.70710678118654752440, 1.2533141373155002512
 _FAR = 2.0
+# Beyond it delta is 0 or 1 to any precision.
+_LARGEST_CENTRE = Fraction(10**10)
+# The bracket of mu: the least normal double, and what the largest epsilon needs at any delta.
+_LEAST_MU, _LARGEST_MU = sys.float_info.min, 2e154
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> Any:
@@ -111,12 +116,12 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Ad
     Returns
     -------
     float or numpy.ndarray
-        Rounded up by 4e-15 of itself, so that the noise is never too small for the claim.
+        Rounded up by at least 4e-15 of itself, so that the noise is never too small for the claim.
 
     Raises
     ------
     InputError
-        If an argument is out of range.
+        If an argument is out of range, or no double is the standard deviation that they need.
 
     Examples
     --------
@@ -131,7 +136,13 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Ad
         _inside(delta),
     )
     mu = np.vectorize(_mu, otypes=[float])(epsilon, delta)
-    value = sensitivity / mu * (1 + 4e-15)
+    with np.errstate(over="ignore", under="ignore"):
+        value = sensitivity / mu
+    if not (np.isfinite(value) & (value >= sys.float_info.min)).all():
+        raise InputError(
+            f"noise for a sensitivity of {_shown(sensitivity)} at epsilon {_shown(epsilon)} and delta {_shown(delta)} "
+            "needs a stddev that no double holds; measure the released values in another unit"
+        )
     return float(value) if np.ndim(value) == 0 else value
 
 
@@ -160,41 +171,27 @@ def _mills_slope(x: np.ndarray) -> np.ndarray:
 
 def _depth(x: float) -> int:
     """Terms of the continued fraction that give 16 digits at x >= `_FAR`."""
-    return int(30 + 500 / (x * x))
+    return int(30 + 500 / x / x)
 
 
 def _centre(mu: float, epsilon: float) -> tuple[float, float]:
-    """``epsilon / mu - mu / 2`` as a sum of two doubles."""
-    square = mu * mu
-    wide = _SPLITTER * mu
-    head = wide - (wide - mu)
-    tail = mu - head
-    low = ((head * head - square) + 2 * head * tail) + tail * tail
-    total = 2 * epsilon - square
-    part = total - 2 * epsilon
-    low = ((2 * epsilon - (total - part)) + (-square - part)) - low
-    quotient = total / (2 * mu)
-    product = quotient * (2 * mu)
-    wide = _SPLITTER * quotient
-    q_head = wide - (wide - quotient)
-    q_tail = quotient - q_head
-    error = ((q_head * head * 2 - product) + 2 * (q_head * tail + q_tail * head)) + 2 * q_tail * tail
-    return quotient, ((total - product) - error + low) / (2 * mu)
+    """``epsilon / mu - mu / 2`` as a sum of two doubles, or the nearest number of size `_LARGEST_CENTRE`."""
+    exact = (2 * Fraction(epsilon) - Fraction(mu) ** 2) / (2 * Fraction(mu))
+    exact = max(-_LARGEST_CENTRE, min(_LARGEST_CENTRE, exact))
+    high = float(exact)
+    return high, float(exact - Fraction(high))
 
 
-def _gap(a: float, mu: float) -> float:
-    """``m(a) - m(a + mu)``."""
+def _mean_slope(a: float, mu: float) -> float:
+    """``(m(a) - m(a + mu)) / mu``, which is also delta / (mu phi(a))."""
     if mu < 1.0:
         half = 0.5 * mu
-        return half * float(_WEIGHTS @ _mills_slope(a + half + half * _NODES))
-    return _mills(a) - _mills(a + mu)
+        return 0.5 * float(_WEIGHTS @ _mills_slope(a + half + half * _NODES))
+    return (_mills(a) - _mills(a + mu)) / mu
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    if mu > 1e100:
-        return 0.0 if epsilon < 1e199 else -math.inf
-    high, low = _centre(mu, epsilon)
-    return _log_delta_at(high, low, mu)
+    return _log_delta_at(*_centre(mu, epsilon), mu)
 
 
 def _log_delta_at(a: float, low: float, mu: float) -> float:
@@ -205,7 +202,7 @@ def _log_delta_at(a: float, low: float, mu: float) -> float:
         # Far left delta is near 1 and the second term is small: subtract it as it is.
         density = math.exp(-0.5 * a * a - _LOG_SQRT_TAU)
         return math.log1p(-(0.5 * math.erfc(-a * _SQRT_HALF) + density * (low + _mills(a + mu))))
-    return -0.5 * a * a - a * low - _LOG_SQRT_TAU + math.log(_gap(a + low, mu))
+    return -0.5 * a * a - a * low - _LOG_SQRT_TAU + math.log(mu) + math.log(_mean_slope(a + low, mu))
 
 
 def _epsilon(mu: float, delta: float) -> float:
@@ -216,7 +213,7 @@ def _epsilon(mu: float, delta: float) -> float:
     # comes down to it.
     a = max(-0.5 * mu, math.sqrt(max(0.0, -2 * (goal + math.log(2)))))
     for _ in range(200):
-        slope = -mu * _mills(a + mu) / _ratio_to_density(a, mu)
+        slope = -_mills(a + mu) / _mean_slope(a, mu)
         step = (goal - _log_delta_at(a, 0.0, mu)) / slope
         a += step
         if abs(step) <= 1e-15 * max(abs(a), mu):
@@ -224,29 +221,32 @@ def _epsilon(mu: float, delta: float) -> float:
     return max(0.0, mu * (a + 0.5 * mu))
 
 
-def _ratio_to_density(a: float, mu: float) -> float:
-    """``delta / phi(a)``."""
-    return _gap(a, mu) if a > -30.0 else math.exp(_log_delta_at(a, 0.0, mu) + 0.5 * a * a + _LOG_SQRT_TAU)
-
-
 def _mu(epsilon: float, delta: float) -> float:
-    goal = math.log(delta)
-    low, high = -60.0, 60.0
-    # d ln delta / d ln mu = mu phi(a) / delta; Newton inside a bracket on ln mu.
-    middle = 0.5 * math.log(2 * epsilon + 1e-6)
+    """Return the largest mu that gives (epsilon, delta), less 4e-15 of itself or what the curve needs to confirm it."""
+    # Lowered by the roundings of a logarithm of that size, four of them at most.
+    goal = math.log(delta) * (1 + 4.5e-16)
+    low, high = _LEAST_MU, _LARGEST_MU
+    mu = math.sqrt(2.0) * math.sqrt(epsilon + 5e-7)
+    # d ln delta / d ln mu = mu phi(a) / delta; Newton on ln mu inside a bracket.
     for _ in range(200):
-        mu = math.exp(middle)
         a, rest = _centre(mu, epsilon)
         value = _log_delta_at(a, rest, mu)
-        low, high = (middle, high) if value < goal else (low, middle)
-        step = (goal - value) * _ratio_to_density(a, mu) / mu if math.isfinite(value) else math.nan
-        proposal = middle + step
+        low, high = (mu, high) if value < goal else (low, mu)
+        # At -30 delta is 1 to 200 digits, and the slope below it overflows.
+        is_smooth = a > -30.0 and math.isfinite(value)
+        proposal = mu * math.exp(min((goal - value) * _mean_slope(a, mu), 700.0)) if is_smooth else math.inf
         if not low <= proposal <= high:
-            proposal = 0.5 * (low + high)
-        if abs(proposal - middle) <= 4e-16 * max(1.0, abs(middle)):
+            proposal = math.sqrt(low) * math.sqrt(high)
+        if abs(proposal - mu) <= 1e-15 * mu:
             break
-        middle = proposal
-    return math.exp(middle)
+        mu = proposal
+    for margin in (4e-15, 1e-13, 1e-11):
+        least = mu * (1 - margin)
+        if _log_delta(least, epsilon) <= goal:
+            return least
+    raise InputError(
+        f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles can describe; raise delta or epsilon"
+    )
 
 
 def _positive(value: Any, name: str) -> np.ndarray:
@@ -268,3 +268,7 @@ def _inside(delta: Any) -> np.ndarray:
     if not ((array > 0) & (array < 1)).all():
         raise InputError(f"delta must be between 0 and 1, both excluded, got {delta!r}; a usual choice is below 1 / n")
     return array
+
+
+def _shown(values: np.ndarray) -> str:
+    return ", ".join(f"{value:g}" for value in values.flat[:3]) + (", ..." if values.size > 3 else "")

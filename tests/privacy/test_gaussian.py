@@ -54,6 +54,25 @@ def test_stddev_is_never_too_small_for_its_claim():
         assert exact(3.0 / (stddev * (1 - 1e-12)), epsilon, digits=120)[0] > delta
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(0.0, 1e-30), (1e-30, 1e-30), (0.0, 1e-300), (1e-300, 1e-200), (1e12, 1e-6), (1e40, 1e-6), (1e300, 0.5)],
+)
+def test_stddev_keeps_its_claim_at_extreme_costs(epsilon, delta):
+    with mpmath.workdps(800):
+        mu = 1 / mpmath.mpf(gaussian_stddev(1.0, epsilon, delta))
+        at_most, more = (far_out(value, epsilon) for value in (mu, mu * (1 + mpmath.mpf(10) ** -11)))
+        assert at_most <= delta < more
+
+
+def far_out(mu: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+    """Delta where mu is tiny, and where it is so large that m(a + mu) is 1 / (a + mu)."""
+    a = epsilon / mu - mu / 2
+    if mu > 1e4:
+        return mpmath.ncdf(-a) - mpmath.npdf(a) / (a + mu)
+    return mpmath.ncdf(-a) - mpmath.exp(epsilon) * mpmath.ncdf(-a - mu)
+
+
 def test_stddev_scales_with_the_sensitivity_and_arguments_broadcast():
     ratio = gaussian_stddev(np.array([1.0, 8.0]), 0.5, 1e-7)
     assert ratio[1] / ratio[0] == pytest.approx(8.0, rel=1e-15)
@@ -67,12 +86,23 @@ def test_far_out_values_stay_finite():
     assert gaussian_epsilon(1e-6, 0.5) == 0.0
 
 
+def test_far_out_delta_is_on_the_right_side_of_its_jump():
+    assert gaussian_delta(1e150, 1e200) == gaussian_delta(2e100, 1e199) == 1.0
+    assert gaussian_delta(1e150, 1e300) == 0.0
+    # epsilon = mu**2 / 2 without rounding: Phi(0), less a second term of order 1 / mu.
+    assert gaussian_delta(2.0**400, 2.0**799) == pytest.approx(0.5, rel=1e-12)
+    assert gaussian_delta(1e-320, 1e-314) == 0.0
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
         (lambda: gaussian_delta(0.0, 1.0), "mu must be positive and finite, got 0.0"),
         (lambda: gaussian_delta(1.0, -1.0), "epsilon must be finite and at least 0, got -1.0"),
         (lambda: gaussian_epsilon(1.0, 0.0), "delta must be between 0 and 1"),
+        (lambda: gaussian_stddev(1.0, 0.0, 5e-324), "epsilon 0 at delta 4.94066e-324 needs more noise than doubles"),
+        (lambda: gaussian_stddev(1e300, 0.0, 1e-100), r"sensitivity of 1e\+300 .* in another unit"),
+        (lambda: gaussian_stddev(1e-300, 1e300, 0.5), "sensitivity of 1e-300 .* in another unit"),
         (lambda: gaussian_stddev(np.nan, 1.0, 1e-5), "sensitivity must be positive and finite, got nan"),
     ],
 )
