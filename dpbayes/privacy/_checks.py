@@ -5,6 +5,8 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from dpbayes.errors import InputError
 
 
@@ -44,6 +46,42 @@ def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
     if number >= 1:
         raise InputError(f"{name} must be below 1, got {value!r}; {remedy}")
     return number
+
+
+def real_numbers(value: Any, name: str) -> np.ndarray:
+    """Return `value` as an array of doubles, so that no later step computes in a narrower type.
+
+    Raises
+    ------
+    InputError
+        If an entry is no real number or beyond the doubles; NaN and the infinities are left to the caller.
+
+    Examples
+    --------
+    >>> real_numbers(np.float16(0.5), "epsilon").dtype
+    dtype('float64')
+    """
+    try:
+        # NumPy would read "0.7" as 0.7.
+        if np.asarray(value).dtype.kind not in "USc":
+            return np.asarray(value, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name} must be real and within the range of doubles, got {value!r}; give it as plain numbers")
+
+
+def number(value: Any, name: str) -> float:
+    """Return `value` as a float that is not NaN, or raise `InputError`.
+
+    Examples
+    --------
+    >>> number(np.float32(0.5), "epsilon")
+    0.5
+    """
+    result = real_numbers(value, name)
+    if result.ndim or np.isnan(result):
+        raise InputError(f"{name} must be a number, got {value!r}")
+    return float(result)
 
 
 def float_up(value: Fraction) -> float:

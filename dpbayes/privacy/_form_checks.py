@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite
+from dpbayes.privacy._checks import number, positive_finite, real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.curves import PrivacyLoss
@@ -25,7 +25,7 @@ def symmetric(law: LossLaw, adjacency: Adjacency | None) -> PrivacyLoss:
 
 def each(curve: Any, epsilon: Any) -> Any:
     """Apply `curve` to each epsilon, after checking that none is negative."""
-    values = np.asarray(epsilon, dtype=float)
+    values = real_numbers(epsilon, "epsilon")
     if not (values >= 0).all():
         raise InputError(f"epsilon must be at least 0, got {epsilon!r}")
     result = np.vectorize(curve, otypes=[float])(values)
@@ -34,9 +34,10 @@ def each(curve: Any, epsilon: Any) -> Any:
 
 def checked_delta(delta: float) -> float:
     """Return `delta` as a float in [0, 1)."""
-    if not 0.0 <= delta < 1.0:
+    value = number(delta, "delta")
+    if not 0.0 <= value < 1.0:
         raise InputError(f"delta must be at least 0 and below 1, got {delta!r}; a usual choice is below 1 / n")
-    return float(delta)
+    return value
 
 
 def width(value: float, name: str) -> float:

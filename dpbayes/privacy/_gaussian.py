@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpbayes.privacy import _graphs
 from dpbayes.privacy._calibration import epsilon_from_scale
-from dpbayes.privacy._checks import probability_below_one
+from dpbayes.privacy._checks import number, probability_below_one
 from dpbayes.privacy._laws import ConcentratedNoise
 
 __all__ = ["Gaussian"]
@@ -73,7 +73,8 @@ class Gaussian(ConcentratedNoise):
         """
         from dpbayes.privacy.gaussian import gaussian_stddev
 
-        return cls(float(gaussian_stddev(sensitivity, epsilon, delta)) * (1.0 + _CURVE_ERROR))
+        cost = number(epsilon, "epsilon"), number(delta, "delta")
+        return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve.
@@ -88,7 +89,7 @@ class Gaussian(ConcentratedNoise):
         from dpbayes.privacy.gaussian import gaussian_epsilon
 
         mu = epsilon_from_scale(self.stddev, sensitivity)  # sensitivity / stddev, rounded upwards
-        return float(gaussian_epsilon(mu, delta)) * (1.0 + _CURVE_ERROR)
+        return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
 
     @property
     def variance(self) -> float:

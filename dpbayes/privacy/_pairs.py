@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number, real_numbers
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
-__all__ = ["check_pair", "direction_law", "log_masses", "number", "probability", "worse"]
+__all__ = ["check_pair", "direction_law", "log_masses", "probability", "worse"]
 
 # Masses below this are kept only as a sum and a largest loss: their products and logarithms would underflow.
 _DUST = 1e-300
@@ -15,7 +16,7 @@ _DUST = 1e-300
 
 def log_masses(values: Any, name: str) -> np.ndarray:
     """Return `values` as a flat float array, or say why they are no logarithms of probabilities."""
-    array = np.ravel(np.asarray(values, dtype=float))
+    array = np.ravel(real_numbers(values, name))
     if not array.size or np.isnan(array).any() or (array == np.inf).any():
         raise InputError(
             f"{name} must hold logarithms of probabilities, got "
@@ -74,14 +75,6 @@ def direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_e
 def worse(bounds: list[Bounds]) -> Bounds:
     """Return the ends of the larger of several bounded numbers."""
     return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
-
-
-def number(value: Any, name: str) -> float:
-    """Return `value` as a float that is not NaN."""
-    result = float(value)
-    if np.isnan(result):
-        raise InputError(f"{name} must be a number, got {value!r}")
-    return result
 
 
 def probability(delta: Any) -> float:

@@ -1,10 +1,12 @@
 """Privacy curve of randomized response."""
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number
 from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, symmetric
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
@@ -39,7 +41,7 @@ def randomized_response_delta(epsilon: Any, *, truth_probability: float, categor
     >>> round(randomized_response_delta(0.0, truth_probability=0.75), 9)
     0.5
     """
-    high, low = sorted(_response(truth_probability, categories), reverse=True)
+    high, low = sorted(_response(truth_probability, categories)[:2], reverse=True)
     return each(lambda e: max(0.0, high * -float(np.expm1(min(0.0, e - np.log(high / low))))), epsilon)
 
 
@@ -68,7 +70,7 @@ def randomized_response_epsilon(delta: float, *, truth_probability: float, categ
     >>> round(randomized_response_epsilon(0.0, truth_probability=0.75), 6)
     1.098612
     """
-    high, low = sorted(_response(truth_probability, categories), reverse=True)
+    high, low = sorted(_response(truth_probability, categories)[:2], reverse=True)
     rest = high - checked_delta(delta)
     return max(0.0, float(np.log(rest / low))) if rest > low else 0.0
 
@@ -95,8 +97,8 @@ def randomized_response_loss(*, truth_probability: float, categories: int = 2) -
     >>> round(randomized_response_loss(truth_probability=0.75).compose(100).epsilon(1e-6), 4)
     94.2899
     """
-    truth, other = _response(truth_probability, categories)
-    same = (categories - 2) * other
+    truth, other, count = _response(truth_probability, categories)
+    same = (count - 2) * other
     step = abs(float(np.log(truth / other)))
     values = np.array([-step, 0.0, step]), np.array([min(truth, other), same, max(truth, other)])
     keep = values[1] > 0
@@ -105,11 +107,19 @@ def randomized_response_loss(*, truth_probability: float, categories: int = 2) -
     )
 
 
-def _response(truth_probability: float, categories: int) -> tuple[float, float]:
-    if isinstance(categories, bool) or int(categories) != categories or categories < 2:
+def _response(truth_probability: float, categories: int) -> tuple[float, float, float]:
+    """Return the probabilities of the true category and of each other one, and the number of categories."""
+    truth, count = number(truth_probability, "truth_probability"), number(categories, "categories")
+    if not 2 <= count < np.inf or count != np.floor(count):
         raise InputError(f"categories must be a whole number of at least 2, got {categories!r}")
-    if not 0.0 < truth_probability < 1.0:
+    if not 0.0 < truth < 1.0:
         raise InputError(
             f"truth_probability must be between 0 and 1, both excluded, got {truth_probability!r}; 1 hides nothing"
         )
-    return float(truth_probability), (1.0 - truth_probability) / (categories - 1)
+    other = (1.0 - truth) / (count - 1)
+    if min(truth, other) < sys.float_info.min:
+        raise InputError(
+            f"truth_probability {truth:g} with {count:g} categories gives a probability of {min(truth, other):g}, "
+            "too small for doubles; move it away from 0 and 1, or merge categories"
+        )
+    return truth, other, count

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._pairs import check_pair, direction_law, log_masses, number, probability, worse
+from dpbayes.privacy._checks import number, real_numbers
+from dpbayes.privacy._pairs import check_pair, direction_law, log_masses, probability, worse
 from dpbayes.privacy.adjacency import Relation, check_relation
 from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
@@ -139,7 +140,8 @@ class PrivacyLoss:
         >>> round(pair.epsilon(0.0), 6)
         1.098612
         """
-        loss, log_mass_p = np.ravel(np.asarray(loss, dtype=float)), log_masses(log_mass_p, "log_mass_p")
+        loss, log_mass_p = np.ravel(real_numbers(loss, "loss")), log_masses(log_mass_p, "log_mass_p")
+        log_error = number(log_error, "log_error")
         finite = np.isfinite(loss)
         if log_mass_q is None:
             with np.errstate(invalid="ignore"):
@@ -219,7 +221,7 @@ class PrivacyLoss:
         """Upper end of `delta_bounds` at each `epsilon`; float for a scalar, else an array of the same shape."""
         if np.ndim(epsilon) == 0:
             return self.delta_bounds(epsilon, direction=direction).upper
-        values = np.asarray(epsilon, dtype=float)
+        values = real_numbers(epsilon, "epsilon")
         flat = [self.delta_bounds(e, direction=direction).upper for e in values.ravel()]
         return np.array(flat).reshape(values.shape)
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
@@ -250,21 +251,21 @@ def _mu(epsilon: float, delta: float) -> float:
 
 
 def _positive(value: Any, name: str) -> np.ndarray:
-    array = np.asarray(value, dtype=float)
+    array = real_numbers(value, name)
     if not (np.isfinite(array) & (array > 0)).all():
         raise InputError(f"{name} must be positive and finite, got {value!r}")
     return array
 
 
 def _not_negative(value: Any, name: str) -> np.ndarray:
-    array = np.asarray(value, dtype=float)
+    array = real_numbers(value, name)
     if not (np.isfinite(array) & (array >= 0)).all():
         raise InputError(f"{name} must be finite and at least 0, got {value!r}")
     return array
 
 
 def _inside(delta: Any) -> np.ndarray:
-    array = np.asarray(delta, dtype=float)
+    array = real_numbers(delta, "delta")
     if not ((array > 0) & (array < 1)).all():
         raise InputError(f"delta must be between 0 and 1, both excluded, got {delta!r}; a usual choice is below 1 / n")
     return array

@@ -104,6 +104,20 @@ def test_randomized_response_curve_is_the_sum_over_its_law(categories, truth):
         assert closed == pytest.approx(ours.delta(epsilon), abs=1e-13)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble])
+def test_a_probability_of_another_type_is_the_double_of_its_value(kind):
+    truth, delta = kind(0.7), kind(0.1)
+    options, same = {"truth_probability": truth, "categories": np.uint8(250)}, {"truth_probability": float(truth)}
+    same["categories"] = 250
+    assert randomized_response_delta(kind(0.5), **options) == randomized_response_delta(0.5, **same)
+    assert randomized_response_epsilon(delta, **options) == randomized_response_epsilon(float(delta), **same)
+    for runs in (1, 1000):
+        ours, expected = (randomized_response_loss(**o).compose(runs) for o in (options, same))
+        assert ours.epsilon_bounds(0.0) == expected.epsilon_bounds(0.0)
+    exact = np.log(float(truth)) - np.log((1 - float(truth)) / 249)
+    assert exact in randomized_response_loss(**options).epsilon_bounds(0.0)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 1e-4, 0.05])
 def test_epsilon_inverts_delta(delta):
     for curve, inverse, options in [
@@ -147,6 +161,16 @@ def test_names_are_exported():
         (lambda: discrete_gaussian_loss(stddev=1e7), "stddev must be at most 1e6, got 1e"),
         (lambda: randomized_response_delta(0.1, truth_probability=1.0), "truth_probability must be between 0 and 1"),
         (lambda: randomized_response_loss(truth_probability=0.5, categories=1), "whole number of at least 2, got 1"),
+        (lambda: randomized_response_loss(truth_probability=0.5, categories=np.nan), "categories must be a number"),
+        (lambda: randomized_response_loss(truth_probability=0.5, categories=None), "categories must be a number, got"),
+        (lambda: randomized_response_loss(truth_probability=0.5, categories=10**400), "categories must be real and"),
+        (lambda: randomized_response_loss(truth_probability=1e-320), "too small for doubles; move it away from 0"),
+        (lambda: randomized_response_delta(0.1, truth_probability=None), "must be a number, got None"),
+        (lambda: randomized_response_epsilon(0.1, truth_probability="0.7"), "truth_probability must be real and"),
+        (lambda: laplace_epsilon("0.1", scale=1.0), "delta must be real and .*, got '0.1'; give it as plain numbers"),
+        (lambda: laplace_delta("abc", scale=1.0), "epsilon must be real and .*, got 'abc'; give it as plain numbers"),
+        (lambda: geometric_loss(scale=1.0).delta([0.5, 10**400]), "epsilon must be real and within the range"),
+        (lambda: geometric_loss(scale=1.0).epsilon([0.5]), "delta must be a number, got"),
     ],
 )
 def test_a_refusal_gives_the_value(call, match):
