@@ -46,7 +46,7 @@ class GridLaw:
 
 
 def find_lattice(law: LossLaw, *, largest_size: int = 1 << 22, tolerance: float = 1e-11) -> Lattice | None:
-    """Find the coarsest lattice that holds every loss up to `tolerance`, or None.
+    """Find the coarsest lattice that holds every loss, up to `tolerance` of the largest and the error of each; or None.
 
     Randomized response and integer noise of exponential or Gaussian shape have such losses, and their compositions are
     then exact up to rounding. Works like Euclid's algorithm on the gaps, all gaps at once.
@@ -59,12 +59,14 @@ def find_lattice(law: LossLaw, *, largest_size: int = 1 << 22, tolerance: float 
     loss = law.loss
     if not loss.size:
         return Lattice(0.0, 0.0, 0.0)
-    tolerance *= max(1.0, float(np.max(np.abs(loss))))
+    tolerance = tolerance * float(np.max(np.abs(loss))) + 8 * law.shift
     span = float(loss[-1] - loss[0])
     if span <= tolerance:
         return Lattice(float(loss[0]), 0.0, span)
     gaps = np.diff(loss)
     gaps = gaps[gaps > tolerance]
+    if not gaps.size:
+        return None
     step = float(gaps.min())
     while step * largest_size >= span:
         rest = np.abs(gaps - step * np.rint(gaps / step))

@@ -1,5 +1,7 @@
 """What the closed forms share: checks of their arguments and the symmetric pair."""
 
+import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
 
-__all__ = ["ROUNDING", "checked_delta", "each", "integer_move", "move_of", "symmetric", "width"]
+__all__ = ["ROUNDING", "checked_delta", "each", "integer_move", "move_of", "ratio", "symmetric", "width"]
 
 # Relative error of masses computed with exp and expm1 of exactly scaled arguments.
 ROUNDING = 1e-14
@@ -43,6 +45,17 @@ def checked_delta(delta: float) -> float:
 def width(value: float, name: str) -> float:
     """Return a positive scale or stddev."""
     return positive_finite(value, name, remedy="it is the spread of the noise, in the unit of the number released")
+
+
+def ratio(move: float, spread: float) -> float:
+    """Return sensitivity / spread, or refuse it where its square, a variance of losses, is no double."""
+    value = move / spread
+    if not sys.float_info.min <= value * value < math.inf:
+        raise InputError(
+            f"a sensitivity of {move:g} over noise of spread {spread:g} is a ratio whose square no double holds; "
+            "no release has such a cost, so check the unit of both"
+        )
+    return value
 
 
 def move_of(sensitivity: float, adjacency: Adjacency | None = None) -> float:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, move_of, symmetric, width
+from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, move_of, ratio, symmetric, width
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
@@ -40,7 +40,7 @@ def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0, adjac
     >>> round(laplace_delta(0.5, scale=1.0), 6)
     0.221199
     """
-    most = move_of(sensitivity, adjacency) / width(scale, "scale")
+    most = ratio(move_of(sensitivity, adjacency), width(scale, "scale"))
     return each(lambda e: max(0.0, -float(np.expm1(min(0.0, (e - most) / 2)))), epsilon)
 
 
@@ -70,7 +70,7 @@ def laplace_epsilon(
     >>> laplace_epsilon(0.0, scale=2.0)
     0.5
     """
-    most = move_of(sensitivity, adjacency) / width(scale, "scale")
+    most = ratio(move_of(sensitivity, adjacency), width(scale, "scale"))
     return max(0.0, most + 2 * float(np.log1p(-checked_delta(delta))))
 
 
@@ -96,28 +96,50 @@ def laplace_loss(
     -------
     PrivacyLoss
 
+    Raises
+    ------
+    InputError
+        If an argument is out of range, or the square of sensitivity / scale is.
+
     Examples
     --------
     >>> loss = laplace_loss(scale=1.0)
     >>> laplace_delta(0.3, scale=1.0) in loss.delta_bounds(0.3)
     True
     """
-    a = move_of(sensitivity, adjacency) / width(scale, "scale")
-    step = 2 * a / cells
-    points = -a + step * np.arange(cells + 1)
+    a = ratio(move_of(sensitivity, adjacency), width(scale, "scale"))
+    step = 2 * (a / cells)
+    # Losses by how far below the largest one they are, which is what their mass depends on.
+    gap = step * np.arange(cells, -1, -1)
+    points, half = a - gap, 0.5 * step
     ends = np.array([0.5 * np.exp(-a), 0.5])
-    # P-mass of an interval of that width around a loss: the integral of exp((loss - a) / 2) / 4.
-    middle = points[:-1] + 0.5 * step
-    mass = np.exp((middle - a) / 2) * np.sinh(step / 4)
     # From above: split a cell between its ends; the upper one gets the share 1 / (1 + exp(-step / 2)).
-    share = 1 / (1 + np.exp(-step / 2))
-    split = np.append(mass * (1 - share), 0.0) + np.insert(mass * share, 0, 0.0)
+    share = 1 / (1 + np.exp(-half))
+    cell = _interval(gap[1:], step)
+    split = np.append(cell * (1 - share), 0.0) + np.insert(cell * share, 0, 0.0)
     split[[0, -1]] += ends
     # From below: merge around each inner point; the half cells at the ends move down to the next point.
-    merged = np.exp((points - a) / 2) * np.sinh(step / 4)
-    low, high = (np.exp((end - a) / 2) * np.sinh(step / 8) for end in (-a + step / 4, a - step / 4))
-    merged[[0, -1]] = ends
-    merged[0] += low
-    merged[-2] += high
-    above, below = (LossLaw(points, law, log_error=ROUNDING, shift=4e-15 * a) for law in (split, merged))
+    merged = np.concatenate([ends[:1], _interval(gap[1:-1] - half, step), ends[1:]])
+    merged[0] += _interval(gap[0] - half, half)
+    merged[-2] += _interval(0.0, half)
+    above, below = (_law(points, mass, a) for mass in (split, merged))
     return PrivacyLoss.from_bracket(*(symmetric(law, adjacency) for law in (above, below)))
+
+
+def _interval(gap: Any, size: float) -> Any:
+    """P-mass of the losses from a - gap - size to a - gap: the integral of exp((loss - a) / 2) / 4."""
+    return 0.5 * np.exp(-0.5 * gap) * -np.expm1(-0.5 * size)
+
+
+def _law(points: np.ndarray, mass: np.ndarray, a: float) -> LossLaw:
+    """Law without the masses at which doubles end; they are at most 1e-300 each, and are counted as dust."""
+    keep = mass > 1e-300
+    dropped = points[~keep]
+    return LossLaw(
+        points[keep],
+        mass[keep],
+        dust=2e-300 * dropped.size,
+        ceiling=float(dropped.max(initial=-np.inf)),
+        log_error=ROUNDING * (1 + min(a, 1e3)),
+        shift=4e-15 * a,
+    )

@@ -21,7 +21,7 @@ from dpbayes.privacy.closed_forms import (
     randomized_response_loss,
 )
 from dpbayes.privacy.curves import PrivacyLoss
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_stddev
+from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
 from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
 
 
@@ -87,6 +87,21 @@ def test_laplace_curve_lies_in_the_bracket_of_its_loss_after_composition_too():
     # P(loss > t) = 1/2 + (1 - exp((t - a) / 2)) / 2, which is .6 at t = a + 2 ln .8.
     assert quantile.lower <= 1.5 + 2 * np.log(0.8) <= quantile.upper
     assert quantile.width < 2e-3
+
+
+@pytest.mark.parametrize("scale", [1e150, 1e9, 1e7, 1e-4, 1e-8, 1e-9, 1e-150])
+def test_laplace_bracket_holds_at_extreme_scales(scale):
+    loss = laplace_loss(scale=scale, cells=1 << 10)
+    for delta in (0.0, 1e-6, 0.3):
+        bounds = loss.epsilon_bounds(delta)
+        assert laplace_epsilon(delta, scale=scale) in bounds
+        assert bounds.width <= max(2e-3 / scale, 8e-15 / scale)
+    many = loss.compose(1000)
+    assert many.epsilon_bounds(0.0).lower <= 1000 / scale <= many.epsilon_bounds(0.0).upper
+    if scale > 1:
+        # A fair coin of two losses -1 / scale and 1 / scale nearly: by the central limit theorem up to 1 / 1000.
+        limit = gaussian_epsilon(1000**0.5 / scale, 1e-6)
+        assert many.epsilon(1e-6) == pytest.approx(limit, rel=1e-3, abs=1e-15 / scale)
 
 
 @pytest.mark.parametrize("categories", [2, 3, 10])
@@ -155,6 +170,9 @@ def test_names_are_exported():
     [
         (lambda: laplace_delta(-0.1, scale=1.0), "epsilon must be at least 0, got -0.1"),
         (lambda: laplace_epsilon(1.0, scale=1.0), "delta must be at least 0 and below 1, got 1.0"),
+        (lambda: laplace_loss(scale=1e-10, sensitivity=1e300), r"sensitivity of 1e\+300 over noise of spread 1e-10 is"),
+        (lambda: laplace_epsilon(0.1, scale=1e-320), "over noise of spread .* check the unit of both"),
+        (lambda: laplace_delta(0.1, scale=1e300, sensitivity=1e-10), "over noise of spread .* check the unit of both"),
         (lambda: geometric_delta(0.1, scale=0.0), "scale must be positive and finite, got 0.0"),
         (lambda: geometric_loss(scale=1.0, sensitivity=1.5), "sensitivity must be a whole number, got 1.5"),
         (lambda: geometric_loss(scale=1.0, sensitivity=1 << 21), "needs a list of as many losses"),
