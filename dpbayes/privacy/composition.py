@@ -79,14 +79,13 @@ class ComposedLoss:
         law = enumerate_sum(self.parts)
         if law is None:
             return None
-        infinite = self.infinite
-        return replace(
-            law,
-            infinite=infinite.lower,
-            missing=infinite.upper - infinite.lower,
-            dust=self._dust,
-            ceiling=self._highest.upper if self._dust else -np.inf,
-        )
+        infinite, highest = self.infinite, self._highest
+        law = replace(law, infinite=infinite.lower, missing=infinite.upper - infinite.lower)
+        if not self._dust:
+            return law
+        # The ceiling is as uncertain as the total, and `shift` must say so in both directions.
+        ceiling = highest.lower + 0.5 * highest.width
+        return replace(law, dust=self._dust, ceiling=ceiling, shift=max(law.shift, 0.5 * highest.width))
 
     @cached_property
     def _tilter(self) -> Tilter:

@@ -205,7 +205,12 @@ class LossLaw:
             shrink = self.mass[above:] * np.exp(epsilon - self.loss[above:])
             slope = float(np.sum(shrink))
             if slope == 0.0:
-                return min(epsilon, self.largest)
+                # Flat as far as exp reaches: go on where it reaches the next loss.
+                ahead = float(self.loss[above]) - 700.0 if above < self.loss.size else epsilon
+                if ahead <= epsilon:
+                    return min(epsilon, self.largest)
+                epsilon = ahead
+                continue
             # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
             step = float(np.log1p(max((self.delta(epsilon) - delta) / slope, -0.999)))
             epsilon = min(max(epsilon + step, 0.0), self.largest)

@@ -241,3 +241,16 @@ def test_more_runs_than_doubles_can_certify_are_refused():
         loss.compose(10**7).compose(10**6)
     far = loss.compose(10**12)  # valid, though it says little
     assert far.epsilon(1e-6) >= 5.49e11 and far.epsilon_bounds(1e-6).lower <= 5.494e11
+
+
+def test_a_listed_total_with_dust_keeps_the_largest_loss_between_its_ends():
+    law = LossLaw(np.array([1 / 1e-9]), np.ones(1), dust=1e-300, ceiling=-1e9, shift=2e-6)
+    bounds = ComposedLoss(((law, 1000),)).epsilon_bounds(0.0)
+    assert 1000 * float(law.loss[0]) in bounds and bounds.width < 0.1
+
+
+@pytest.mark.parametrize("loss", [800.0, 1250.0, 1e9])
+def test_a_loss_beyond_the_reach_of_exp_is_not_lost(loss):
+    # delta(epsilon) = 1 - exp(epsilon - loss).
+    bounds = LossLaw(np.array([loss]), np.ones(1)).epsilon_bounds(0.3)
+    assert loss + np.log(0.7) in bounds and bounds.width <= 1e-13 * loss
