@@ -95,10 +95,19 @@ def float_up(value: Fraction) -> float:
     >>> float_up(1 / Fraction(1 / 3))
     3.0000000000000004
     """
+    nearest = nearest_float(value)
+    return math.nextafter(nearest, math.inf) if nearest < value else nearest
+
+
+def nearest_float(value: Fraction) -> float:
+    """Return the double nearest to `value`, infinity beyond them all.
+
+    Examples
+    --------
+    >>> nearest_float(Fraction(10) ** 400)
+    inf
+    """
     try:
-        nearest = float(value)
+        return float(value)
     except OverflowError:
-        return math.inf
-    if nearest < value:
-        return math.nextafter(nearest, math.inf)
-    return nearest
+        return math.inf if value > 0 else -math.inf

@@ -13,16 +13,47 @@ from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
 
-__all__ = ["ROUNDING", "checked_delta", "each", "integer_move", "move_of", "ratio", "symmetric", "width"]
+__all__ = [
+    "ROUNDING",
+    "checked_delta",
+    "each",
+    "integer_move",
+    "listed",
+    "move_of",
+    "ratio",
+    "rounding_of",
+    "symmetric",
+    "width",
+]
 
 # Relative error of masses computed with exp and expm1 of exactly scaled arguments.
 ROUNDING = 1e-14
+_DUST = 1e-300
 
 
 def symmetric(law: LossLaw, adjacency: Adjacency | None) -> PrivacyLoss:
     """Pair whose two directions have the same law."""
     total = ComposedLoss(((law, 1),))
     return PrivacyLoss(total, total, adjacency)
+
+
+def listed(loss: np.ndarray, mass: np.ndarray, *, log_error: float, shift: float) -> LossLaw:
+    """Law without the masses at which doubles end, which are counted as dust; losses ascend."""
+    keep = mass > _DUST
+    dropped = loss[~keep]
+    return LossLaw(
+        loss[keep],
+        mass[keep],
+        dust=2 * _DUST * dropped.size,
+        ceiling=float(dropped.max(initial=-np.inf)),
+        log_error=log_error,
+        shift=shift,
+    )
+
+
+def rounding_of(largest: float) -> float:
+    """Relative error of masses exp(-x) with x up to `largest`; beyond 1e3 there is no mass left."""
+    return ROUNDING * (1 + min(largest, 1e3))
 
 
 def each(curve: Any, epsilon: Any) -> Any:

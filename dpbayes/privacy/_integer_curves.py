@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, integer_move, symmetric, width
+from dpbayes.privacy._form_checks import (
+    checked_delta,
+    each,
+    integer_move,
+    listed,
+    ratio,
+    rounding_of,
+    symmetric,
+    width,
+)
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw
@@ -58,12 +67,13 @@ def geometric_delta(epsilon: Any, *, scale: float, sensitivity: int = 1, adjacen
     0.287649
     """
     scale, move = width(scale, "scale"), integer_move(sensitivity, adjacency)
+    most = ratio(move, scale)
 
     def one(e: float) -> float:
-        if e >= move / scale:
+        if e >= most:
             return 0.0
         j = int(np.ceil((move - e * scale) / 2)) - 1
-        first = -np.expm1(e - move / scale)
+        first = -np.expm1(e - most)
         rest = np.exp(-1 / scale) * -np.expm1(-j / scale) * -np.expm1(e - (move - j - 1) / scale) if j > 0 else 0.0
         return float((first + rest) / (1 + np.exp(-1 / scale)))
 
@@ -126,13 +136,12 @@ def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency |
     scale, move = width(scale, "scale"), integer_move(sensitivity, adjacency)
     if move > _LARGEST_MOVE:
         raise InputError(f"a sensitivity of {move} needs a list of as many losses; use the Laplace curve above 2**20")
+    most = ratio(move, scale)
     t = np.arange(move + 1)
     inside = np.where((t > 0) & (t < move), -np.expm1(-1 / scale), 1.0)
     mass = inside * np.exp(-t / scale) / (1 + np.exp(-1 / scale))
-    law = LossLaw(
-        ((move - 2 * t) / scale)[::-1], mass[::-1], log_error=ROUNDING * (1 + move / scale), shift=2e-15 * move / scale
-    )
-    return symmetric(law, adjacency)
+    loss = (move - 2 * t) / scale
+    return symmetric(listed(loss[::-1], mass[::-1], log_error=rounding_of(most), shift=2e-15 * most), adjacency)
 
 
 def discrete_gaussian_delta(
@@ -164,18 +173,22 @@ def discrete_gaussian_delta(
     1.0346e-05
     """
     sigma, move = _stddev(stddev), integer_move(sensitivity, adjacency)
+    ratio(move, sigma)
     log_norm = _log_norm(sigma)
 
     def one(e: float) -> float:
         # Outcomes x below this have loss (move**2 - 2 move x) / (2 sigma**2) above epsilon.
-        last = int(np.ceil(0.5 * move - e * sigma * sigma / move)) - 1
+        last = np.ceil(0.5 * move - e * sigma * sigma / move) - 1
         if last < -1e150:
             return 0.0
+        # Beyond 40 sigma exp ends.
+        last = min(last, np.ceil(40 * sigma))
         x = last - np.arange(int(np.ceil(9 * sigma + max(0.0, last))) + 40, dtype=float)
         loss = (0.5 * move - x) * (move / (sigma * sigma))
         return float(np.sum(np.exp(-0.5 * (x / sigma) ** 2 - log_norm) * -np.expm1(np.minimum(e - loss, 0.0))))
 
-    return each(one, epsilon)
+    with np.errstate(over="ignore"):
+        return each(one, epsilon)
 
 
 def discrete_gaussian_epsilon(
@@ -233,10 +246,12 @@ def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Ad
     19.42366
     """
     sigma, move = _stddev(stddev), integer_move(sensitivity, adjacency)
+    ratio(move, sigma)
     # exp(-37**2 / 2) = 1e-297: what is left out is below 1e-295 and counted as infinite loss.
     radius = int(np.ceil(37 * sigma)) + 1
     x = np.arange(radius, -radius - 1, -1, dtype=float)
-    mass = np.exp(-0.5 * (x / sigma) ** 2 - _log_norm(sigma))
+    with np.errstate(over="ignore"):
+        mass = np.exp(-0.5 * (x / sigma) ** 2 - _log_norm(sigma))
     keep = mass > 1e-300
     loss = (0.5 * move - x) * (move / (sigma * sigma))
     return symmetric(
@@ -254,8 +269,8 @@ def _stddev(stddev: float) -> float:
 def _log_norm(sigma: float) -> float:
     """Logarithm of the sum of exp(-x**2 / (2 sigma**2)) over the integers."""
     if sigma < 1.0:
-        x = np.arange(1, 40)
-        return float(np.log1p(2 * np.sum(np.exp(-0.5 * (x / sigma) ** 2))))
+        with np.errstate(over="ignore"):
+            return float(np.log1p(2 * np.sum(np.exp(-0.5 * (np.arange(1, 40) / sigma) ** 2))))
     # Poisson summation: the dual sum converges at once.
     dual = np.exp(-2 * (np.pi * sigma * np.arange(1, 4)) ** 2)
     return float(np.log(sigma * np.sqrt(2 * np.pi)) + np.log1p(2 * np.sum(dual)))

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, move_of, ratio, symmetric, width
+from dpbayes.privacy._form_checks import checked_delta, each, listed, move_of, ratio, rounding_of, symmetric, width
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.curves import PrivacyLoss
-from dpbayes.privacy.loss_law import LossLaw
 
 __all__ = ["laplace_delta", "laplace_epsilon", "laplace_loss"]
 
@@ -122,24 +121,10 @@ def laplace_loss(
     merged = np.concatenate([ends[:1], _interval(gap[1:-1] - half, step), ends[1:]])
     merged[0] += _interval(gap[0] - half, half)
     merged[-2] += _interval(0.0, half)
-    above, below = (_law(points, mass, a) for mass in (split, merged))
+    above, below = (listed(points, mass, log_error=rounding_of(a), shift=4e-15 * a) for mass in (split, merged))
     return PrivacyLoss.from_bracket(*(symmetric(law, adjacency) for law in (above, below)))
 
 
 def _interval(gap: Any, size: float) -> Any:
     """P-mass of the losses from a - gap - size to a - gap: the integral of exp((loss - a) / 2) / 4."""
     return 0.5 * np.exp(-0.5 * gap) * -np.expm1(-0.5 * size)
-
-
-def _law(points: np.ndarray, mass: np.ndarray, a: float) -> LossLaw:
-    """Law without the masses at which doubles end; they are at most 1e-300 each, and are counted as dust."""
-    keep = mass > 1e-300
-    dropped = points[~keep]
-    return LossLaw(
-        points[keep],
-        mass[keep],
-        dust=2e-300 * dropped.size,
-        ceiling=float(dropped.max(initial=-np.inf)),
-        log_error=ROUNDING * (1 + min(a, 1e3)),
-        shift=4e-15 * a,
-    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpbayes.errors import BudgetExceededError, InputError
+from dpbayes.privacy._checks import nearest_float
 from dpbayes.privacy.ledger_cost import Cost, Spending
 from dpbayes.privacy.ledger_entries import BookTerms
 from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal
@@ -136,8 +137,9 @@ def check_budget(spending: Spending, costs: Sequence[Cost], terms: BookTerms) ->
                 f"plain addition has no finite epsilon for {laws} without a share of delta; pass delta= (the book has "
                 f"{left.delta!r} left) or release under a book of tight composition"
             )
+        more = nearest_float(asked.epsilon)
         raise BudgetExceededError(
-            f"the request asks for epsilon {float(asked.epsilon):.12g} and delta {float(asked.delta):.12g}; left by "
+            f"the request asks for epsilon {more:.12g} and delta {float(asked.delta):.12g}; left by "
             f"plain addition under {terms.adjacency} are epsilon {left.epsilon:.12g} of {terms.epsilon:.12g} and delta "
             f"{left.delta:.12g} of {terms.delta:.12g}; {remedy}{_rounding_note(after, terms)}"
         )

@@ -8,7 +8,7 @@ that remains is rounded down in both, because a law calibrated to it takes the d
 import math
 from fractions import Fraction
 
-from dpbayes.privacy._checks import float_up
+from dpbayes.privacy._checks import float_up, nearest_float
 
 __all__ = ["decimal_down", "decimal_reading", "float_down", "float_up_or_decimal"]
 
@@ -48,8 +48,8 @@ def float_up_or_decimal(value: Fraction) -> float:
     >>> float_up_or_decimal(Fraction(105, 1000))
     0.105
     """
-    nearest = float(value)
-    return nearest if decimal_reading(nearest) >= value else float_up(value)
+    nearest = nearest_float(value)
+    return nearest if math.isinf(nearest) or decimal_reading(nearest) >= value else float_up(value)
 
 
 def decimal_down(value: Fraction) -> float:

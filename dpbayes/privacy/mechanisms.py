@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.marginals import Marginal, check_consistent
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import float_up
+from dpbayes.privacy._checks import float_up, number, positive_finite
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.ledger_cost import delta_in_range
 from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down
@@ -189,9 +188,7 @@ def _check_budget(noise: str, epsilon: float | None, rho: float | None) -> float
     name, value, other = ("epsilon", epsilon, rho) if noise in _PURE else ("rho", rho, epsilon)
     if value is None or other is not None:
         raise InputError(f"{noise} noise is calibrated by {name} alone; got epsilon={epsilon!r}, rho={rho!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise InputError(f"{name} must be positive and finite, got {value!r}; it is the total over all tables")
-    return float(value)
+    return positive_finite(value, name, remedy="it is the total over all tables")
 
 
 def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fraction:
@@ -204,9 +201,10 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fract
             "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 "
             "% of the budget, or use adjacency='replace-one' if n is public"
         )
-    if not 0 < total_share < 1:
+    share = number(total_share, "total_share")
+    if not 0 < share < 1:
         raise InputError(f"total_share must lie strictly between 0 and 1, got {total_share!r}")
-    return Fraction(total_share)
+    return Fraction(share)
 
 
 def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[Fraction]:
@@ -215,11 +213,8 @@ def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[Fractio
         shares = [1] * n_tables
     if len(shares) != n_tables:
         raise InputError(f"shares must give one number a table: {n_tables} tables, {len(shares)} shares")
-    for share in shares:
-        if not (math.isfinite(share) and share > 0):
-            raise InputError(f"shares must be positive and finite, got {share!r}; leave out unwanted tables")
-    whole = sum(map(Fraction, shares))
-    return [Fraction(share) / whole for share in shares]
+    weights = [Fraction(positive_finite(share, "shares", remedy="leave out unwanted tables")) for share in shares]
+    return [weight / sum(weights) for weight in weights]
 
 
 def _union(tables: Sequence[Any]) -> Domain:

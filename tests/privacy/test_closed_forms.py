@@ -104,6 +104,29 @@ def test_laplace_bracket_holds_at_extreme_scales(scale):
         assert many.epsilon(1e-6) == pytest.approx(limit, rel=1e-3, abs=1e-15 / scale)
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-9, 0.002, 1e9, 1e150])
+def test_geometric_noise_of_extreme_scale_is_a_sum_of_its_losses(scale):
+    # Losses -1 / scale and 1 / scale: with q = exp(-1 / scale) the top one has mass 1 / (1 + q).
+    loss = geometric_loss(scale=scale)
+    share = 1 / (1 + np.exp(-1 / scale))
+    for delta in (0.0, 1e-6, 0.3):
+        exact = max(0.0, 1 / scale + np.log1p(-delta / share))
+        bounds = loss.epsilon_bounds(delta)
+        assert bounds.lower * (1 - 1e-12) <= exact <= bounds.upper * (1 + 1e-12)
+    assert 1000 / scale in loss.compose(1000).epsilon_bounds(0.0)
+
+
+@pytest.mark.parametrize(("stddev", "move"), [(1e-150, 1), (1e-9, 3), (0.02, 1), (1.0, 10**12), (5.0, 10**6)])
+def test_discrete_gaussian_noise_far_below_the_sensitivity_hides_nothing(stddev, move):
+    # Every outcome within 40 stddev of the centre has a loss near move**2 / (2 stddev**2), far above 1.
+    options = {"stddev": stddev, "sensitivity": move}
+    assert discrete_gaussian_delta([0.0, 1.0], **options) == pytest.approx(1.0, abs=1e-12)
+    assert discrete_gaussian_delta(np.inf, **options) == 0.0
+    found = discrete_gaussian_loss(**options).epsilon_bounds(1e-6)
+    least, most = ((0.5 * move + x) * (move / stddev**2) for x in (-6 * stddev, 6 * stddev))
+    assert least * (1 - 1e-9) - 1 <= found.lower <= found.upper <= most * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("categories", [2, 3, 10])
 @pytest.mark.parametrize("truth", [0.05, 0.5, 0.9])
 def test_randomized_response_curve_is_the_sum_over_its_law(categories, truth):
@@ -176,6 +199,11 @@ def test_names_are_exported():
         (lambda: geometric_delta(0.1, scale=0.0), "scale must be positive and finite, got 0.0"),
         (lambda: geometric_loss(scale=1.0, sensitivity=1.5), "sensitivity must be a whole number, got 1.5"),
         (lambda: geometric_loss(scale=1.0, sensitivity=1 << 21), "needs a list of as many losses"),
+        (lambda: geometric_loss(scale=1e-300), "sensitivity of 1 over noise of spread 1e-300"),
+        (lambda: geometric_delta(0.1, scale=1e-300), "sensitivity of 1 over noise of spread 1e-300"),
+        (lambda: discrete_gaussian_delta(1.0, stddev=1e-200), "sensitivity of 1 over noise of spread 1e-200"),
+        (lambda: discrete_gaussian_loss(stddev=1e-160), "sensitivity of 1 over noise of spread 1e-160"),
+        (lambda: discrete_gaussian_delta(1.0, stddev=1.0, sensitivity=1e300), r"sensitivity of 1e\+300 over noise"),
         (lambda: discrete_gaussian_loss(stddev=1e7), "stddev must be at most 1e6, got 1e"),
         (lambda: randomized_response_delta(0.1, truth_probability=1.0), "truth_probability must be between 0 and 1"),
         (lambda: randomized_response_loss(truth_probability=0.5, categories=1), "whole number of at least 2, got 1"),

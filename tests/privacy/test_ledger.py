@@ -51,6 +51,14 @@ def geometric(scale, **more):
     )
 
 
+@pytest.mark.parametrize("composition", ["basic", "tight"])
+def test_a_cost_beyond_the_doubles_is_refused_in_words(make, composition):
+    book = make(composition=composition)
+    with pytest.raises(BudgetExceededError, match=r"epsilon inf .* nothing was recorded"):
+        book.reserve(**geometric(1.0, mechanism="laplace", law=Laplace(5e-324), sensitivity=1e300))
+    assert book.entries() == [] and book.spent().epsilon == 0.0
+
+
 # --- reserve, draw, confirm ---
 
 
