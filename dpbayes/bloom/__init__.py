@@ -41,7 +41,7 @@ _EXPORTS = {
     "output_laws": "one_filter",
     "solve_transition": "transition",
     "transition_matrix": "transition",
-    "worst_crowd": "all_pairs",
+    "worst_crowd": "crowd_search",
     "worst_pair": "exhaustive",
 }
 

@@ -27,14 +27,12 @@ from math import comb
 
 import numpy as np
 
-from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
+from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
-from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.loss_law import Bounds
 
-__all__ = ["all_pairs_epsilon", "worst_crowd"]
+__all__ = ["all_pairs_epsilon"]
 
 # Share of delta given to the event that there are few clones.
 _FEW = 0.02
@@ -89,85 +87,13 @@ def all_pairs_epsilon(
     while high - low > tolerance * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if proof.holds(middle) else (middle, high)
-    # The paper's pair is one of these crowds, and its own law is known more closely than the crowds' lattice.
-    paper = filters_loss(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob).epsilon_bounds(delta)
     return EpsilonClaim(
-        Bounds(max(worst.lower, paper.lower), max(high, paper.upper)),
+        Bounds(worst.lower, max(high, worst.upper)),
         worst.delta,
         "tight",
         "all pairs, upper bound",
         f"any; {worst.pair}",
     )
-
-
-def worst_crowd(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
-    """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
-
-    Parameters
-    ----------
-    n_filters, n_bits, flip_prob, delta
-        As in `all_pairs_epsilon`.
-
-    Returns
-    -------
-    EpsilonClaim
-        One pair, with its certified ends: what a mechanism costs at the least. The paper's pair is one of these.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-
-    Examples
-    --------
-    The pair that the paper calls worst is not the worst of its own kind:
-
-    >>> worst = worst_crowd(n_filters=2, n_bits=6, flip_prob=0.2, delta=0.05)
-    >>> round(worst.upper, 4), worst.pair
-    (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
-    """
-    k, m = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS), check_count(n_bits, "n_bits", low=1)
-    p = check_flip_prob(flip_prob)
-    delta = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / number of people")
-    best, name = 0.0, CrowdShape(k, 0, 0)
-    for h in range(k, 0, -1):
-        for shape in crowd_shapes(k, differ=h):
-            if shape.apart < k - h:  # by monotonicity, no worse than with all common filters apart
-                continue
-            found = _crowd_root(shape, m, p, delta, floor=best)
-            if found > best:
-                best, name = found, shape
-    return EpsilonClaim(_certify_crowd(name, m, p, delta, best), delta, "tight", "one pair", str(name))
-
-
-def _crowd_root(shape: CrowdShape, m: int, p: float, delta: float, *, floor: float, size: int = 2**14) -> float:
-    """Return where the upper end of the shape's curve reaches delta, or `floor` if it is below delta there already."""
-    # scipy.optimize takes longer to import than the first answer for the paper's pair takes altogether.
-    from scipy.optimize import brentq
-
-    top = shape.differ * float(np.log1p(-p) - np.log(p))
-
-    def over(epsilon: float) -> float:
-        upper = crowd_delta(shape, n_bits=m, flip_prob=p, epsilon=epsilon, size=size).upper
-        return float(np.log(max(upper, 1e-300)) - np.log(delta))
-
-    if floor >= top or over(floor) <= 0.0:
-        return floor
-    low = max(floor, 1e-9)
-    high = min(top, max(1.3 * low, 1e-3))
-    while high < top and over(high) > 0.0:
-        low, high = high, min(2.0 * high, top)
-    return float(brentq(over, low, high, rtol=1e-5)) if over(low) > 0.0 >= over(high) else high
-
-
-def _certify_crowd(shape: CrowdShape, m: int, p: float, delta: float, epsilon: float) -> Bounds:
-    """Return certified ends near a root found with the coarse lattice."""
-    upper = _crowd_root(shape, m, p, delta, floor=0.0, size=2**18)
-    for back in (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3):
-        lower = min(epsilon, upper) * (1.0 - back)
-        if crowd_delta(shape, n_bits=m, flip_prob=p, epsilon=lower, size=2**20).lower > delta:
-            return Bounds(lower, upper)
-    return Bounds(0.0, upper)
 
 
 @dataclass

@@ -104,7 +104,7 @@ def crowd_delta(
     log_odds = float(np.log1p(-flip_prob) - np.log(flip_prob))
     if epsilon >= shape.differ * log_odds:
         return Bounds(0.0, 0.0)
-    weights, values = _terms(shape, flip_prob, log_odds, epsilon)
+    weights, values = _terms(shape, n_bits, flip_prob, log_odds, epsilon)
     law = column_sum(
         weights,
         values,
@@ -120,8 +120,8 @@ def crowd_delta(
     return Bounds(float(lower[0]) / n_bits, min(1.0, float(upper[0]) / n_bits))
 
 
-def _terms(shape: CrowdShape, p: float, log_odds: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the law of L_b - e^epsilon L_a for one position: probabilities and ascending values."""
+def _terms(shape: CrowdShape, n: int, p: float, log_odds: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the law of L_b - e^epsilon L_a for one of n positions: probabilities and ascending values."""
     groups = (shape.like_b, shape.differ - shape.like_b, shape.apart)
     flips = np.meshgrid(*(np.arange(size + 1) for size in groups), indexing="ij")
     weight = np.ones_like(flips[0], dtype=float)
@@ -132,7 +132,8 @@ def _terms(shape: CrowdShape, p: float, log_odds: float, epsilon: float) -> tupl
     log_b = (2 * (toward_b + toward_both) - shape.from_b) * log_odds
     # e^600 stands in for more: values that large are rarer than any delta asked for.
     value = (np.exp(np.minimum(log_b, 600.0)) - np.exp(np.minimum(epsilon + log_a, 600.0))).ravel()
-    unique, place = np.unique(value, return_inverse=True)
+    # With a term below -n times the largest the sum is negative whatever the others are: it may as well lie there.
+    unique, place = np.unique(np.maximum(value, -n * value.max()), return_inverse=True)
     return np.bincount(place, weights=weight.ravel()), unique
 
 

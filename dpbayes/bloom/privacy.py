@@ -15,8 +15,9 @@ costs a number once. One person exchanged for another changes up to two position
 (2 epsilon, (1 + e^epsilon) delta), where (epsilon, delta) covers all pairs (`exchange_bound`).
 """
 
-from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
+from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.claims import EpsilonClaim, exchange_bound
+from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.many_filters import FiltersLoss, filters_loss
 from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
+from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.dominating import dominating_loss
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.many_filters import filters_loss

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from audit import assert_claimed_delta
 
-from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_crowd
+from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.claims import EpsilonClaim, exchange_bound
+from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
 from dpbayes.bloom.many_filters import filters_loss
@@ -51,6 +52,12 @@ def _audited_pairs(k, m, p):
                 laws[tuple(sorted(logos))] = np.log([law[outcome] for outcome in outcomes])
         one, two = pair
         yield f"{one} ~ {two}", laws[tuple(sorted(one))], laws[tuple(sorted(two))]
+
+
+def _crowd_laws(shape, m, p, k):
+    """Output laws of D' and D, in which the logos of the others lie to a = 0 and b as the shape says."""
+    b, c = 2**shape.differ - 1, (2**shape.like_b - 1) | ((2**shape.apart - 1) << shape.differ)
+    return [_histogram_law((c,) * (m - 1) + (x,), p, k) for x in (b, 0)]
 
 
 def _exchanges(k, m):
@@ -163,17 +170,43 @@ def test_white_box_audit_of_the_losses(k, m, p):
         assert_claimed_delta([(paper, *laws[paper])], lambda e: 0.99 * loss.delta_bounds(e).lower, epsilons=epsilons)
 
 
-@pytest.mark.parametrize(("k", "m", "p", "epsilon"), [(2, 3, 0.2, 0.4), (3, 2, 0.3, 0.1), (2, 4, 0.1, 1.0)])
+@pytest.mark.parametrize(
+    ("k", "m", "p", "epsilon"), [(2, 3, 0.2, 0.4), (3, 2, 0.3, 0.1), (2, 4, 0.1, 1.0), (3, 2, 0.05, 7.9)]
+)
 def test_crowd_delta_against_enumeration(k, m, p, epsilon):
     for h in range(1, k + 1):
         for shape in crowd_shapes(k, differ=h):
-            a, b = 0, 2**h - 1
-            c = (2**shape.like_b - 1) | ((2**shape.apart - 1) << h)
-            first, second = (_histogram_law((c,) * (m - 1) + (x,), p, k) for x in (b, a))
-            exact = _hockey_stick(first, second, epsilon)
+            exact = _hockey_stick(*_crowd_laws(shape, m, p, k), epsilon)
             bounds = crowd_delta(shape, n_bits=m, flip_prob=p, epsilon=epsilon)
             assert bounds.lower - 1e-10 <= exact <= bounds.upper + 1e-10
             assert bounds.upper <= exact + 2e-3
+
+
+@pytest.mark.parametrize(
+    ("k", "m", "p", "delta"),
+    [(3, 2, 0.05, 0.2), (3, 2, 0.05, 0.01), (2, 5, 0.1, 0.01), (2, 4, 0.05, 1e-3), (2, 2, 0.01, 0.05)],
+)
+def test_worst_crowd_encloses_the_worst_of_all_crowds(k, m, p, delta):
+    """Every crowd enumerated, in both orders: none exceeds delta at the upper end; the named does at the lower."""
+    claim = worst_crowd(n_filters=k, n_bits=m, flip_prob=p, delta=delta)
+    laws = {s: _crowd_laws(s, m, p, k) for h in range(1, k + 1) for s in crowd_shapes(k, differ=h)}
+    assert max(_hockey_stick(*pair, claim.upper) for pair in laws.values()) <= delta * (1 + 1e-12)
+    named = next(pair for shape, pair in laws.items() if str(shape) == claim.pair)
+    assert max(_hockey_stick(*order, claim.lower) for order in (named, named[::-1])) >= delta * (1 - 1e-12)
+    assert claim.epsilon.width <= 5e-4 * claim.upper
+
+
+def test_worst_crowd_finds_the_shape_that_a_coarse_lattice_hides():
+    claim = worst_crowd(n_filters=6, n_bits=2000, flip_prob=0.05, delta=1e-3)
+    shape = CrowdShape(4, 0, 2)
+    assert claim.pair == str(shape) and 11.118 < claim.lower < claim.upper < 11.119
+    fine = {"n_bits": 2000, "flip_prob": 0.05, "size": 2**18}
+    assert crowd_delta(shape, epsilon=claim.lower, **fine).upper > 1e-3
+    rivals = [CrowdShape(5, 0, 1), CrowdShape(6, 5, 0), CrowdShape(6, 0, 0)]
+    assert all(crowd_delta(rival, epsilon=claim.upper, **fine).upper < 1e-3 for rival in rivals)
+    # One bit alone: delta(epsilon) = q - e^epsilon p.
+    claim = worst_crowd(n_filters=1, n_bits=1, flip_prob=1e-6, delta=1e-9)
+    assert claim.upper >= math.log((1 - 1e-6 - 1e-9) / 1e-6) >= claim.upper - 1e-8
 
 
 def test_crowds_are_monotone_in_every_count():
