@@ -30,6 +30,7 @@ import numpy as np
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta, crowd_shapes
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["all_pairs_epsilon"]
@@ -79,7 +80,7 @@ def all_pairs_epsilon(
     """
     worst = worst_crowd(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
     proof = _Proof(n_filters, n_bits, flip_prob, delta)
-    low, high = max(worst.lower, 1e-12), n_filters * proof.log_odds
+    low, high = max(worst.lower, 1e-12), largest_loss(n_filters, flip_prob)
     step = 1.02
     while low * step < high and not proof.holds(low * step):
         low, step = low * step, step**1.5
@@ -108,7 +109,6 @@ class _Proof:
     enough: dict[CrowdShape, list[tuple[float, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.log_odds = float(np.log1p(-self.flip_prob) - np.log(self.flip_prob))
         self.few = _FEW * self.delta
         steps = int(np.ceil(np.log(self.n_bits) / np.log(_RATIO)))
         self.sizes = np.unique(np.rint(np.minimum(_RATIO ** np.arange(steps + 1), self.n_bits)).astype(int))
@@ -118,7 +118,7 @@ class _Proof:
         return all(
             self._budget(h, epsilon) <= self.n_bits - 1
             for h in range(1, self.n_filters + 1)
-            if epsilon < h * self.log_odds
+            if epsilon < largest_loss(h, self.flip_prob)
         )
 
     def _budget(self, differ: int, epsilon: float) -> float:
@@ -147,7 +147,7 @@ class _Proof:
 
     def _kernel(self, here: CrowdShape, other: CrowdShape) -> float:
         """Sum of kappa^H(c, c*) over the logos c* of shape `other`, for one c of shape `here`."""
-        kappa = float(np.exp(-self.log_odds))
+        kappa = self.flip_prob / (1.0 - self.flip_prob)
         common = self.n_filters - here.differ
         return _ways(here.differ, here.like_b, other.like_b, kappa) * _ways(common, here.apart, other.apart, kappa)
 

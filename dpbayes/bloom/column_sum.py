@@ -80,15 +80,15 @@ class ColumnSum:
         return np.append(0.0, np.cumsum(self._error[1:])) * self.step + self.power.beyond * self.step
 
     def _place(self, x: np.ndarray) -> np.ndarray:
-        """Distance of `x` from the side's end, in steps; a tail sum takes the points nearer than that to the end."""
+        """Distance of `x` from the side's end point, in steps; near the lower end nothing is added that would round."""
         at = (x - self.origin) / self.step
-        return at + 1.0 if self.side == "lower" else (self.power.mass.size - 1) - at
+        return at if self.side == "lower" else (self.power.mass.size - 1) - at
 
     def _tail(self, x: np.ndarray, *, shift: float) -> tuple[np.ndarray, np.ndarray]:
         """Mass beyond `x`, the threshold moved outward by `shift` (negative: inward), with its error."""
         outward = -shift if self.side == "lower" else shift
         place = self._place(x + outward)
-        count = np.floor(place) if self.side == "lower" else np.ceil(place)
+        count = np.floor(place) + 1 if self.side == "lower" else np.ceil(place)
         count = np.clip(count, 0, self.power.mass.size).astype(np.int64)
         return self._sums[count], self._error[count]
 
@@ -104,7 +104,7 @@ class ColumnSum:
         if not self.power.split:
             raise ValueError("excess_bounds needs a law made by splitting; ask column_sum for split=True")
         size = self.power.mass.size
-        at = np.clip(self._place(x) - (1.0 if self.side == "lower" else 0.0), 0.0, None)
+        at = np.clip(self._place(x), 0.0, None)
         below = np.minimum(at.astype(np.int64), size - 1 if self.side == "lower" else size)
         slope = self._sums[np.minimum(below + 1, size)]
         value = self._integral[below] + (at - below) * self.step * slope

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbayes.bloom.column_sum import column_sum
+from dpbayes.bloom.ratio_law import ROUNDING
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["CrowdShape", "crowd_delta", "crowd_shapes"]
@@ -101,10 +103,9 @@ def crowd_delta(
     >>> round(delta.lower, 9), round(delta.upper, 9)
     (0.5, 0.5)
     """
-    log_odds = float(np.log1p(-flip_prob) - np.log(flip_prob))
-    if epsilon >= shape.differ * log_odds:
+    if epsilon >= largest_loss(shape.differ, flip_prob):
         return Bounds(0.0, 0.0)
-    weights, values = _terms(shape, n_bits, flip_prob, log_odds, epsilon)
+    weights, values = _terms(shape, n_bits, flip_prob, epsilon)
     law = column_sum(
         weights,
         values,
@@ -116,11 +117,14 @@ def crowd_delta(
         exception=exception,
         split=True,
     )
-    lower, upper = law.excess_bounds(np.zeros(1))
-    return Bounds(float(lower[0]) / n_bits, min(1.0, float(upper[0]) / n_bits))
+    lower, upper = (float(end[0]) / n_bits for end in law.excess_bounds(np.zeros(1)))
+    # The outputs that count have this probability under D' at most, and no more under D, e^epsilon times.
+    counted = min(1.0, float(law.tail_bounds(np.zeros(1))[1][0]) * (1.0 / flip_prob - 1.0) ** shape.from_b)
+    rounding = ROUNDING * (upper + 2.0 * counted)
+    return Bounds(max(lower - rounding, 0.0), min(1.0, upper + rounding))
 
 
-def _terms(shape: CrowdShape, n: int, p: float, log_odds: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+def _terms(shape: CrowdShape, n: int, p: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the law of L_b - e^epsilon L_a for one of n positions: probabilities and ascending values."""
     groups = (shape.like_b, shape.differ - shape.like_b, shape.apart)
     flips = np.meshgrid(*(np.arange(size + 1) for size in groups), indexing="ij")
@@ -128,12 +132,12 @@ def _terms(shape: CrowdShape, n: int, p: float, log_odds: float, epsilon: float)
     for flipped, size in zip(flips, groups, strict=True):
         weight = weight * _binomial(size, p)[flipped]
     toward_a, toward_b, toward_both = flips
-    log_a = (2 * (toward_a + toward_both) - shape.from_a) * log_odds
-    log_b = (2 * (toward_b + toward_both) - shape.from_b) * log_odds
-    # e^600 stands in for more: values that large are rarer than any delta asked for.
-    value = (np.exp(np.minimum(log_b, 600.0)) - np.exp(np.minimum(epsilon + log_a, 600.0))).ravel()
+    odds = (1.0 - p) / p
+    ratio_a = odds ** (2.0 * (toward_a + toward_both) - shape.from_a)
+    ratio_b = odds ** (2.0 * (toward_b + toward_both) - shape.from_b)
+    value = (ratio_b - np.exp(epsilon) * ratio_a).ravel()
     # With a term below -n times the largest the sum is negative whatever the others are: it may as well lie there.
-    unique, place = np.unique(np.maximum(value, -n * value.max()), return_inverse=True)
+    unique, place = np.unique(np.maximum(value, -n * max(value.max(), 0.0)), return_inverse=True)
     return np.bincount(place, weights=weight.ravel()), unique
 
 

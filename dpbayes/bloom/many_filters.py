@@ -15,6 +15,7 @@ from dpbayes.bloom._checks import MAX_FILTERS, Definition, check_count, check_de
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.column_sum import Side
 from dpbayes.bloom.ratio_law import RatioLaw, ratio_law
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.curves import PrivacyLoss
@@ -55,8 +56,8 @@ class FiltersLoss:
 
     @cached_property
     def largest(self) -> float:
-        """Epsilon of pure differential privacy for any pair of inputs, k ln(q/p)."""
-        return self.n_filters * float(np.log1p(-self.flip_prob) - np.log(self.flip_prob))
+        """Epsilon of pure differential privacy for any pair of inputs, k ln(q/p), rounded up."""
+        return largest_loss(self.n_filters, self.flip_prob)
 
     @property
     def spread(self) -> float:

@@ -16,11 +16,17 @@ sum S over the other n = m - 1, which `column_sum` certifies. Sums with a level 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import binom
 
 from dpbayes.bloom.column_sum import ColumnSum, Side, column_sum
 
-__all__ = ["RatioLaw", "ratio_law"]
+__all__ = ["ROUNDING", "RatioLaw", "ratio_law"]
+
+ROUNDING = 2.0**-46
+"""Share to which thresholds, values and weights are known: a power of q/p takes 42 roundings of 2^-53, the rest fewer.
+
+An excess E(R - t)_+ moves by that share of E(R + t) over the outputs that count, and may be far below that itself.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,15 +75,20 @@ class RatioLaw:
         mass, mean = self._dropped()
         above, above_alternative = self.under[self.kept :].sum(), self.under_alternative[self.kept :].sum()
         # A level above t m, in the position kept apart or in another one, makes the excess positive for certain.
-        certain = above_alternative + above * (m - 1 - t * m) + (mean - rest * mass) @ self.under[: self.kept]
+        gain = above_alternative + above * (m - 1) + mean * self.under[: self.kept].sum()
+        cost = above * t * m + mass * (rest @ self.under[: self.kept])
         lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(rest))
-        rounding = 2.0**-46 * (certain + upper) / m
-        return (certain + lower) / m - rounding, np.minimum((certain + upper) / m + rounding, 1.0)
+        beyond = t * m * (self.others.tail_bounds(rest)[1] @ self.under[: self.kept])
+        rounding = ROUNDING * (gain + np.abs(cost) + upper + beyond) / m
+        return (gain - cost + lower) / m - rounding, np.minimum((gain - cost + upper) / m + rounding, 1.0)
 
     def put_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified ends of E_D(t - R)_+."""
-        lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(self._rest(t)))
-        return lower / self.n_bits * (1 - 2.0**-46), upper / self.n_bits * (1 + 2.0**-46)
+        t = np.atleast_1d(np.asarray(t, dtype=float))
+        rest = self._rest(t)
+        lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(rest))
+        rounding = ROUNDING * t * (self.others.tail_bounds(rest)[1] @ self.under[: self.kept])
+        return np.maximum(lower / self.n_bits - rounding, 0.0), upper / self.n_bits + rounding
 
     def exceed_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified ends of P(R > t) under D'."""
@@ -138,12 +149,9 @@ def ratio_law(
     [0.375, 0.375]
     """
     y = np.arange(n_filters + 1)
-    log_odds = float(np.log1p(-flip_prob) - np.log(flip_prob))
-    choose = gammaln(n_filters + 1) - gammaln(y + 1) - gammaln(n_filters - y + 1)
-    under = np.exp(choose + y * np.log(flip_prob) + (n_filters - y) * np.log1p(-flip_prob))
+    under = binom(n_filters, y) * flip_prob**y * (1.0 - flip_prob) ** (n_filters - y)
     under /= under.sum()
-    # Beyond e^600 a level is above every threshold.
-    values = np.exp(np.minimum((2 * y - n_filters) * log_odds, 600.0))
+    values = ((1.0 - flip_prob) / flip_prob) ** (2.0 * y - n_filters)
     x_max = max(t if side == "upper" else 1.0, 1.0) * n_bits * (1 + 1e-9)
     kept = max(1, int(np.searchsorted(values, x_max, side="right")))
     others = column_sum(

@@ -11,7 +11,7 @@ import numpy as np
 from dpbayes.bloom._checks import check_count, check_flip_prob
 from dpbayes.errors import InputError
 
-__all__ = ["apply_transition", "solve_transition", "transition_matrix"]
+__all__ = ["apply_transition", "largest_loss", "solve_transition", "transition_matrix"]
 
 _MAX_MATRIX = 10
 
@@ -47,6 +47,30 @@ def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
     for _ in range(k):
         matrix = np.kron(matrix, bit)
     return matrix
+
+
+def largest_loss(differ: int, flip_prob: float) -> float:
+    """Return h ln(q/p), the largest loss between logos that differ in h filters, rounded up.
+
+    Parameters
+    ----------
+    differ
+        Filters h in which they differ.
+    flip_prob
+        Flip probability p, below 1/2.
+
+    Returns
+    -------
+    float
+        Above the exact value by a share of less than 4e-15.
+
+    Examples
+    --------
+    >>> round(largest_loss(2, 0.25), 12) == round(2 * float(np.log(3)), 12)
+    True
+    """
+    # The quotient keeps its relative accuracy up to p = 1/2; all roundings together stay below eight units of 2^-53.
+    return differ * float(np.log1p((1.0 - 2.0 * flip_prob) / flip_prob)) * (1.0 + 2.0**-49)
 
 
 def apply_transition(values: np.ndarray, flip_prob: float) -> np.ndarray:

@@ -1,3 +1,5 @@
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -5,6 +7,7 @@ from scipy.stats import binom
 from dpbayes.bloom.column_sum import column_sum
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.ratio_law import ratio_law
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.bloom.worst_count import one_filter_loss
 from dpbayes.errors import InputError
 
@@ -64,6 +67,27 @@ def test_small_cases_against_enumeration(k, m, p):
         t = np.exp(end)
         delta = max(mass @ np.maximum(ratio - t, 0), mass @ np.maximum(1 - t * ratio, 0))
         assert sign * (delta - 0.01) >= 0
+
+
+@pytest.mark.parametrize(("k", "p"), [(1, 1e-6), (2, 1e-6), (2, 1e-3), (1, 0.3), (3, 0.01)])
+def test_certified_ends_of_one_position_alone(k, p):
+    """The ends hold to the last digit where epsilon is a logarithm and R nearly equals its threshold."""
+    loss = filters_loss(n_filters=k, n_bits=1, flip_prob=p)
+    for delta in (1e-9, 1e-3, 0.2):
+        ends = loss.epsilon_bounds(delta)
+        with localcontext(prec=50):
+            exact = (((1 - Decimal(p)) ** k - Decimal(delta)) / Decimal(p) ** k).ln()
+        if exact > (k - 2) * loss.largest / k:  # else outputs one flip nearer count too
+            assert ends.lower <= exact <= ends.upper
+            assert ends.width < 1e-4 * ends.upper
+
+
+@pytest.mark.parametrize(("differ", "p"), [(1, 1e-6), (2, 1e-6), (7, 0.1), (7, 0.4999999)])
+def test_the_largest_loss_is_rounded_up(differ, p):
+    with localcontext(prec=50):
+        exact = differ * ((1 - Decimal(p)) / Decimal(p)).ln()
+        assert exact < Decimal(largest_loss(differ, p)) < exact * (1 + Decimal("4e-15"))
+    assert filters_loss(n_filters=differ, n_bits=5, flip_prob=p).largest == largest_loss(differ, p)
 
 
 def test_simulated_values_lie_within_three_standard_errors():

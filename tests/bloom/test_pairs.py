@@ -1,6 +1,7 @@
 import itertools
 import math
 from dataclasses import replace
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -180,6 +181,15 @@ def test_crowd_delta_against_enumeration(k, m, p, epsilon):
             bounds = crowd_delta(shape, n_bits=m, flip_prob=p, epsilon=epsilon)
             assert bounds.lower - 1e-10 <= exact <= bounds.upper + 1e-10
             assert bounds.upper <= exact + 2e-3
+
+
+@pytest.mark.parametrize("shape", [CrowdShape(2, 0, 0), CrowdShape(2, 1, 0), CrowdShape(2, 2, 0)])
+def test_crowd_delta_knows_its_roundings_near_the_largest_loss(shape):
+    """One position alone: delta = q^2 - e^epsilon p^2, a difference of numbers that agree in seven digits."""
+    p, epsilon = Fraction(0.2), 0.9999999 * 2 * math.log(4)
+    ratio = Fraction(str(Decimal(epsilon).exp(Context(prec=40))))
+    bounds = crowd_delta(shape, n_bits=1, flip_prob=0.2, epsilon=epsilon, size=2**18)
+    assert bounds.lower <= (1 - p) ** 2 - ratio * p**2 <= bounds.upper <= bounds.lower + 1e-12
 
 
 @pytest.mark.parametrize(
