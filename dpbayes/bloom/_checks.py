@@ -11,10 +11,12 @@ Definition = Literal["tight", "quantile"]
 """Reading of (epsilon, delta): the hockey-stick divergence, or the paper's quantile of the privacy loss."""
 
 MAX_FILTERS = 20
+MIN_FLIP_PROB = 1e-12
+"""Least flip probability supported: below it, 1 - p and powers of p/q run out of digits."""
 
 
 def check_flip_prob(value: Any) -> float:
-    """Return `value` as a float strictly between 0 and 1/2.
+    """Return `value` as a float from 1e-12 up and below 1/2.
 
     Examples
     --------
@@ -25,6 +27,10 @@ def check_flip_prob(value: Any) -> float:
         raise InputError(
             f"flip_prob must lie strictly between 0 and 0.5, got {value!r}; "
             "0 publishes the bits as they are and 0.5 leaves nothing of them"
+        )
+    if value < MIN_FLIP_PROB:
+        raise InputError(
+            f"flip_prob must be at least {MIN_FLIP_PROB:g}, got {value!r}; less is as good as publishing the bits"
         )
     return float(value)
 

@@ -5,10 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from dpbayes.bloom._checks import MAX_FILTERS, Definition, check_count, check_definition
+from dpbayes.bloom._checks import MAX_FILTERS, MIN_FLIP_PROB, Definition, check_count, check_definition
 from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.bloom.worst_count import one_filter_epsilon
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import positive_finite, probability_below_one
@@ -82,7 +83,8 @@ def flip_prob_for(
     Parameters
     ----------
     epsilon
-        Target, positive.
+        Target, between 1e-8 k, below which flip probabilities agree with 1/2 to 1e-8, and k ln(1e12) = 27.6 k, the
+        cost of k filters at the least flip probability supported, 1e-12.
     delta, n_filters, n_bits, definition, pairs
         As in `bloom_epsilon`, of which this is the inverse.
 
@@ -105,6 +107,12 @@ def flip_prob_for(
     target = positive_finite(epsilon, "epsilon", remedy="ln 3 = 1.0986 is the paper's")
     delta = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / number of people")
     k = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS)
+    low, high = _ACCURACY * k, largest_loss(k, MIN_FLIP_PROB)
+    if not low <= target <= high:
+        raise InputError(
+            f"epsilon must be between {low:g} and {high:.4g} for n_filters={k}, got {target!r}; "
+            f"that is what flip probabilities from {MIN_FLIP_PROB:g} to 0.5 can promise"
+        )
 
     def excess(flip_prob: float) -> float:
         claim = bloom_epsilon(
@@ -114,11 +122,11 @@ def flip_prob_for(
 
     # Here each filter's share is target / k without any help from the crowd: enough for pure differential privacy.
     # The hair above it covers rounding where nothing less is enough.
-    high = 1.0 / (1.0 + float(np.exp(min(target / k, 700.0)))) + 0.2 * _ACCURACY
+    high = 1.0 / (1.0 + float(np.exp(target / k))) + 0.2 * _ACCURACY
     low, excess_low = high, 0.0
     while excess_low <= 0.0:
         high, low = low, 0.5 * low
-        if low < 1e-15:
+        if low < MIN_FLIP_PROB:
             return high
         excess_low = excess(low)
     return _illinois(excess, low, high, excess_low)

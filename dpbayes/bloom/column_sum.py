@@ -105,7 +105,7 @@ class ColumnSum:
             raise ValueError("excess_bounds needs a law made by splitting; ask column_sum for split=True")
         size = self.power.mass.size
         at = np.clip(self._place(x), 0.0, None)
-        below = np.minimum(at.astype(np.int64), size - 1 if self.side == "lower" else size)
+        below = np.minimum(at, size - 1 if self.side == "lower" else size).astype(np.int64)
         slope = self._sums[np.minimum(below + 1, size)]
         value = self._integral[below] + (at - below) * self.step * slope
         miss = self._integral_error[below] + (at - below) * self.step * self._error[np.minimum(below + 1, size)]
@@ -168,13 +168,17 @@ def column_sum(
     if n == 0 or weights.size == 1:
         point = LatticePower(0, np.array([float(weights[0]) ** n]), np.array([_UNIT * (n + 4)]), 0.0, split)
         return ColumnSum(base, max(base, 1.0), point, 0.0, 0.0, side)
-    theta = _tilt(weights, offsets, n, focus - base, side)
-    low, high = _span(weights, offsets, n, theta, x_max - base)
+    # In units of a power of two near the largest value, exactly: squares of values would overflow.
+    unit = 2.0 ** np.floor(np.log2(offsets[-1]))
+    offsets = offsets / unit
+    theta = _tilt(weights, offsets, n, (focus - base) / unit, side)
+    low, high = _span(weights, offsets, n, theta, (x_max - base) / unit)
     step, slack = _choose_step(weights, offsets, n, max(high - low, offsets[-1] / 8) / (size - 16), exception, split)
     masses, index, shift = _to_lattice(weights, offsets / step, split)
     power = lattice_power(
         masses, index, n=n, size=size, theta=theta * step, ends=(low / step, high / step), side=side, split=split
     )
+    step, slack = step * unit, slack * unit
     origin = base + n * step * shift + step * power.first
     # The lattice itself is exact to a few ulps of its largest value.
     slack += 8 * _UNIT * (abs(base) + n * step * abs(shift) + step * (power.first + power.mass.size))

@@ -39,9 +39,11 @@ class LatticePower:
 
 
 def _log_mgf(weights: np.ndarray, values: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    exponent = np.outer(rates, values)
+    # Weights join the exponents: one far below its neighbours may still decide, and must not underflow first.
+    some = weights > 0
+    exponent = np.outer(rates, values[some]) + np.log(weights[some])
     top = exponent.max(axis=1)
-    return np.log(np.exp(exponent - top[:, None]) @ weights) + top
+    return np.log(np.exp(exponent - top[:, None]).sum(axis=1)) + top
 
 
 def chernoff_range(weights: np.ndarray, values: np.ndarray, n: int) -> tuple[float, float]:

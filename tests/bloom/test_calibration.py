@@ -9,6 +9,7 @@ from dpbayes.bloom.crowd_search import worst_crowd
 from dpbayes.bloom.dominating import dominating_loss
 from dpbayes.bloom.exhaustive import worst_pair
 from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.transition import largest_loss
 from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 
@@ -150,3 +151,29 @@ def test_every_function_refuses_every_bad_value(function, name, value):
 def test_a_target_must_be_positive(epsilon):
     with pytest.raises(InputError, match="epsilon"):
         flip_prob_for(epsilon=epsilon, delta=1e-3, n_filters=2, n_bits=10)
+
+
+@pytest.mark.parametrize("function", ["one_filter_loss", "one_filter_epsilon", "filters_loss", "worst_pair"])
+def test_flip_probabilities_without_digits_are_refused(function):
+    good = {"delta": 1e-2, "n_filters": 2, "n_bits": 4, "definition": "tight"}
+    with pytest.raises(InputError, match="at least 1e-12, got 1e-17"):
+        FUNCTIONS[function](flip_prob=1e-17, **good)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("k", "m"), [(1, 10), (2, 1), (20, 1), (20, 100)])
+def test_the_least_flip_probability_is_answered(k, m):
+    for delta in (1e-6, 1e-3):
+        claim = bloom_epsilon(flip_prob=1e-12, delta=delta, n_filters=k, n_bits=m)
+        assert 0 < claim.lower <= claim.upper <= largest_loss(k, 1e-12)
+
+
+@pytest.mark.parametrize(("k", "m", "epsilon"), [(3, 1000, 500.0), (2, 4, 1e-12), (1, 4, 28.0)])
+def test_targets_out_of_reach_name_the_range(k, m, epsilon):
+    with pytest.raises(InputError, match=rf"epsilon must be between {k}e-08 and .* for n_filters={k}, got {epsilon!r}"):
+        flip_prob_for(epsilon=epsilon, delta=1e-3, n_filters=k, n_bits=m)
+
+
+def test_the_least_target_is_answered():
+    p = flip_prob_for(epsilon=2e-8, delta=1e-3, n_filters=2, n_bits=1)
+    assert p < 0.5 and bloom_epsilon(flip_prob=p, delta=1e-3, n_filters=2, n_bits=1).upper <= 2e-8
