@@ -7,21 +7,23 @@ privacy noise, sampling and what the released margins leave open all in it; no s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
+from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class.cell_draws import Target, margin_draws
-from dpbayes.latent_class.synthesis import fitted_domain
+from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
 from dpbayes.latent_class.weighted_fits import weighted_linear, weighted_logistic
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.data.domain import Domain
+    from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import Release
 
 __all__ = ["functional", "regress", "summarize"]
@@ -93,7 +95,8 @@ def regress(
     formula
         ``outcome ~ terms`` in Wilkinson's notation. Levels that are numbers enter as numbers, unless written as
         C(name); text levels enter as indicators against the first level. For a text outcome write
-        ``{sex == "f"} ~ age``. Terms see one row a cell of the attributes in the formula.
+        ``{sex == "f"} ~ age``. Terms see one row a cell of the attributes in the formula; the fit has those rows that
+        structural zeros leave possible.
     family
         ``"logistic"``: the outcome lies between 0 and 1. ``"linear"``: least squares.
     target, release, random_seed
@@ -110,8 +113,8 @@ def regress(
     Raises
     ------
     InputError
-        If the formula does not parse, names unknown attributes, its terms are collinear over the cells, or a draw has
-        no finite solution; or as `dpbayes.latent_class.margin_draws`.
+        If the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
+        draw has no finite solution; or as `dpbayes.latent_class.margin_draws`.
 
     Notes
     -----
@@ -132,7 +135,11 @@ def regress(
 
     if family not in ("logistic", "linear"):
         raise InputError(f"family must be 'logistic' or 'linear', got {family!r}")
-    names, outcome, matrix, terms = _cells_design(fitted_domain(trace), formula)
+    domain = fitted_domain(trace)
+    names, outcome, matrix, terms = _cells_design(domain, formula)
+    possible = _possible(domain, names, fitted_zeros(trace, domain))
+    outcome, matrix = outcome[possible], matrix[possible]
+    _check_rank(matrix, terms, formula)
     if family == "logistic" and not np.all((outcome >= 0) & (outcome <= 1)):
         raise InputError(
             f"a logistic outcome lies between 0 and 1, and that of {formula!r} takes {sorted(set(outcome.tolist()))}; "
@@ -142,7 +149,8 @@ def regress(
     draws = margin_draws(trace, names, target=target, release=release, random_seed=random_seed, whole=False, thin=thin)
     values = draws.to_numpy()
     solve = weighted_logistic if family == "logistic" else weighted_linear
-    coefficients = solve(values.reshape(-1, len(matrix)), matrix, outcome)
+    weights = values.reshape(-1, len(possible))[:, possible]
+    coefficients = solve(weights / weights.sum(axis=1, keepdims=True), matrix, outcome)
     return xr.DataArray(
         coefficients.reshape(*values.shape[:2], -1),
         dims=("chain", "draw", "term"),
@@ -227,9 +235,29 @@ def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Array,
             'in {sex == "f"} ~ age'
         )
     matrix = np.ascontiguousarray(right.to_numpy(dtype=np.float64))
-    if matrix.shape[1] == 0 or np.linalg.matrix_rank(matrix) < matrix.shape[1]:
-        raise InputError(f"the terms {list(right.columns)} of {formula!r} are collinear or empty; leave one out")
     return names, left.to_numpy(dtype=np.float64)[:, 0], matrix, tuple(map(str, right.columns))
+
+
+def _possible(domain: Domain, names: Sequence[str], zeros: ZeroSet | None) -> npt.NDArray[np.bool_]:
+    """Say of which cells of a margin structural zeros leave something."""
+    cells = margin_operator(domain, [names]).cells
+    if zeros is None:
+        return np.ones(len(cells), dtype=bool)
+    plan = zeros.plan(cells)
+    return plan.own < len(plan.cells)
+
+
+def _check_rank(matrix: Array, terms: Sequence[str], formula: str) -> None:
+    """Refuse terms whose coefficients the cells do not determine, by the names of those that take part."""
+    if not terms:
+        raise InputError(f"the terms of {formula!r} are empty; name one, or an intercept: 'outcome ~ 1'")
+    null = np.eye(len(terms))[np.linalg.matrix_rank(matrix) :] @ np.linalg.svd(matrix)[2]
+    if len(null):
+        collinear = [term for term, part in zip(terms, np.abs(null).max(axis=0), strict=True) if part > 1e-9]
+        raise InputError(
+            f"the terms {collinear} of {formula!r} are collinear over the cells that can occur: no record tells their "
+            "coefficients apart; leave one out"
+        )
 
 
 def _column(levels: tuple[Any, ...], index: npt.NDArray[np.intp]) -> Any:

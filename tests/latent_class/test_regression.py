@@ -15,6 +15,7 @@ from dpbayes.latent_class.combining import combine
 from dpbayes.latent_class.regression import functional, regress, summarize
 from dpbayes.latent_class.synthesis import synthesize
 from dpbayes.latent_class.weighted_fits import weighted_linear, weighted_logistic
+from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy import NoisyTotal, Release, release_tables
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
@@ -104,6 +105,44 @@ def test_linear_coefficients_and_text_outcomes(trace):
     for chain, draw in np.ndindex(2, 3):
         fitted = sm.WLS((cells["b"] == "z").astype(float), design, weights=weights[chain, draw].ravel()).fit()
         np.testing.assert_allclose(coefficients[chain, draw], fitted.params, atol=1e-9)
+
+
+def _with_zeros(trace, *impossible):
+    zeros = ZeroSet.of(DOMAIN, impossible).to_array()
+    constant = xr.Dataset(
+        {"structural_zeros": (("zero_part", "attribute"), zeros)}, coords={"attribute": list(DOMAIN.names)}
+    )
+    return xr.DataTree.from_dict({"posterior": trace["posterior"].to_dataset(), "constant_data": constant})
+
+
+@pytest.mark.parametrize("target", ["population", "records"])
+@pytest.mark.parametrize("family", ["logistic", "linear"])
+@pytest.mark.parametrize(
+    ("impossible", "formula", "collinear"),
+    [({"a": 1, "b": "z"}, "c ~ a * b", r"a:b\[T.z\]"), ({"b": "z"}, "c ~ a + b", r"b\[T.z\]")],
+)
+def test_terms_that_structural_zeros_leave_unidentified_are_refused(
+    with_records, family, target, impossible, formula, collinear
+):
+    trace, release, _, _ = with_records
+    with pytest.raises(InputError, match=rf"the terms \['{collinear}'\] of .* collinear over the cells that can occur"):
+        regress(_with_zeros(trace, impossible), formula, family=family, target=target, release=release, thin=400)
+
+
+@pytest.mark.parametrize("target", ["population", "records"])
+def test_impossible_cells_take_no_part_in_a_fit(with_records, target):
+    """Without c = d = 1 the terms c and d are saturated: coefficients are differences of the groups' own means."""
+    trace, release, _, _ = with_records
+    options = {"target": target, "release": release, "random_seed": 1, "thin": 400}
+    trace = _with_zeros(trace, {"c": 1, "d": 1})
+    cells = margin_draws(trace, ["a", "c", "d"], whole=False, **options)
+    share = (cells.sel(a=1) / cells.sum("a")).to_numpy()
+    for family, link in (("linear", lambda p: p), ("logistic", lambda p: np.log(p / (1 - p)))):
+        found = regress(trace, "a ~ c + d", family=family, **options)
+        groups = link(share)
+        baseline = groups[..., 0, 0]
+        expected = np.stack([baseline, groups[..., 1, 0] - baseline, groups[..., 0, 1] - baseline], axis=-1)
+        np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
 def test_weights_that_all_but_vanish_still_have_a_fit():
