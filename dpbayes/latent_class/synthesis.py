@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
+from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.latent_class.zeros import ZeroSet
 
 if TYPE_CHECKING:
@@ -92,25 +93,29 @@ def fitted_domain(trace: xr.DataTree) -> Domain:
 
 
 def predictive_records(
-    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int, random_seed: int
+    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int | npt.NDArray[np.int64], random_seed: int
 ) -> Iterator[npt.NDArray[np.intp]]:
     """Yield posterior predictive records as level indices, shape ``(n_rows, attributes)``, a data set at a time.
 
-    The attributes come in the order of `domain`. The other parameters and the errors are those of `synthesize`.
+    The attributes come in the order of `domain`. `n_rows` may be an array: of a number for every draw of the trace,
+    chains one after another. The other parameters and the errors are those of `synthesize`.
     """
-    for name, value in (("n_datasets", n_datasets), ("n_rows", n_rows)):
+    for name, value in (("n_datasets", n_datasets), ("n_rows", np.min(n_rows))):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
     weights, profiles = _mixture(trace, domain)
     if n_datasets > len(weights):
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
     rng, zeros = np.random.default_rng(random_seed), fitted_zeros(trace, domain)
+    rows = np.broadcast_to(n_rows, len(weights)).tolist()
     for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
-        yield draw_records(weights[draw], [profile[draw] for profile in profiles], n_rows, rng, zeros=zeros)
+        yield draw_records(weights[draw], [profile[draw] for profile in profiles], rows[draw], rng, zeros=zeros)
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
     """Draw releases from the posterior predictive distribution: records, their exact tables, the same noise.
+
+    Where the number of records was released with noise, each has as many as its draw's n (at least one).
 
     Parameters
     ----------
@@ -140,7 +145,8 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     from dpbayes.privacy import release_values
 
     rng = np.random.default_rng(random_seed)
-    n_rows = release.n if isinstance(release.n, int) else max(round(release.n.value), 1)
+    numbers = record_numbers(trace["posterior"].to_dataset(), release).to_numpy().ravel()
+    n_rows = np.maximum(np.rint(numbers), 1).astype(np.int64)
     sizes = np.cumsum([table.counts.size for table in release.tables])[:-1]
     predicted = []
     for records in predictive_records(

@@ -9,11 +9,12 @@ import numpy as np
 
 from dpbayes.inference.verdict import Verdict
 from dpbayes.latent_class.design import CONCENTRATION, checked_concentration, checked_profile_prior
+from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
 from dpbayes.report.document import Document, Fact, Paragraph, Section
 from dpbayes.report.latent_class_densities import latent_class_densities
 from dpbayes.report.margins import cells_section, fit_section, margins_section, summarize
-from dpbayes.report.released import privacy_fact, privacy_terms, released_section, size_of
+from dpbayes.report.released import privacy_fact, privacy_terms, released_section
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section
 
@@ -75,7 +76,7 @@ def latent_class_document(
     sections.insert(3, sources_section(trace, release))
     priors = None if model_digest is not None else {"concentration": concentration, "profile_prior": profile_prior}
     sections += [fit_section(trace, release), _prior(trace, release, priors)]
-    size = size_of(release)
+    size = float(record_numbers(trace["posterior"].to_dataset(), release).mean())
     return Document(
         title=title,
         question=question,
@@ -84,7 +85,7 @@ def latent_class_document(
         headline=[
             privacy_fact(release),
             Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
-            Fact("n", "records" if release.n_public else "records (noisy)", size, f"{size:,.0f}"),
+            Fact("n", "records" if release.n_public else "records (posterior mean)", size, f"{size:,.0f}"),
             *convergence_facts(trace, verdict),
         ],
         sections=sections,
@@ -126,9 +127,9 @@ def _stated(release: Release, concentration: float | Sequence[float], profile_pr
 
 def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
     """Say what was learned in a sentence or two."""
-    n = size_of(release)
     posterior = trace["posterior"].to_dataset()
-    shares = summarize(posterior["margin"]) * n
+    numbers = record_numbers(posterior, release)
+    n, shares = float(numbers.mean()), summarize(posterior["margin"] * numbers)
     share = f"{np.median(shares[:, 2] - shares[:, 1]):,.0f}"
     noise = np.median([np.sqrt(table.noise.variance) for table in release.tables])
     caution = "" if verdict.passed else " The sampler did not converge: do not use these numbers yet."
@@ -139,10 +140,12 @@ def _answer(trace: xr.DataTree, release: Release, verdict: Verdict) -> str:
             f"{noise:,.0f}. The composite likelihood says nothing of these records' own counts.{caution}"
         )
     _, low, high = summarize(posterior["exact_counts"]).T
+    known = f"these {n:,.0f} records" if release.n_public else f"these records (about {n:,.0f}, the posterior mean)"
+    scale = f"per {n:,.0f} persons" if release.n_public else "times the number of records, draw by draw"
     return (
-        f"A margin count of these {n:,.0f} records is known to a 95 % interval {np.median(high - low):,.0f} wide in "
+        f"A margin count of {known} is known to a 95 % interval {np.median(high - low):,.0f} wide in "
         f"the median, from released counts whose noise has a standard deviation of {noise:,.0f}; as a share of the "
-        f"population behind them, per {n:,.0f} persons, to {share}.{caution}"
+        f"population behind them, {scale}, to {share}.{caution}"
     )
 
 

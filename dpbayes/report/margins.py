@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import interval_panels, interval_strip, residual_plot
-from dpbayes.report.released import size_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,15 +68,16 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
     ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
     posterior = trace["posterior"].to_dataset()
-    shares = summarize(posterior["margin"])
-    population = np.split(shares * size_of(release), ends)
+    n = record_numbers(posterior, release)
+    counts = summarize(posterior["margin"] * n)
+    population = np.split(counts, ends)
     records = None
     if "exact_counts" in posterior:
         # An impossible cell holds no record; the fit's counts are real numbers, and off by the likelihood's nugget.
-        records = np.split(np.where(shares[:, :1] > 0, summarize(posterior["exact_counts"]), 0.0), ends)
+        records = np.split(np.where(counts[:, :1] > 0, summarize(posterior["exact_counts"]), 0.0), ends)
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
-    blocks: list[Block] = [Paragraph(_introduction(release, with_records=records is not None))]
+    blocks: list[Block] = [Paragraph(_introduction(release, float(n.mean()), with_records=records is not None))]
     if true is not None:
         blocks.append(_error_table(records, population, released, true))
     panels = interval_panels(
@@ -103,7 +104,8 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
 
 def cells_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the section on the full table."""
-    summary = summarize(trace["posterior"].to_dataset()["cell"]) * size_of(release)
+    posterior = trace["posterior"].to_dataset()
+    summary = summarize(posterior["cell"] * record_numbers(posterior, release))
     labels = release.domain.cell_labels()
     # A share that is never above zero is a structural zero's: no mixture of positive parts gives one.
     possible = summary[:, 0] > 0
@@ -215,14 +217,19 @@ def _error_table(
     )
 
 
-def _introduction(release: Release, *, with_records: bool) -> str:
+def _introduction(release: Release, size: float, *, with_records: bool) -> str:
     """Say what the intervals are about, and what a fit that sums the confidential counts out cannot say."""
-    size = size_of(release)
     if with_records:
+        scale = (
+            f"per {size:,.0f} persons"
+            if release.n_public
+            else "times the number of records, draw by draw, which was released with noise and has a posterior mean of "
+            f"{size:,.0f}"
+        )
         return (
             "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
             "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
-            f"per {size:,.0f} persons, so that both are in records. Unlike the released tables, the estimates agree "
+            f"{scale}, so that both are in records. Unlike the released tables, the estimates agree "
             "with one another."
         )
     independent = (

@@ -27,7 +27,7 @@ _COLUMNS = [
 
 
 def size_of(release: Release) -> float:
-    """Return the number of records, or its noisy value (at least 1) where it is not public."""
+    """Return the number of records, or its noisy value (at least 1) where it is not public and nothing estimates it."""
     return release.n if isinstance(release.n, int) else max(release.n.value, 1.0)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
-from dpbayes.report.released import size_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -77,7 +77,7 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         A row a released table: standard deviations, in records, of the released noise, of what the model leaves of it,
         of sampling with the model, and of binomial sampling alone.
     """
-    posterior, n = trace["posterior"].to_dataset(), size_of(release)
+    posterior = trace["posterior"].to_dataset()
     if "exact_counts" not in posterior:
         text = (
             "Not split: the fit sums the confidential counts out, and takes each table's for drawn by itself, so that "
@@ -89,9 +89,10 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         .reshape(-1, posterior[name].sizes["count"])
         for name in ("margin", "exact_counts")
     )  # fmt: skip
-    privacy, sampling = split_variance(n * shares, counts)
+    n = record_numbers(posterior, release).to_numpy().ravel()
+    privacy, sampling = split_variance(n[:, None] * shares, counts)
     centre = shares.mean(axis=0)
-    binomial = n * centre * (1 - centre)
+    binomial = n.mean() * centre * (1 - centre)
     ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
     parts = [np.split(values, ends) for values in (privacy, sampling, binomial)]
     rows = [
@@ -107,6 +108,11 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         "with a larger sample the second would shrink. By pooling the tables, the model leaves the noise with "
         f"{pooled:.0%} of the standard deviation that it was released with."
     )
+    if not release.n_public:
+        text += (
+            f" Their number was released with noise: the population's counts are shares times its draws, and binomial "
+            f"sampling is that of its posterior mean, {n.mean():,.0f} records."
+        )
     columns = [
         Column("table"),
         Column("noise as released", ".1f", "noise_sd"),

@@ -235,11 +235,12 @@ def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
 
 def _synthetic(spec: Spec, release: Release, trace: xr.DataTree, context: Context) -> None:
     from dpbayes.latent_class import synthesize, write_synthetic
+    from dpbayes.latent_class.record_numbers import record_numbers
 
     settings = spec.synthesis
     if settings.n_datasets == 0:
         return
-    rows = settings.n_rows or round(max(release.n if isinstance(release.n, int) else release.n.value, 1))
+    rows = settings.n_rows or max(round(float(record_numbers(trace["posterior"].to_dataset(), release).mean())), 1)
     frames = synthesize(trace, n_datasets=settings.n_datasets, n_rows=rows, random_seed=spec.sampling.seed)
     paths = write_synthetic(frames, context.folder / "synthetic", format=settings.format)
     context.echo(f"synthetic data: {len(paths)} sets of {rows:,} records")

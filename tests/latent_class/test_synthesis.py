@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -6,7 +8,8 @@ import xarray as xr
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
 from dpbayes.latent_class import predict_release, synthesize, write_synthetic
-from dpbayes.privacy import release_tables
+from dpbayes.privacy import NoisyTotal, release_tables
+from dpbayes.privacy.noise import TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": (0, 1, 2)})
 WEIGHTS = np.array([0.3, 0.7])
@@ -88,3 +91,16 @@ def test_predicted_releases_add_the_noise_to_the_tables_of_predicted_records(tra
     sd = np.sqrt(expected + release.tables[0].noise.variance)
     # Mean of 12 releases, 5 standard errors: false alarm below 1e-5 over 6 cells.
     assert np.all(np.abs(predicted[:, :6].mean(0) - expected) < 5 * sd / np.sqrt(12))
+
+
+@pytest.mark.parametrize("released", [-150.0, 3000.0])
+def test_predicted_releases_have_the_records_of_their_draws(trace, released):
+    """With noise of scale 0.001 (two-sided geometric: none), a table sums to the n of its draw, not the released n."""
+    tables = marginals(synthesize(trace, n_datasets=1, n_rows=50, random_seed=5)[0], [["sex", "age"]], domain=DOMAIN)
+    release = release_tables(tables, epsilon=1e3, adjacency="add-remove", total_share=0.1, rng=np.random.default_rng(1))
+    release = replace(release, n=NoisyTotal(released, TwoSidedGeometric(700.0), 1.0, None))
+    n = np.array([[0.2, 10.4, 20.0, 30.6], [40.0, 50.0, 60.0, 70.0], [80.0, 90.0, 100.0, 110.0]])
+    posterior = trace["posterior"].to_dataset().assign(n=(("chain", "draw"), n)).assign_coords(count=np.arange(6))
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    predicted = predict_release(tree, release, n_datasets=12, random_seed=1)["released"].to_numpy()[0]
+    assert predicted.sum(axis=1).tolist() == [1, 10, 20, 31, *range(40, 120, 10)]

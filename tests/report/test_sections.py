@@ -1,11 +1,17 @@
 """Sections that compute: sensitivity to the prior, and the sources of an interval's width."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from dpbayes.data import datasets
-from dpbayes.privacy import release_tables
+from dpbayes.inference.verdict import Verdict
+from dpbayes.privacy import NoisyTotal, release_tables
+from dpbayes.privacy.noise import Laplace
+from dpbayes.report.latent_class import _answer
+from dpbayes.report.margins import cells_section, margins_section
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section, split_variance
 
@@ -114,3 +120,34 @@ def test_a_fit_without_confidential_counts_says_why_nothing_is_split():
     section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
     assert [type(block).__name__ for block in section.blocks] == ["Paragraph"]
     assert section.blocks[0].text.startswith("Not split")
+
+
+def test_a_page_on_a_noisy_number_of_records_is_scaled_by_the_posterior_of_that_number():
+    """Draws of n from 300 to 500, a released n of -60: counts are shares times the draws."""
+    tables = datasets.acs_tables()[:2]
+    release = release_tables(tables, epsilon=1.0, adjacency="add-remove", total_share=0.1, rng=np.random.default_rng(5))
+    release = replace(release, n=NoisyTotal(-60.0, Laplace(150.0), 1.0, None))
+    n = np.linspace(300.0, 500.0, 42).reshape(2, 21)
+    ends = np.quantile(n, [0.025, 0.975])
+    share = 1 / 4
+    posterior = xr.Dataset({
+        "n": (DIMS, n),
+        "margin": ((*DIMS, "count"), np.full((2, 21, 8), share)),
+        "cell": ((*DIMS, *release.domain.names), np.full((2, 21, *release.domain.shape), 1 / release.domain.size)),
+        "exact_counts": ((*DIMS, "count"), np.full((2, 21, 8), 100.0)),
+    })  # fmt: skip
+    trace = xr.DataTree.from_dict({"posterior": posterior})
+    margins = margins_section(trace, release, tables)
+    assert "times the number of records, draw by draw" in margins.blocks[0].text
+    assert "posterior mean of 400" in margins.blocks[0].text
+    row = margins.blocks[-1].facts()[0]
+    found = [row[name] for name in ("population", "population_lower", "population_upper")]
+    np.testing.assert_allclose(found, [100.0, *(share * ends)])
+    row = cells_section(trace, release).blocks[-1].facts()[0]
+    np.testing.assert_allclose([row["estimate"], row["lower"]], np.array([400.0, ends[0]]) / release.domain.size)
+    row = sources_section(trace, release).blocks[2].facts()[0]
+    assert row["sampling_sd"] == pytest.approx(share * n.std(ddof=1))
+    assert row["binomial_sd"] == pytest.approx(np.sqrt(400 * share * (1 - share)))
+    said = _answer(trace, release, Verdict((), ()))
+    assert "of these records (about 400, the posterior mean)" in said
+    assert f"draw by draw, to {share * (ends[1] - ends[0]):.0f}." in said

@@ -1,17 +1,21 @@
 """Runs of the latent class system from spec to report: the composite likelihood, and combinations that cannot occur."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+import xarray as xr
 
+from dpbayes.data import Domain
 from dpbayes.data.persons import PERSON_LEVELS, PERSON_ZEROS, persons
 from dpbayes.errors import InputError, SpecError
 from dpbayes.inference.schema import read_trace
 from dpbayes.latent_class import margin_draws
-from dpbayes.privacy import read_release, release_tables
-from dpbayes.runs import execute, load_spec
+from dpbayes.privacy import NoisyTable, NoisyTotal, Release, read_release, release_tables
+from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.runs import execute, latent_class, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.latent_class import embedded_tables
 
@@ -109,6 +113,24 @@ def test_a_composite_spec_is_calibrated_as_such(study):
     assert found.var_names == ("margin", "cell")
     assert "effects" not in found.build_model().named_vars
     assert found.design.endswith("the composite likelihood")
+
+
+def test_synthetic_sets_have_as_many_records_as_the_posterior_says_there_are(study, tmp_path):
+    """A released n of -60, and draws of n whose mean is 412.4."""
+    domain = Domain.from_levels({"a": (0, 1)})
+    law = TwoSidedGeometric(150.0)
+    table = NoisyTable(domain, np.array([200, 210]), law, 1.0, None)
+    release = Release(domain, (table,), "add-remove", NoisyTotal(-60.0, law, 1.0, None), "simulation")
+    posterior = xr.Dataset({
+        "n": (("chain", "draw"), [[400.0, 424.8]]),
+        "weights": (("chain", "draw", "class"), np.ones((1, 2, 1))),
+        "profile_a": (("chain", "draw", "class", "a"), np.full((1, 2, 1, 2), 0.5)),
+    }, coords={"a": [0, 1]})  # fmt: skip
+    trace = xr.DataTree.from_dict({"posterior": posterior})
+    said = []
+    latent_class._synthetic(load_spec(study).spec, release, trace, SimpleNamespace(folder=tmp_path, echo=said.append))
+    assert said == ["synthetic data: 2 sets of 412 records"]
+    assert pl.read_parquet(tmp_path / "synthetic" / "synthetic_02.parquet").height == 412
 
 
 def test_persons_are_possible_and_the_same_every_time():
