@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,9 +19,10 @@ from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.latent_class.cautions import caution
 from dpbayes.latent_class.design import CONCENTRATION, Design, checked_concentration, margin_name
 from dpbayes.latent_class.mixture import Mixture
+from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
-from dpbayes.privacy.release import NoisyTotal, Release
+from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -94,8 +94,9 @@ def build_model(
         probability of the second level; ``profiles_of_L`` (class, attribute of L levels, level). With the joint
         likelihood also ``effects`` (effect), counts in records, or, where pairs are summed out, the standard normal
         ``deviates_of_sizes`` (class), ``deviates_of_profiles`` (class, attribute of 2 levels) and ``pair_levels``
-        (pair), and ``effects`` is recorded; and ``n``, where only a noisy number of records was released (a priori
-        log-normal of scale 1 about that number, which is observed as ``released_n``).
+        (pair), and ``effects`` is recorded; and ``n``, where only a noisy number of records was released, which is
+        observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from the release itself,
+        `dpbayes.latent_class.record_numbers.prior_of_n`).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profile_A`` (class, A) for each
         attribute A; ``margin`` (count), the probabilities of all released cells, table after table, in C order;
         ``cell``, with one dimension an attribute; ``margin_A_B``; with the joint likelihood ``exact_counts`` (count),
@@ -160,7 +161,7 @@ def build_model(
             assert isinstance(release.n, int)
             noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
         else:
-            n = float(release.n) if isinstance(release.n, int) else _noisy_total(release.n)
+            n = float(release.n) if isinstance(release.n, int) else _noisy_total(release)
             _joint(data, noise, n, operator, mixture, probabilities, design.sum_out_pairs)
         if zeros is not None:
             model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
@@ -249,10 +250,12 @@ def _joint(
         noisy_counts("released", exact, noise, observed=data, dims="count")
 
 
-def _noisy_total(total: NoisyTotal) -> Any:
+def _noisy_total(release: Release) -> Any:
     """Return the number of records where only a noisy number was released."""
-    # Any size within a factor of seven of the released one is plausible a priori; the release itself says far more.
-    n = pm.LogNormal("n", mu=math.log(max(total.value, 1.0)), sigma=1.0)
-    data = pm.Data("released_n_data", np.array([float(total.value)]))
-    noisy_counts("released_n", n[None], ReleasedNoise((total.noise,)), observed=data)
+    assert not isinstance(release.n, int)
+    noise = ReleasedNoise((release.n.noise,))
+    mean, scale = prior_of_n(release)
+    n = pm.LogNormal("n", mu=mean, sigma=scale)
+    data = pm.Data("released_n_data", np.array([float(release.n.value)]))
+    noisy_counts("released_n", n[None], noise, observed=data)
     return n

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.latent_class.design import CONCENTRATION, checked_concentration, checked_profile_prior
+from dpbayes.latent_class.record_numbers import prior_of_n
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,9 +68,9 @@ def latent_class_densities(
     jacobian = weights_jacobian + profiles_jacobian
     if "n" in posterior:
         n = _values(posterior, "n")[..., 0]
-        # Log-normal of scale one about the released number; its Jacobian takes the density's own 1 / n away.
-        centre = math.log(max(float(getattr(release.n, "value", release.n)), 1.0))
-        parts["number of records"] = -np.log(n) - 0.5 * np.square(np.log(n) - centre)
+        mean, scale = prior_of_n(release)
+        # The Jacobian takes the log-normal density's own 1 / n away.
+        parts["number of records"] = -np.log(n) - 0.5 * np.square((np.log(n) - mean) / scale)
         jacobian = jacobian + np.log(n)
     lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
     if "pair_levels" in posterior:  # they say which draw of the pairs' counts is recorded, and nothing else

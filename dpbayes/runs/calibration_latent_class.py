@@ -6,12 +6,14 @@ mixture comes from the model's prior, n records from the mixture, their tables a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes.errors import SpecError
 from dpbayes.latent_class.design import Design, margin_name
@@ -209,7 +211,15 @@ def _resized(release: Release, n: int) -> Release:
     if isinstance(release.n, int):
         return replace(release, n=n)
     total = release.n
-    return replace(release, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
+    # The prior of n is centred by the tables' sums too: they are made n.
+    tables = tuple(replace(table, counts=_spread(n, table.counts.shape)) for table in release.tables)
+    return replace(release, tables=tables, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
+
+
+def _spread(n: int, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return whole counts that sum to n, as even as may be."""
+    size = math.prod(shape)
+    return np.diff(np.arange(size + 1, dtype=np.int64) * n // size).reshape(shape)
 
 
 def _words(release: Release) -> str:

@@ -103,6 +103,20 @@ def test_a_release_gives_the_design(write, tmp_path):
     assert calibration_of(loaded, n_records=77).simulate.release.n == 77
 
 
+def test_a_noisy_number_of_records_is_simulated_about_the_number_asked_for(write, tmp_path):
+    """The prior of n is centred by a release's tables too, which here hold 10,000 records."""
+    from dpbayes.latent_class.record_numbers import prior_of_n
+    from dpbayes.privacy import release_tables
+
+    rng = np.random.default_rng(1)
+    given = release_tables(datasets.acs_tables(), epsilon=0.5, adjacency="add-remove", total_share=0.1, rng=rng)
+    given.write(tmp_path / "release.json")
+    loaded = write('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "release.json"\n')
+    release = calibration_of(loaded, n_records=77).simulate.release
+    assert [int(table.counts.sum()) for table in release.tables] == [77] * len(given.tables)
+    assert prior_of_n(release)[0] == pytest.approx(np.log(77))
+
+
 def test_no_confidential_record_is_read(write):
     """The microdata file does not exist: nothing tries to open it, and n must be said."""
     loaded = write(MICRODATA)
