@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class.mixture_draws import Mixture
-from dpbayes.latent_class.record_draws import MAX_RECORD_CELLS, record_shares
+from dpbayes.latent_class.record_draws import MAX_RECORD_CELLS, check_fitted, record_shares
 from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def margin_draws(
     Raises
     ------
     InputError
-        If the trace is not of a latent class model, an attribute is unknown, or there are too many cells or draws.
+        If the trace is not of a latent class model, an attribute is unknown, there are too many cells or draws, or
+        `release` is not the one that the trace was fitted to.
 
     Notes
     -----
@@ -110,6 +111,8 @@ def margin_draws(
             f"the margin {' x '.join(margin.names)} has {margin.size:,} cells, more than the {most:,} that are taken "
             "draw by draw; name fewer attributes, or fit synthetic data sets (dpbayes.latent_class.combine)"
         )
+    if target == "records" and release is not None:
+        check_fitted(trace, release)
     posterior = _thinned(trace, thin)
     sizes = posterior.sizes
     _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)

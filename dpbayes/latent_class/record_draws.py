@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
     from dpbayes.privacy.release import Release
 
-__all__ = ["MAX_RECORD_CELLS", "record_shares"]
+__all__ = ["MAX_RECORD_CELLS", "check_fitted", "record_shares"]
 
 MAX_RECORD_CELLS = 1024  # of the confidential records' own table: a covariance of that size is taken for each draw
 
@@ -35,6 +35,35 @@ type Array = npt.NDArray[np.float64]
 _SLACK = 1e-2
 
 _LEAST_COUNT = 1e-6  # records; without rounding, a draw below it is moved here, so that log-odds stay finite
+
+
+def check_fitted(trace: xr.DataTree, release: Release) -> None:
+    """Refuse a release whose counts or noisy number of records are not those that a trace observed.
+
+    Parameters
+    ----------
+    trace
+        A fit. One without its observed data is taken at its word.
+    release
+        What is said to have been fitted.
+
+    Raises
+    ------
+    InputError
+        If it is another one.
+    """
+    observed = trace["observed_data"].to_dataset() if "observed_data" in trace.children else {}
+    given = {
+        "released": np.concatenate([table.counts.ravel() for table in release.tables]),
+        "released_n": np.array([] if isinstance(release.n, int) else [release.n.value]),
+    }
+    for name, values in given.items():
+        if name in observed and not np.array_equal(observed[name].to_numpy().ravel(), values):
+            what = "counts differ" if name == "released" else "number of records differs"
+            raise InputError(
+                f"the release given is not the one that this trace was fitted to: its {what} from the trace's "
+                f"observed {name!r}; pass the release that was fitted"
+            )
 
 
 def record_shares(

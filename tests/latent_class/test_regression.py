@@ -1,5 +1,7 @@
 """The posterior shortcut: margins and regressions draw by draw, against enumeration and statsmodels."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -359,6 +361,26 @@ def test_thinned_draws_are_every_so_many_th_of_each_chain(trace):
     for thin in (0, 1.5, True):
         with pytest.raises(InputError, match="thin must be a whole number"):
             margin_draws(trace, ["a", "c"], thin=thin)
+
+
+def test_another_release_than_the_fitted_one_is_refused(with_records):
+    """Other counts, of tables as large; and another number of records, or a public one in place of a noisy one."""
+    trace, release, _, _ = with_records
+    noisy = replace(release, adjacency="add-remove", n=NoisyTotal(float(N), release.tables[0].noise, 1.0, None))
+    counts = np.concatenate([table.counts.ravel() for table in release.tables]).astype(float)
+    posterior = trace["posterior"].to_dataset().isel(draw=slice(4))
+    posterior = posterior.assign(n=(("chain", "draw"), np.full((1, 4), float(N))))
+    observed = {"released": ("count", counts), "released_n": ("released_n_dim_0", [float(N)])}
+    fitted = xr.DataTree.from_dict({"posterior": posterior, "observed_data": xr.Dataset(observed)})
+    options = {"target": "records", "random_seed": 1}
+    assert margin_draws(fitted, ["a"], release=noisy, **options).sizes["draw"] == 4
+    first = release.tables[0]
+    moved = replace(noisy, tables=(replace(first, counts=first.counts + 1), *release.tables[1:]))
+    with pytest.raises(InputError, match=r"not the one that this trace was fitted to: its counts differ.*'released';"):
+        regress(fitted, "a ~ c", release=moved, **options)
+    for other in (release, replace(noisy, n=replace(noisy.n, value=4711.0))):
+        with pytest.raises(InputError, match=r"its number of records differs.*'released_n'; pass the release"):
+            margin_draws(fitted, ["a"], release=other, **options)
 
 
 def test_blocks_of_draws_change_nothing_for_records(with_records, monkeypatch):
