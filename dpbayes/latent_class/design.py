@@ -46,12 +46,14 @@ _MANY_ATTRIBUTES = 8
 # third of the time.
 _MANY_EFFECTS = 100
 
-# Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs.
+# Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs. The
+# summaries of a trace have dimensions too: all draws as one, and the ends of an interval.
 _DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "effect", "pair", "rank", "sample", "zero_part"}
+_SUMMARIES = {"draws", "quantile"}
 _SAMPLED = {"alpha", "deviates_of_profiles", "deviates_of_sizes", "effects", "n", "pair_levels", "stick"}
 _RECORDED = {"cell", "exact_counts", "margin", "weights", "weights_sorted"}
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "structural_zeros"}
-_RESERVED = _DIMENSIONS | _SAMPLED | _RECORDED | _DATA
+_RESERVED = _DIMENSIONS | _SUMMARIES | _SAMPLED | _RECORDED | _DATA
 _RESERVED_STARTS = ("attribute_of_", "level_of_", "profiles_of_")
 
 

@@ -276,6 +276,8 @@ def test_margins_whose_names_join_alike_are_refused():
         ("x__", [], "do not end in '__'"),
         ("profile_b", [], "part of the model"),
         ("profiles_of_2", [], "part of the model"),
+        ("draws", [], "part of the model"),
+        ("quantile", [], "part of the model"),
         ("margin_b", [("b",)], "part of the model"),
     ],
 )
