@@ -5,14 +5,13 @@ looks at quantities that do not depend on how a model labels its parts (a mixtur
 chains while every cell probability agrees); the model or the trace names them in `gate_variables`.
 """
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbayes.errors import InputError
 from dpbayes.inference.convergence import Mixing, bfmi, is_constant, mixing
+from dpbayes.inference.quantities import gate_variables, quantity_draws
 from dpbayes.inference.verdict import Finding, Quantity, Verdict
 
 if TYPE_CHECKING:
@@ -82,50 +81,21 @@ def check_convergence(
     >>> check_convergence(tree).passed
     True
     """
-    posterior = _group(trace, "posterior")
-    if posterior is None:
-        raise InputError("the trace has no posterior group; sample the model first")
     names = gate_variables(trace) if var_names is None else tuple(var_names)
-    draws, quantities = _stack(posterior, names)
-    mixing_findings, worst = _mixing_findings(draws, quantities, rhat_max=rhat_max, ess_min=ess_min)
+    draws = quantity_draws(trace, var_names=names)
+    mixing_findings, worst = _mixing_findings(
+        np.stack(list(draws.values())), list(draws), rhat_max=rhat_max, ess_min=ess_min
+    )
     findings = [
         *mixing_findings,
         *_sampler_findings(
-            _group(trace, "sample_stats"),
+            trace["sample_stats"].to_dataset() if "sample_stats" in trace.children else None,
             divergent_share_max=divergent_share_max,
             bfmi_min=bfmi_min,
             saturated_share_max=saturated_share_max,
         ),
     ]
     return Verdict(findings=tuple(findings), variables=names, worst=worst)
-
-
-def gate_variables(trace: "xr.DataTree") -> tuple[str, ...]:
-    """Names of the variables that the gate judges: those the trace declares, else all of its posterior.
-
-    Parameters
-    ----------
-    trace
-        Its attribute `gate_variables`, where there is one, is a JSON list of posterior variables.
-
-    Returns
-    -------
-    tuple of str
-        Names in the order declared.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": 0.0, "b": 1.0})})
-    >>> tree.attrs["gate_variables"] = '["b"]'
-    >>> gate_variables(tree)
-    ('b',)
-    """
-    declared = trace.attrs.get("gate_variables")
-    if declared is not None:
-        return tuple(json.loads(declared))
-    posterior = _group(trace, "posterior")
-    return () if posterior is None else tuple(str(name) for name in posterior.data_vars)
 
 
 def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
@@ -142,7 +112,7 @@ def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None
     -------
     dict
         Quantity name, such as ``"cells[cell=3]"``, to ``{"rhat": ..., "ess_bulk": ..., "ess_tail": ...}``; the values
-        of a constant quantity are NaN.
+        of a constant quantity are NaN. A label that a coordinate holds again is numbered: ``"cells[cell=3 (2)]"``.
 
     Examples
     --------
@@ -152,43 +122,12 @@ def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None
     >>> sorted(mixing_table(tree)["p"])
     ['ess_bulk', 'ess_tail', 'rhat']
     """
-    posterior = _group(trace, "posterior")
-    if posterior is None:
-        raise InputError("the trace has no posterior group; sample the model first")
-    draws, quantities = _stack(posterior, gate_variables(trace) if var_names is None else tuple(var_names))
-    result = mixing(draws)
+    draws = quantity_draws(trace, var_names=var_names)
+    result = mixing(np.stack(list(draws.values())))
     return {
         str(quantity): {"rhat": float(rhat), "ess_bulk": float(bulk), "ess_tail": float(tail)}
-        for quantity, rhat, bulk, tail in zip(quantities, result.rhat, result.ess_bulk, result.ess_tail, strict=True)
+        for quantity, rhat, bulk, tail in zip(draws, result.rhat, result.ess_bulk, result.ess_tail, strict=True)
     }
-
-
-def _group(trace: "xr.DataTree", name: str) -> "xr.Dataset | None":
-    return trace[name].to_dataset() if name in trace.children else None
-
-
-def _stack(posterior: "xr.Dataset", names: Sequence[str]) -> tuple[np.ndarray, list[Quantity]]:
-    """Stack variables as (quantities, chains, draws), with the name of each quantity."""
-    missing = [name for name in names if name not in posterior]
-    if missing or not names:
-        raise InputError(f"posterior variables to judge not found: {missing}; it has {sorted(map(str, posterior))}")
-    blocks, quantities = [], []
-    for name in names:
-        variable = posterior[name].transpose("chain", "draw", ...)
-        chains, length, *shape = variable.shape
-        blocks.append(np.moveaxis(np.asarray(variable, dtype=float).reshape(chains, length, -1), -1, 0))
-        dims = [str(dim) for dim in variable.dims[2:]]
-        labels = [
-            posterior[dim].values.tolist() if dim in posterior.coords else range(posterior.sizes[dim]) for dim in dims
-        ]
-        for index in np.ndindex(*shape):
-            where = ((dim, _plain(axis[place])) for dim, axis, place in zip(dims, labels, index, strict=True))
-            quantities.append(Quantity(name, tuple(where)))
-    return np.concatenate(blocks), quantities
-
-
-def _plain(label: object) -> str | int | float:
-    return label if isinstance(label, str | int | float) else str(label)
 
 
 def _mixing_findings(

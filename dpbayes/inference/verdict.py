@@ -148,7 +148,11 @@ class Verdict:
         return next((finding.value for finding in self.findings if finding.check == check), math.nan)
 
     def worst_quantities(self, n: int) -> list[tuple[str, dict[str, Any]]]:
-        """Give the `n` quantities with the fewest effective draws, as variable and coordinates for ``.sel``."""
+        """Give the `n` quantities with the fewest effective draws, as variable and coordinates for ``.sel``.
+
+        A label that its coordinate holds again is numbered, ``"a (2)"``, and ``.sel`` finds none of that name: take the
+        draws from `dpbayes.inference.quantities.quantity_draws`.
+        """
         return [(quantity.name, dict(quantity.where)) for quantity in self.worst[:n]]
 
     def summary(self) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpbayes.inference.convergence import bfmi
 from dpbayes.inference.diagnostics import mixing_table
+from dpbayes.inference.quantities import quantity_draws
 from dpbayes.inference.verdict import Quantity, Verdict
 from dpbayes.report.chain_plots import energy_plot, evolution_plot
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, Section, Table
@@ -62,30 +63,38 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
     """
     columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
-    posterior = trace["posterior"].to_dataset()
-    mixing = mixing_table(trace)
-    worst = {_title(q): posterior[q.name].sel(dict(q.where)).to_numpy() for q in verdict.worst[:_PANELS]}
-    effective = {_title(q): mixing[str(q)]["ess_bulk"] for q in verdict.worst[:_PANELS]}
     return Section(
         "Did the sampler converge?",
         [
             Paragraph(judged),
             Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
-            Figure(
-                rank_plot(worst, effective),
-                "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
-                "sample the same distribution stay inside the grey band.",
-                "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % band.",
-            ),
-            Figure(
-                evolution_plot(worst),
-                "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
-                "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the gate asks for.",
-                "Bulk and tail effective sample sizes against draws, one colour a quantity.",
-            ),
+            *_worst(trace, verdict),
             *_energy(trace),
         ],
     )
+
+
+def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
+    """Return the plots of the worst quantities, or a sentence where the gate found none to compare between chains."""
+    if not verdict.worst:
+        return [Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")]
+    draws, mixing = quantity_draws(trace), mixing_table(trace)
+    worst = {_title(q): draws[q] for q in verdict.worst[:_PANELS]}
+    effective = {_title(q): mixing[str(q)]["ess_bulk"] for q in verdict.worst[:_PANELS]}
+    return [
+        Figure(
+            rank_plot(worst, effective),
+            "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
+            "sample the same distribution stay inside the grey band.",
+            "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % band.",
+        ),
+        Figure(
+            evolution_plot(worst),
+            "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
+            "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the gate asks for.",
+            "Bulk and tail effective sample sizes against draws, one colour a quantity.",
+        ),
+    ]
 
 
 def _energy(trace: xr.DataTree) -> list[Block]:

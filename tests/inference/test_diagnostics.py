@@ -11,7 +11,9 @@ from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference import convergence
 from dpbayes.inference.convergence import bfmi, is_constant, mixing
 from dpbayes.inference.diagnostics import check_convergence, gate_variables, mixing_table
+from dpbayes.inference.quantities import quantity_draws
 from dpbayes.inference.schema import annotate
+from dpbayes.inference.summary import summarize
 from dpbayes.inference.verdict import Finding, Quantity, Verdict
 
 DRAWS = ("chain", "draw")
@@ -233,6 +235,19 @@ def test_mixing_table_names_every_quantity(normal):
     table = mixing_table(trace_of({"p": ((*DRAWS, "cell"), normal)}, coords={"cell": ["a", "b", "c"]}))
     assert list(table) == ["p[cell=a]", "p[cell=b]", "p[cell=c]"]
     assert table["p[cell=a]"]["ess_bulk"] > 3000
+
+
+def test_quantities_of_one_label_are_kept_apart(normal):
+    normal[:, :, 1] += 5.0
+    trace = trace_of({"p": ((*DRAWS, "cell"), normal)}, coords={"cell": ["a", "a", "a"]})
+    names = ["p[cell=a]", "p[cell=a (2)]", "p[cell=a (3)]"]
+    assert list(mixing_table(trace)) == [str(quantity) for quantity in quantity_draws(trace)] == names
+    worst = check_convergence(trace).worst
+    assert sorted(map(str, worst)) == sorted(names)
+    draws = quantity_draws(trace)
+    found = {str(quantity): draws[quantity] for quantity in worst}
+    np.testing.assert_array_equal(found["p[cell=a (2)]"], normal[:, :, 1])
+    assert summarize(trace).quantities == tuple(names)
 
 
 def test_verdict_survives_json_html_and_the_trace(normal):

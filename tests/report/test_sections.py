@@ -7,9 +7,11 @@ import pytest
 import xarray as xr
 
 from dpbayes.data import datasets
+from dpbayes.inference import check_convergence
 from dpbayes.inference.verdict import Verdict
 from dpbayes.privacy import NoisyTotal, release_tables
 from dpbayes.privacy.noise import Laplace
+from dpbayes.report.convergence import convergence_section
 from dpbayes.report.latent_class import _answer
 from dpbayes.report.margins import cells_section, margins_section
 from dpbayes.report.sensitivity import prior_section
@@ -72,6 +74,22 @@ def test_a_part_that_varies_much_moves_what_it_has_nothing_to_do_with_by_chance_
     assert sum(value > chance for _, value in listed) < 7
     found = section.blocks[1].text
     assert found.startswith("None of 30") or int(found.split()[0]) < 7
+
+
+def test_worst_quantities_of_one_label_have_a_panel_each():
+    draws = xr.DataArray(np.random.default_rng(1).normal(size=(2, 100, 3)), dims=(*DIMS, "count"))
+    posterior = xr.Dataset({"margin": draws.assign_coords(count=["a=0", "a=1", "a=0"])})
+    trace = xr.DataTree.from_dict({"posterior": posterior, "sample_stats": xr.Dataset()})
+    section = convergence_section(trace, check_convergence(trace), judged="All.")
+    titles = [axis.get_title() for axis in section.blocks[2].figure.axes]
+    assert sorted(titles) == ["margin a=0", "margin a=0 (2)", "margin a=1"]
+
+
+def test_one_chain_has_no_rank_plots():
+    trace = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (DIMS, np.zeros((1, 100)))})})
+    trace["sample_stats"] = xr.Dataset()
+    *_, ranks, energy = convergence_section(trace, check_convergence(trace), judged="All.").blocks
+    assert "no rank plots" in ranks.text and "no energy plot" in energy.text
 
 
 def test_prior_and_release_are_read_together():
