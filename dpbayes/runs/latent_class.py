@@ -225,9 +225,8 @@ def _builder(spec: Spec, context: Context) -> Callable[[Release], pm.Model]:
     theirs = load_variant(path)
 
     def build(release: Release) -> pm.Model:
-        names = ["margin", "exact_counts"]
-        if spec.synthesis.n_datasets:
-            names += ["weights", *(f"profile_{name}" for name in release.domain.names)]
+        # The predictive check draws records of the mixture, whether or not synthetic data are asked for.
+        names = ["margin", "exact_counts", "weights", *(f"profile_{name}" for name in release.domain.names)]
         return check_recorded(theirs(release, n_classes=spec.model.n_classes), names, file=path.name)
 
     return build

@@ -143,7 +143,7 @@ def check_recorded(model: Any, names: Sequence[str], *, file: str) -> pm.Model:
     model
         What ``build_model`` returned.
     names
-        Variables that synthesis and report need.
+        Variables that the predictive check, synthesis and report need.
     file
         The variant's name, for the message.
 

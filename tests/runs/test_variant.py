@@ -88,13 +88,20 @@ def test_a_mistake_in_the_file_costs_no_release(spec, tmp_path, code, error):
             "import pymc as pm\ndef build_model(release, *, n_classes):\n    return pm.Model()",
             "lacks margin, exact_counts",
         ),
+        (
+            "import pymc as pm\ndef build_model(release, *, n_classes):\n    with pm.Model() as model:\n"
+            "        pm.Normal('margin')\n        pm.Normal('exact_counts')\n    return model",
+            "lacks weights, profile_citizenship",
+        ),
     ],
 )
 def test_a_model_that_the_run_cannot_use_is_refused_before_sampling(spec, tmp_path, code, message):
     (tmp_path / "mine.py").write_text(code)
-    with pytest.raises(SpecError, match=message):
-        execute(load_spec(spec), out=tmp_path / "run", allow_python=True, echo=lambda line: None)
-    assert not (tmp_path / "run.partial" / "trace.nc").exists()
+    with pytest.raises(SpecError, match=message):  # without synthetic data too: the predictive check reads them all
+        execute(
+            load_spec(spec, ["synthesis.n_datasets=0"]), out=tmp_path / "run", allow_python=True, echo=lambda _: None
+        )
+    assert not (tmp_path / "run.partial" / "release.json").exists()
 
 
 def test_a_changed_file_does_not_finish_another_models_run(tmp_path):
