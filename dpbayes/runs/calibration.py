@@ -183,7 +183,7 @@ def calibrate(
         n_ranks=min(99, settings.chains * settings.draws),
         settings=settings,
         folder=folder / "simulations",
-        label=hashlib.sha256(f"{loaded.resolved}\n{n_records}".encode()).hexdigest(),
+        label=_label(loaded, n_records),
         n_jobs=n_jobs,
         progressbar=progressbar,
     )
@@ -196,6 +196,17 @@ def calibrate(
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
     echo(verdict.summary)
     return CalibrationResult(folder, verdict.passed, verdict.summary)
+
+
+def _label(loaded: LoadedSpec, n_records: int | None) -> str:
+    """Name a study by what decides it: the spec, the records that were asked for, and a release that is its design."""
+    from dpbayes.privacy import read_release
+
+    parts = [loaded.resolved, str(n_records)]
+    release = getattr(getattr(loaded.spec, "data", None), "release", None)
+    if release is not None:
+        parts.append(read_release(loaded.path.parent / release).digest)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _folder(loaded: LoadedSpec, out: Path | None) -> Path:

@@ -117,6 +117,21 @@ def test_a_noisy_number_of_records_is_simulated_about_the_number_asked_for(write
     assert prior_of_n(release)[0] == pytest.approx(np.log(77))
 
 
+def test_a_study_of_a_release_is_not_extended_by_another_one(write, tmp_path, monkeypatch):
+    from dpbayes.privacy import release_tables
+
+    labels = []
+    monkeypatch.setattr(sbc, "simulate_and_rank", lambda *_, label, **__: labels.append(label) or 1 / 0)
+    loaded = write('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "release.json"\n')
+    for epsilon in (0.5, 0.5, 1.0):
+        release = release_tables(datasets.acs_tables(), epsilon=epsilon, rng=np.random.default_rng(1))
+        release.write(tmp_path / "release.json")
+        with pytest.raises(ZeroDivisionError):
+            calibrate(loaded, out=tmp_path / "study", echo=lambda line: None)
+    first, same, other = labels
+    assert first == same != other
+
+
 def test_no_confidential_record_is_read(write):
     """The microdata file does not exist: nothing tries to open it, and n must be said."""
     loaded = write(MICRODATA)
