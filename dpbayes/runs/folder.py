@@ -9,12 +9,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, ExistingRunError
 
-__all__ = ["check_free", "choose_folder", "read_json", "workspace", "write_text"]
+if TYPE_CHECKING:
+    from dpbayes.privacy import Release
+
+__all__ = ["check_free", "choose_folder", "kept_release", "read_json", "workspace", "write_text"]
 
 _LOCK = ".lock"
 _SPEC = "spec.toml"
@@ -170,3 +173,33 @@ def _clear(partial: Path) -> None:
         )
     for path in left:
         path.unlink()
+
+
+def kept_release(folder: Path, given: Path | None) -> Release | None:
+    """Return the release that a run folder holds, or None where it has still to be drawn, or to be copied.
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    given
+        The finished release that the spec names, if it names one. A copy of another one is not used.
+
+    Raises
+    ------
+    ExistingRunError
+        If the folder holds a trace of another release than `given`: it is not this run's.
+    """
+    from dpbayes.privacy import read_release
+
+    path = folder / "release.json"
+    if not path.exists():
+        return None
+    kept = read_release(path)
+    if given is None or read_release(given).digest == kept.digest:
+        return kept
+    if (folder / "trace.nc").exists():
+        raise ExistingRunError(
+            f"{given.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
+        )
+    return None

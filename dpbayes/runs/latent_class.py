@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import SpecError
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import read_json, write_text
+from dpbayes.runs.folder import kept_release, read_json, write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.simulated import sampler_note
@@ -104,12 +104,13 @@ def _release(spec: Spec, build: Callable[[Release], pm.Model], context: Context)
     """
     import numpy as np
 
-    from dpbayes.privacy import read_release, release_tables
+    from dpbayes.privacy import release_tables
 
-    path = context.folder / _RELEASE
-    if path.exists():
+    given = None if spec.data.release is None else context.beside / spec.data.release
+    kept = kept_release(context.folder, given)
+    if kept is not None:
         context.echo("release: already drawn, used again")
-        return read_release(path)
+        return kept
     from dpbayes.runs.calibration_latent_class import design_release
 
     invented = design_release(spec, context.beside, _INVENTED if spec.data.microdata is not None else None)
@@ -139,7 +140,7 @@ def _release(spec: Spec, build: Callable[[Release], pm.Model], context: Context)
             ledger=_open_ledger(spec.privacy.ledger, context.beside),
             purpose=spec.title,
         )
-    release.write(path)
+    release.write(context.folder / _RELEASE)
     return release
 
 

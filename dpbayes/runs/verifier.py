@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execution import Context, Outcome
-from dpbayes.runs.folder import read_json, write_text
+from dpbayes.runs.folder import kept_release, read_json, write_text
 from dpbayes.runs.records import code_levels, readable, scan_records
 from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.verifier_rehearsal import rehearse
@@ -92,13 +92,14 @@ def _release(spec: Spec, context: Context) -> Release:
     from dpbayes.privacy import read_release
     from dpbayes.verifier import release_counts
 
-    path = context.folder / RELEASE
-    if path.exists():
-        context.echo("release: already drawn, used again")
-        return read_release(path)
     assert spec.data is not None
-    if spec.data.release is not None:
-        release = read_release(context.beside / spec.data.release)
+    given = None if spec.data.release is None else context.beside / spec.data.release
+    kept = kept_release(context.folder, given)
+    if kept is not None:
+        context.echo("release: already drawn, used again")
+        return kept
+    if given is not None:
+        release = read_release(given)
     else:
         assert spec.privacy is not None
         rehearse(spec)
@@ -116,7 +117,7 @@ def _release(spec: Spec, context: Context) -> Release:
             ledger=_open_ledger(spec.privacy.ledger, context.beside),
             purpose=spec.title,
         )
-    release.write(path)
+    release.write(context.folder / RELEASE)
     return release
 
 

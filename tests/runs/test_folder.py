@@ -4,10 +4,13 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
+from dpbayes.data import datasets
 from dpbayes.errors import DamagedFileError, ExistingRunError
-from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace, write_text
+from dpbayes.privacy import release_tables
+from dpbayes.runs.folder import check_free, choose_folder, kept_release, read_json, workspace, write_text
 
 
 def test_the_next_free_name_is_chosen(tmp_path):
@@ -35,6 +38,23 @@ def test_a_damaged_result_is_named_with_a_remedy(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DamagedFileError, match=r"study\.json .*run the spec again"):
         read_json(path)
+
+
+def test_a_finished_release_is_kept_until_another_one_stands_in_its_place(tmp_path):
+    folder, given = tmp_path / "run.partial", tmp_path / "given.json"
+    folder.mkdir()
+    assert kept_release(folder, given) is None
+    first, other = (release_tables(datasets.acs_tables(), epsilon=e, rng=np.random.default_rng(1)) for e in (1.0, 2.0))
+    first.write(given)
+    first.write(folder / "release.json")
+    for named in (given, None):
+        assert kept_release(folder, named).digest == first.digest
+    other.write(given)
+    assert kept_release(folder, given) is None
+    assert kept_release(folder, None).digest == first.digest
+    (folder / "trace.nc").touch()
+    with pytest.raises(ExistingRunError, match=r"given\.json has changed since .*restore it to finish that run"):
+        kept_release(folder, given)
 
 
 def test_a_finished_run_moves_into_place_and_replaces_the_former_one(tmp_path):

@@ -168,7 +168,7 @@ def test_a_finished_release_is_announced_by_what_drew_it(tmp_path, monkeypatch):
     with pytest.raises(_AtModelError):
         loaded.module.run(loaded.spec, context)
     assert [("SIMULATION" in line) for line in lines if line.startswith("release: 40")] == [True]
-    replace(release, sampler="opendp").write(tmp_path / "release.json")
+    replace(release, sampler="opendp").write(tmp_path / "given.json")  # another one in its place is copied again
     with pytest.raises(_AtModelError):
         loaded.module.run(loaded.spec, context)
     assert [("SIMULATION" in line) for line in lines if line.startswith("release: 40")] == [True, False]
