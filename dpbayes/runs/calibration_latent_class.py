@@ -102,7 +102,7 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
         cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), part.shape)
         tables.append(Marginal(part, np.bincount(cells, minlength=part.size).reshape(part.shape)))
     privacy = spec.privacy
-    return release_tables(
+    release = release_tables(
         tables,
         epsilon=privacy.epsilon,
         rho=privacy.rho,
@@ -111,6 +111,7 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
         total_share=privacy.total_share,
         rng=rng,
     )
+    return _resized(release, n)  # a noisy n is not the number that was asked for
 
 
 @dataclass

@@ -72,11 +72,14 @@ def test_simulated_truth_and_data_are_those_of_one_table(write):
 
 
 def test_the_design_is_the_specs(write):
-    loaded = write(MICRODATA.replace("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"\ntotal_share = 0.2'))
+    loaded = write(MICRODATA.replace("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"\ntotal_share = 0.01'))
     found = calibration_of(loaded, n_records=300)
     release = found.simulate.release
     assert release.adjacency == "add-remove" and not release.n_public
     assert release.epsilon == pytest.approx(1.0)
+    # Little budget for n: a scale of 100 records. The prior of n and the printed design are about those asked for.
+    assert release.n.value == 300 and release.n.noise.scale == pytest.approx(100.0)
+    assert found.design.startswith("300 records of 3 attributes, 2 tables, add-remove")
     truth, data = found.simulate(5)
     assert data["released_n_data"].shape == (1,)
     assert truth["exact_counts"][:6].sum() == truth["n"]
