@@ -14,7 +14,7 @@ from dpbayes.errors import InputError
 __all__ = ["Attribute", "Domain", "Level"]
 
 type Level = str | int
-"""A level's label, as it stands in the microdata: text or a whole number."""
+"""A level's label, as it stands in the microdata: text or a whole number, as all levels of its attribute are."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,14 @@ class Attribute:
     name
         The attribute's name, which is also its column in microdata.
     levels
-        Two or more distinct labels (text or integers). They are public: they come from a codebook, never from the
-        confidential data.
+        Two or more distinct labels, all text or all integers. They are public: they come from a codebook, never from
+        the confidential data.
 
     Raises
     ------
     InputError
-        If the name is empty, there are fewer than two levels, or a label is repeated or of another type.
+        If the name is empty, there are fewer than two levels, or a label is repeated, of another type, or text beside
+        integers.
 
     Examples
     --------
@@ -52,6 +53,11 @@ class Attribute:
                 raise InputError(
                     f"levels of {self.name!r} must be text or integers, got {level!r}; convert the column first"
                 )
+        if len({isinstance(level, str) for level in self.levels}) > 1:
+            raise InputError(
+                f"levels of {self.name!r} mix text and integers, got {list(self.levels)!r}; "
+                f"make all of them text: {[str(level) for level in self.levels]!r}"
+            )
         if len(self.levels) < 2:
             raise InputError(
                 f"attribute {self.name!r} needs at least two levels, got {list(self.levels)!r}; "

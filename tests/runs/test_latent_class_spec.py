@@ -90,6 +90,7 @@ MISTAKES = [
     (('"work", "own"]]', '"work", "work"]]'), "attribute 'work' stands twice"),
     (('"work", "own"]]', '"work", "own"], []]'), "one attribute or more a table"),
     (("[0, 1]", "[0]"), "needs at least two levels"),
+    (("[0, 1]", '[0, 1, "unknown"]'), "levels of 'own' mix text and integers"),
     (("n_classes = 2", "n_classes = 2\nmargins = [['age', 'income']]"), "attribute 'income' is not in the domain"),
     (("n_classes = 2", "n_classes = 2\nmargins = [['own'], ['own']]"), r"\['own'\] twice"),
     (("n_classes = 2", "n_classes = 2\nconcentration = '4'"), "concentration must be a positive number.* got '4'$"),
