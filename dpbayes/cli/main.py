@@ -94,13 +94,18 @@ def run(
 
 @app.command()
 def check(spec: SpecArgument, overrides: SetOption = None) -> None:
-    """Validate a spec and print it with every default written out. Nothing is run.
+    """Validate a spec and print it with every default written out. Nothing is run, and no records are read.
 
-    `dpbayes keys` says what else a spec may hold.
+    A budget book that the spec names must be there. `dpbayes keys` says what else a spec may hold.
     """
+    from dpbayes.privacy.ledger import open_ledger
     from dpbayes.runs import load_spec
 
-    typer.echo(load_spec(spec, overrides or ()).resolved, nl=False)
+    loaded = load_spec(spec, overrides or ())
+    book = getattr(getattr(loaded.spec, "privacy", None), "ledger", None)
+    if book is not None:
+        open_ledger(loaded.path.parent / book)
+    typer.echo(loaded.resolved, nl=False)
 
 
 @app.command()

@@ -150,7 +150,7 @@ class Spec(RunSpec):
     @model_validator(mode="after")
     def _fits(self) -> Spec:
         file = None if self.data.private is None else "private"
-        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
+        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public, ledger=self.privacy.ledger)
         if self.data.embedded is not None and self.groups is None:
             raise ValueError("the two-level population is for groups; add the section [groups]")
         if self.groups is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import SpecError
+from dpbayes.latent_class.sampler_settings import sums_out_pairs
 from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import kept_release, read_json, write_text
 from dpbayes.runs.latent_class_spec import Data, Spec
@@ -48,7 +49,13 @@ def run(spec: Spec, context: Context) -> Outcome:
     Outcome
         The convergence gate's verdict.
     """
-    build = _builder(spec, context)
+    make = _builder(spec, context)
+
+    def build(release: Release) -> pm.Model:
+        model = make(release)
+        spec.check_draws(summed_out=sums_out_pairs(model))  # known at last; nothing is drawn from the sampler yet
+        return model
+
     release = _release(spec, build, context)
     cost = "at its noise laws' cost" if release.epsilon is None else f"at epsilon {release.epsilon:g} in total"
     how = f"{release.adjacency}{sampler_note(release.sampler)}"
@@ -192,7 +199,6 @@ def _trace(spec: Spec, release: Release, build: Callable[[Release], pm.Model], c
     from dpbayes.inference import check_convergence, sample
     from dpbayes.inference.schema import annotate, read_trace, write_trace
     from dpbayes.latent_class import predict_release
-    from dpbayes.latent_class.sampler_settings import sums_out_pairs
 
     path = context.folder / _TRACE
     if path.exists():

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation, model_validator
 
+from dpbayes.errors import SpecError
 from dpbayes.latent_class.design import CONCENTRATION, Design, checked_concentration
 from dpbayes.latent_class.sampler_settings import form_defaults, sampler_options
+from dpbayes.runs.latent_class_privacy import Privacy
 from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
 
@@ -91,36 +93,6 @@ def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
     for names in sets:
         everything.project(names)  # refuses one that is named twice or has no levels
     return everything.project(list(dict.fromkeys(name for names in sets for name in names))), sets
-
-
-class Privacy(Section):
-    """What the release costs. Not used when a finished release is read."""
-
-    epsilon: float | None = Field(default=None, gt=0)
-    """Total privacy-loss parameter over all tables, for two-sided geometric and Laplace noise."""
-    rho: float | None = Field(default=None, gt=0)
-    """Total zero-concentrated DP parameter over all tables, for discrete Gaussian and Gaussian noise."""
-    noise: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"] = "two-sided-geometric"
-    """The noise law."""
-    adjacency: Literal["replace-one", "add-remove"] = "replace-one"
-    """The relation between neighbouring data sets."""
-    total_share: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the budget spent on the number of records, under add-remove."""
-    ledger: str | None = None
-    """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
-    simulation_seed: int | None = Field(default=None, ge=0)
-    """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee. It
-    gives the noise away, so that with microdata it needs data.truth_public."""
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> Privacy:
-        unit = "rho" if "gaussian" in self.noise else "epsilon"
-        given = [name for name in ("epsilon", "rho") if getattr(self, name) is not None]
-        if given != [unit]:
-            raise ValueError(
-                f"{self.noise} noise takes {unit} and nothing else; got {' and '.join(given) or 'neither'}"
-            )
-        return self
 
 
 class Model(Section):
@@ -270,7 +242,9 @@ class Spec(RunSpec):
     def _sections_agree(self) -> Spec:
         if self.privacy is not None:
             file = None if self.data.microdata is None else "microdata"
-            refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
+            refuse_seed(
+                self.privacy.simulation_seed, file=file, public=self.data.truth_public, ledger=self.privacy.ledger
+            )
         if (self.privacy is None) == (self.data.release is None):
             raise ValueError(
                 "a finished release carries its own cost; leave [privacy] out"
@@ -298,10 +272,16 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _draws_suffice(self) -> Spec:
-        draws = self.sampling.draws and self.sampling.draws * self.sampling.chains
-        if draws is not None and self.synthesis.n_datasets > draws:
-            raise ValueError(
+        self.check_draws(summed_out=True)  # where the form is known the defaults stand already; else the longer ones
+        return self
+
+    def check_draws(self, *, summed_out: bool) -> None:
+        """Refuse more synthetic data sets than the sampler is to keep draws, for a model of either form."""
+        sampling = self.sampling.filled(summed_out)
+        assert sampling.draws is not None
+        draws = sampling.draws * sampling.chains
+        if self.synthesis.n_datasets > draws:
+            raise SpecError(
                 f"{self.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
                 "all chains; lower synthesis.n_datasets, or raise sampling.draws"
             )
-        return self

@@ -151,7 +151,7 @@ class Spec(RunSpec):
             if self.privacy.simulation_seed is None:
                 raise ValueError("a study simulates its noise; set privacy.simulation_seed")
         file = None if self.data.file is None else "file"
-        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
+        refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public, ledger=self.privacy.ledger)
         return self
 
     @model_validator(mode="after")

@@ -170,7 +170,9 @@ class Spec(RunSpec):
     def _one_study(self) -> Spec:
         if self.data is not None and self.privacy is not None:
             file = None if self.data.microdata is None else "microdata"
-            refuse_seed(self.privacy.simulation_seed, file=file, public=self.data.truth_public)
+            refuse_seed(
+                self.privacy.simulation_seed, file=file, public=self.data.truth_public, ledger=self.privacy.ledger
+            )
         if (self.data is None) == (self.surface is None):
             raise ValueError("add the section [data] for a verification, or [surface] for a study of designs, not both")
         if self.surface is not None and (self.privacy or self.questions):

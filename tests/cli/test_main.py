@@ -39,6 +39,7 @@ def test_check_prints_every_default():
         (["run", "none.toml"], "there is no spec none.toml"),
         (["run", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"], "must be greater than 0, got -1"),
         (["run", "models/acs_latent_class.toml", "--set", "model.classes=3"], "model.classes is not a key of [model]"),
+        (["check", "models/acs_latent_class.toml", "--set", "privacy.ledger=no.db"], "no.db"),
         (["report", "tests"], "is not a run folder"),
         (
             ["run", "models/acs_latent_class.toml", "--set", 'system=["mvg"]'],

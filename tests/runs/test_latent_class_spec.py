@@ -10,10 +10,11 @@ import pytest
 from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.latent_class import build_model, sampler_defaults
 from dpbayes.latent_class.sampler_settings import form_defaults
-from dpbayes.privacy import read_release
+from dpbayes.privacy import read_release, release_tables
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
+from dpbayes.runs.latent_class import embedded_tables
 from dpbayes.runs.latent_class_spec import Sampling
 
 SPEC = """\
@@ -98,6 +99,14 @@ MISTAKES = [
     (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a positive number"),
     (("n_classes = 2", "n_classes = 2\nprofile_prior = -1"), r"line 15: model\.profile_prior: must be greater than 0"),
     (("n_classes = 2", "n_classes = 2\nsum_out_pairs = true"), "does not go with structural zeros"),
+    (
+        ("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"'),
+        r"privacy: under add-remove .* give total_share = 0\.05",
+    ),
+    (
+        ("epsilon = 1.0", "epsilon = 1.0\ntotal_share = 0.05"),
+        r"privacy: total_share = 0\.05 .* public under replace-one",
+    ),
     (("n_datasets = 0", "n_datasets = 41\n[sampling]\ndraws = 10"), r"need as many draws, and \[sampling\] keeps 40"),
 ]
 
@@ -227,6 +236,18 @@ def test_a_finished_release_gets_the_settings_of_its_form_once_it_is_read(study,
     with pytest.raises(InputError, match="'chld'"):
         execute(load_spec(tmp_path / "finished.toml"), out=tmp_path / "third", echo=lambda line: None)
     assert not (tmp_path / "third.partial" / "release.json").exists()
+
+
+def test_data_sets_of_a_finished_release_are_held_to_its_forms_draws(tmp_path):
+    rng = np.random.default_rng(1)
+    release_tables(embedded_tables("persons"), epsilon=1.0, rng=rng).write(tmp_path / "release.json")
+    lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[synthesis]"]
+    (tmp_path / "finished.toml").write_text("\n".join([*lines, "n_datasets = 7000"]))
+    loaded = load_spec(tmp_path / "finished.toml")  # enough for pairs that are summed out: 12,000 draws
+    with pytest.raises(SpecError, match=r"7000 synthetic data sets .* keeps 6000"):
+        execute(loaded, out=tmp_path / "run", echo=lambda line: None)
+    with pytest.raises(SpecError, match="keeps 12000"):
+        load_spec(tmp_path / "finished.toml", ["synthesis.n_datasets=12001"])
 
 
 def test_the_models_options_reach_the_model_and_a_study_of_it(study, tmp_path, stopped):

@@ -97,6 +97,14 @@ def test_without_a_seed_or_with_public_records_the_same_spec_is_accepted(spec):
     assert load_spec(path, [SEED, PUBLIC]).spec.privacy.simulation_seed == 3
 
 
+def test_a_seed_is_refused_beside_a_book(spec):
+    _, path = spec
+    with pytest.raises(
+        SpecError, match=r"privacy\.ledger = 'book\.db' records real releases, and a seed simulates one"
+    ):
+        load_spec(path, [SEED, PUBLIC, "privacy.ledger=book.db"])
+
+
 def test_check_refuses_the_seed_on_the_command_line(spec):
     _, path = spec
     assert CliRunner().invoke(app, ["check", str(path)]).exit_code == 0
