@@ -12,7 +12,7 @@ plain sums of a mixture's cell probabilities, and no table over the domain is bu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -100,8 +100,8 @@ class ZeroSet:
         Raises
         ------
         InputError
-            If a combination is empty or names an unknown attribute or level, nothing possible is left, or there are too
-            many parts.
+            If a combination is none, is empty or names an unknown attribute or level, nothing possible is left, or
+            there are too many parts.
         """
         disjoint: list[dict[int, int]] = []
         for combination in impossible:
@@ -233,12 +233,17 @@ def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Plan) -> npt
 
 def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int]]:
     """Yield a combination's cells of single levels."""
+    if not isinstance(combination, Mapping):
+        raise InputError(
+            "impossible is a list of combinations, each of attributes and their levels, such as "
+            f"[{{'age': 'child', 'work': 'yes'}}]; got {combination!r} for a combination"
+        )
     if not combination:
         raise InputError("an impossible combination names no attribute; it would rule out every record")
     axes, choices = [], []
     for name, given in combination.items():
         attribute = domain[name]
-        levels = [given] if isinstance(given, str | int) else list(given)
+        levels = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
         unknown = [level for level in levels if level not in attribute.levels]
         if unknown or not levels:
             raise InputError(f"impossible levels of {name!r} must be among {list(attribute.levels)!r}, got {levels!r}")

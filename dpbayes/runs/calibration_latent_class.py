@@ -77,6 +77,11 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
         The spec's folder.
     n_records
         Number of records, if not that of the spec's own release or embedded tables.
+
+    Raises
+    ------
+    SpecError
+        If the spec's own release counts something else than records, or there is no number of records.
     """
     from dpbayes.data import Marginal
     from dpbayes.privacy import read_release, release_tables
@@ -84,6 +89,8 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
 
     if spec.data.release is not None:
         given = read_release(beside / spec.data.release)
+        if given.unit != "record":
+            raise SpecError(f"{spec.data.release} counts {given.unit}s, not records; it is a release of the verifier's")
         return given if n_records is None else _resized(given, n_records)
     designed = released_tables(spec.data)
     assert designed is not None and spec.privacy is not None

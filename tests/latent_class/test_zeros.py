@@ -232,6 +232,9 @@ def _counted(frame):
         ([{"e": 1}], "not in the domain"),
         ([{"a": 2}], r"among \[0, 1\], got \[2\]"),
         ([{"a": []}], "impossible levels"),
+        ([{"a": 0.5}], r"among \[0, 1\], got \[0.5\]"),
+        ({"a": 0}, "list of combinations.* got 'a' for a combination"),
+        (["a"], "list of combinations.* got 'a' for a combination"),
         ([{"a": 0}, {"a": 1}], "leave no cell"),
     ],
 )

@@ -16,7 +16,7 @@ from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.nuts import NutsSettings
 from dpbayes.inference.sbc_fit import prior_simulator
 from dpbayes.report.calibration import calibration_document, judge
-from dpbayes.runs import load_spec
+from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibrate, calibration_of
 
 ACS = "models/acs_latent_class.toml"
@@ -118,6 +118,18 @@ def test_a_noisy_number_of_records_is_simulated_about_the_number_asked_for(write
     release = calibration_of(loaded, n_records=77).simulate.release
     assert [int(table.counts.sum()) for table in release.tables] == [77] * len(given.tables)
     assert prior_of_n(release)[0] == pytest.approx(np.log(77))
+
+
+def test_a_release_of_partitions_is_refused(write, tmp_path):
+    from dpbayes.verifier import PartitionCounts, release_counts
+
+    counts = {"q": PartitionCounts(20, 10, 0)}
+    release_counts(counts, epsilon=1.0, rng=np.random.default_rng(1)).write(tmp_path / "release.json")
+    loaded = write('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "release.json"\n')
+    with pytest.raises(SpecError, match=r"release\.json counts partitions, not records"):
+        calibration_of(loaded)
+    with pytest.raises(SpecError, match=r"release\.json counts partitions, not records"):
+        execute(loaded, out=tmp_path / "run", echo=lambda line: None)
 
 
 def test_a_study_of_a_release_is_not_extended_by_another_one(write, tmp_path, monkeypatch):
