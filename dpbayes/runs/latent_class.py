@@ -145,6 +145,7 @@ def _release(spec: Spec, build: Callable[[Release], pm.Model], context: Context)
             total_share=spec.privacy.total_share,
             rng=None if seed is None else np.random.default_rng(seed),
             ledger=_open_ledger(spec.privacy.ledger, context.beside),
+            delta=spec.privacy.delta or 0.0,
             purpose=spec.title,
         )
     release.write(context.folder / _RELEASE)

@@ -26,6 +26,9 @@ class Privacy(Section):
     """Share of the budget spent on the number of records, under add-remove."""
     ledger: str | None = None
     """Budget book, beside the spec, in which the release is reserved before noise is drawn."""
+    delta: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the book's delta that plain addition charges for discrete Gaussian and Gaussian noise; left out where
+    the book composes tightly."""
     simulation_seed: int | None = Field(default=None, ge=0)
     """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee. It
     gives the noise away, so that with microdata it needs data.truth_public."""
@@ -37,6 +40,15 @@ class Privacy(Section):
         if given != [unit]:
             raise ValueError(
                 f"{self.noise} noise takes {unit} and nothing else; got {' and '.join(given) or 'neither'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _delta_is_charged(self) -> Privacy:
+        if self.delta is not None and (self.ledger is None or self.rho is None):
+            raise ValueError(
+                f"delta = {self.delta:g} is what a budget book charges for Gaussian noise; leave it out, or give "
+                "ledger and rho too"
             )
         return self
 

@@ -9,8 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from dpbayes.cli import app
+from dpbayes.privacy.ledger import open_ledger
 from dpbayes.runs import load_spec
+from dpbayes.runs.execution import Context
+from dpbayes.runs.latent_class import _release
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "own_data.md").read_text(encoding="utf-8")
@@ -30,6 +35,35 @@ def test_both_specs_are_read(tmp_path):
     folder = written(tmp_path)
     assert load_spec(folder / "custodian.toml").spec.privacy.ledger == "budget.db"
     assert load_spec(folder / "analyst.toml").spec.privacy is None
+
+
+VARIANTS = re.findall(r"^\| (`\w+ = .*) \| `(--.*)` \|$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("lines", "flags"), VARIANTS)
+def test_other_noise_is_released_with_the_book_that_the_page_opens_for_it(tmp_path, lines, flags):
+    lines = re.findall(r"`(\w+ = [^`]*)`", lines)
+    keys = {line.split(" = ")[0] for line in lines} | ({"epsilon"} if "rho" in "".join(lines) else set())
+    kept = [line for line in CUSTODIAN.splitlines() if line.split(" = ")[0] not in keys]
+    text = "\n".join(kept).replace("[privacy]", "\n".join(["[privacy]", *lines]))
+    (tmp_path / "custodian.toml").write_text(text)
+    spec, book = load_spec(tmp_path / "custodian.toml").spec, tmp_path / "budget.db"
+    opened = CliRunner().invoke(app, [*shlex.split(COMMANDS[0])[1:3], str(book), *shlex.split(COMMANDS[0])[4:],
+                                      *shlex.split(flags)])  # fmt: skip
+    assert opened.exit_code == 0, opened.output
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame({name: rng.choice(levels, 500) for name, levels in spec.data.levels.items()})
+    frame.write_csv(tmp_path / "records.csv")
+    context = Context(tmp_path, tmp_path, "0" * 64, False, lambda line: None)
+    release = _release(spec, lambda invented: None, context)
+    assert release.sampler == "opendp" and release.n_public == ("total_share" not in keys)
+    said = "epsilon = 1.0" if "rho" not in keys else "charges 0.90" if "tight" in flags else "epsilon 1.59"
+    assert said in PAGE
+    assert open_ledger(book).spent().epsilon == pytest.approx(float(said.split()[-1]), abs=0.005)
+
+
+def test_the_page_has_all_variants():
+    assert len(VARIANTS) == 3
 
 
 def dpbayes(command, folder, *more):

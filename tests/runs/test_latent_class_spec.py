@@ -107,6 +107,7 @@ MISTAKES = [
         ("epsilon = 1.0", "epsilon = 1.0\ntotal_share = 0.05"),
         r"privacy: total_share = 0\.05 .* public under replace-one",
     ),
+    (("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"), r"privacy: delta = 1e-06 is what a budget book charges"),
     (("n_datasets = 0", "n_datasets = 41\n[sampling]\ndraws = 10"), r"need as many draws, and \[sampling\] keeps 40"),
 ]
 
