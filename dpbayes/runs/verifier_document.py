@@ -10,6 +10,7 @@ from dpbayes import __version__
 from dpbayes.privacy.release import record_words
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.runs.verifier_spec import Spec
+from dpbayes.runs.verifier_words import claim_words, claims_of, reading, sentence
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,13 +66,13 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
         sections.append(
             convergence_section(trace, judged, judged="All shares are judged, and what they have in common.")
         )
-    failed = {name: failed_share(one) for name, one in exact.items()}
+    claims, failed = claims_of(spec), {name: failed_share(one) for name, one in exact.items()}
     verdict = _with_failures(verdict, failed)
     left_out = max(one.truncation_error for one in exact.values())
     return Document(
         title=spec.title,
         question=spec.question,
-        answer=" ".join(_sentence(name, failed[name], *numbers) for name, numbers in found.items()),
+        answer=" ".join(sentence(name, claims.get(name), failed[name], *numbers) for name, numbers in found.items()),
         verdict=verdict,
         headline=[
             privacy_fact(release),
@@ -121,7 +122,7 @@ def _released(release: Release) -> Section:
 
 
 def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Section:
-    claims = {question.name: question for question in spec.questions}
+    claims = claims_of(spec)
     columns = [
         Column("question"),
         Column("r-hat", ".3f"),
@@ -140,14 +141,13 @@ def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Secti
     alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
     meaning = (
         f"r is the share of computable partitions in which the claim holds. Each partition holds one in {release.n:,} "
-        "of the units, so its estimate varies more than that of the whole data. If estimates scatter evenly about the "
-        "truth, the claim holds in more than half of the partitions exactly where it holds in the whole data; hence "
-        "the probability of r > 1/2. r-hat and e-hat are the posterior modes of r and of the share that cannot be "
-        f"computed. Prior: Dirichlet({alpha})."
+        f"of the units, so its estimate varies more than that of the whole data. {reading(claims, exact)} r-hat and "
+        "e-hat are the posterior modes of r and of the share that cannot be computed. "
+        f"Prior: Dirichlet({alpha})."
     )
     if spec.model.pooling == "partial":
         meaning += " Each question is answered alone here; pooled answers follow below."
-    blocks: list[Block] = [Paragraph(_claim(claims[name])) for name in exact if name in claims]
+    blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in exact if name in claims]
     blocks += [Table("answers", "Share r of partitions in which each claim holds", columns, rows), Paragraph(meaning)]
     return Section("Answers", blocks)
 
@@ -248,32 +248,6 @@ def _with_failures(verdict: Callout, failed: dict[str, float | None]) -> Callout
     if verdict.tone == "good":
         return Callout("warning", "Most partitions could not be computed", [*lines, judged])
     return Callout(verdict.tone, verdict.title, [*verdict.lines, *lines])
-
-
-def _sentence(name: str, failed: float | None, mean: float, low: float, high: float, majority: float) -> str:
-    among = (
-        "partitions"
-        if failed is None
-        else f"the computable partitions (about {100 * failed:.0f}{_PERCENT} could not be computed)"
-    )
-    return (
-        f"\u201c{name}\u201d holds in {100 * mean:.0f}{_PERCENT} of {among}, 95{_PERCENT} interval "
-        f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}, and in most of them with probability {majority:.3f}."
-    )
-
-
-def _claim(question: Any) -> str:
-    claim = (
-        f"significant at {question.significant_at:g}"
-        if question.significant_at is not None
-        else f"{question.direction} {question.threshold:g}"
-    )
-    model = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
-    absorbed = f", fixed effects of {', '.join(question.absorb)}" if question.absorb else ""
-    return (
-        f"\u201c{question.name}\u201d: is the coefficient of {question.coefficient} {claim} in {question.formula} "
-        f"({model[question.family]}{absorbed})?"
-    )
 
 
 def _noise(law: Any) -> str:

@@ -162,6 +162,32 @@ def test_most_partitions_not_computed_is_a_warning(not_computed, tone):
     assert not any(line.startswith("\u201cb\u201d could not") for line in page.verdict.lines)
 
 
+MAJORITY, POWER = "holds in more than half of the partitions exactly where", "r is the power of the test"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["exact"], [MAJORITY]), (["tested"], [POWER]), (["exact", "tested"], [MAJORITY, POWER])],
+)
+def test_significance_is_not_read_by_the_majority_of_partitions(names, said):
+    # The test has less power in a partition: few of them reject where the whole data do.
+    spec = load_spec(MODELS / "verifier_threshold.toml").spec
+    first = spec.questions[0]
+    asked = {
+        "exact": first.model_copy(update={"name": "exact"}),
+        "tested": first.model_copy(update={"name": "tested", "threshold": None, "significant_at": 0.05}),
+    }
+    release = release_counts(dict.fromkeys(names, PartitionCounts(8, 92, 0)), epsilon=4.0, rng=np.random.default_rng(1))
+    draws = draw_release(release, draws=10, chains=1)
+    for questions in ([asked[name] for name in names], []):
+        page = verification_document(spec.model_copy(update={"questions": questions}), release, draws)
+        (answers,) = (section for section in page.sections if section.title == "Answers")
+        text = " ".join(getattr(block, "text", "") for block in answers.blocks)
+        # A finished release does not say what was asked: both readings stand there.
+        assert [words for words in (MAJORITY, POWER) if words in text] == (said if questions else [MAJORITY, POWER])
+        assert page.answer.count("in most of them") == (len(names) - ("tested" in names) if questions else len(names))
+
+
 def test_a_run_in_which_almost_nothing_is_computed_says_so(tmp_path):
     # Ten persons in 60 partitions: five sixths are empty, and no fit has rows enough.
     overrides = ("data.n_persons=10", "model.draws=10", "privacy.n_partitions=60", "privacy.epsilon=20.0")
