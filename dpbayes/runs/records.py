@@ -96,15 +96,16 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
 def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:
     """Turn columns of text into whole numbers where all declared levels are whole numbers.
 
-    Text that is none becomes null, as does a missing value: neither is a level. ``true`` is 1 and ``false`` is 0.
+    Text that is none becomes a number that is no level, so that it is refused as one; what is missing stays missing.
+    ``true`` is 1 and ``false`` is 0.
 
     Examples
     --------
     >>> import polars as pl
-    >>> frame = pl.LazyFrame({"age": ["0", " 2.0", "true", "2.5", "?"], "sex": ["1", "2", "1", "1", "2"]})
+    >>> frame = pl.LazyFrame({"age": ["0", " 2.0", "true", "2.5", None], "sex": ["1", "2", "1", "1", "2"]})
     >>> coded = code_levels(frame, {"age": [0, 1, 2], "sex": ["1", "2"]}).collect()
     >>> coded["age"].to_list(), coded["sex"].to_list()
-    ([0, 2, 1, None, None], ['1', '2', '1', '1', '2'])
+    ([0, 2, 1, 3, None], ['1', '2', '1', '1', '2'])
     """
     import polars as pl
 
@@ -114,14 +115,17 @@ def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) 
         for name, declared in levels.items()
         if kinds.get(name) == pl.String and all(isinstance(level, int) for level in declared)
     ]
-    return frame.with_columns(_whole_number(pl.col(name)) for name in coded)
+    return frame.with_columns(
+        _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded
+    )
 
 
-def _whole_number(text: pl.Expr) -> pl.Expr:
+def _whole_number(text: pl.Expr, *, other: int) -> pl.Expr:
     import polars as pl
 
     plain = text.str.strip_chars().str.to_lowercase().str.replace(r"\.0*$", "")
-    return plain.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
+    number = plain.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
+    return pl.when(plain != "").then(number.fill_null(other))
 
 
 def _unchanged(batch: pl.DataFrame) -> pl.DataFrame:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dpbayes.data._guards import UNREADABLE, hide_values
 from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.verifier.partition import missing_units
 from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
 __all__ = ["Design", "as_floats", "collect", "column_values", "design"]
@@ -58,8 +59,7 @@ def design(
         ``response ~ terms`` in Wilkinson's notation as formulaic reads it, with columns, arithmetic, elementwise
         functions (log, exp, np.sqrt, ...), I(...) and C(column).
     levels
-        Levels of categorical columns whose type does not declare them (Enum and Boolean do). A value that is not among
-        them counts as missing.
+        Levels of categorical columns whose type does not declare them (Enum and Boolean do).
     intercept
         False takes the intercept out, for models that absorb one.
 
@@ -74,13 +74,17 @@ def design(
     MissingColumnError
         If the frame lacks a column.
     InputError
-        If the formula does not parse, uses something that looks across rows, or has a category without levels.
+        If the formula does not parse, uses something that looks across rows, or has a category without levels; if a
+        column holds a value that is not among its levels.
     """
     from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
     parsed = _parse(formula)
     factors = _row_expressions(parsed, formula)
+    for name, listed in (levels or {}).items():
+        if name in frame.columns:
+            _require_levels(frame, name, listed)
     columns, missing = {}, np.zeros(len(frame), dtype=bool)
     for factor, expression in factors.items():
         columns[factor], absent = _read(frame, expression, levels or {}, formula)
@@ -262,6 +266,19 @@ def _is_number(dtype: Any) -> bool:
 def _numbers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     floats = as_floats(values)
     return floats, np.isnan(floats)
+
+
+def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Sequence[Any]) -> None:
+    """Refuse a column with a value that is neither missing nor declared: left out, its rows would go unnoticed."""
+    import pandas as pd
+
+    values = column_values(frame, name)
+    unknown = pd.Index(_checked_levels(name, levels)).get_indexer(values) < 0
+    if (unknown & ~missing_units(values)).any():
+        raise InputError(
+            f"column {name!r} holds a value outside its levels {list(levels)!r}; add the level, recode the column, or "
+            "leave the value out where it is missing"
+        )
 
 
 def _checked_levels(name: str, levels: Sequence[Any]) -> list[Any]:

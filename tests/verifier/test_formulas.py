@@ -70,7 +70,7 @@ def test_what_stands_in_other_rows_leaves_a_row_alone(terms, values, seed):
         x=pl.Series(values[:10], dtype=pl.Float64, strict=False),
         exp=pl.Series(values[2:], dtype=pl.Float64, strict=False),
         g=pl.lit("b").cast(pl.Enum(LEVELS)),
-        k=pl.lit(7),
+        k=pl.lit(None, dtype=pl.Int64),
         u=pl.lit(True),
     )
     one, other = design_of(frame, formula), design_of(pl.concat([frame[:10], others], how="vertical_relaxed"), formula)
@@ -207,6 +207,28 @@ def test_formulas_with_mistakes(formula, error, message):
 def test_levels_are_different_values(levels):
     with pytest.raises(InputError, match="different values"):
         design(nw.from_native(table(20)), "y ~ g", levels={"g": levels}, intercept=True)
+
+
+@pytest.mark.parametrize("formula", ["y ~ g", "y ~ C(g) + x", "y ~ I(k - 1)"])
+@pytest.mark.parametrize("levels", [{"g": ["a", "b"]}, {"g": ["x", "y"]}, {"g": LEVELS, "k": [1, 2]}])
+def test_a_value_outside_the_levels_is_refused_by_its_column(formula, levels):
+    # Left out, its rows would be gone without a word. No value is shown: the column and what was declared are.
+    name = "k" if "k" in levels else "g"
+    text = table(20).with_columns(g=pl.col("g").cast(pl.String))
+    for frame in (text, text.to_pandas()):
+        with pytest.raises(InputError, match=f"column '{name}' holds a value outside its levels") as refusal:
+            design(nw.from_native(frame), formula, levels=levels, intercept=True)
+        assert "'c'" not in str(refusal.value) or levels["g"] == LEVELS
+
+
+def test_a_missing_value_leaves_its_row_out_of_a_category():
+    frame = table(20).with_columns(g=pl.col("g").cast(pl.String), k=pl.col("k").cast(pl.Float64))
+    gaps = frame.with_columns(
+        g=pl.when(pl.int_range(20) > 2).then(pl.col("g")), k=pl.when(pl.int_range(20) < 15).then(pl.col("k"))
+    )
+    for part in (gaps, gaps.to_pandas()):
+        found = design(nw.from_native(part), "y ~ g + C(k)", levels={"g": LEVELS, "k": [0, 1, 2]}, intercept=True)
+        assert found.rows.tolist() == list(range(3, 15))
 
 
 def test_a_column_with_levels_may_also_be_calculated_with():

@@ -254,6 +254,39 @@ def test_the_priors_that_a_spec_may_state_have_draws_and_a_report(alpha):
     assert facts["tables"]["answers"][0]["mean"] == pytest.approx(alpha[0] / sum(alpha[:2]), rel=1e-3)
 
 
+
+
+@pytest.mark.parametrize(
+    "levels", ["region = [1, 2]", 'region = ["1", "2"]', "sex = [1, 2]", 'sex = ["male", "female"]']
+)
+def test_records_that_the_codebook_does_not_know_are_refused_before_the_ledger(tmp_path, levels):
+    rows = [f"{i},{i % 7 + i / 9:.3f},{'mf'[i % 2]},{i % 3 + 1}" for i in range(60)]
+    (tmp_path / "pay.csv").write_text("\n".join(["person,pay,sex,region", *rows]))
+    book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
+    spec = tmp_path / "study.toml"
+    spec.write_text(
+        f"""
+system = "verifier"
+title = "t"
+[data]
+microdata = "pay.csv"
+levels = {{{levels}}}
+[privacy]
+epsilon = 1.0
+n_partitions = 3
+ledger = "book.db"
+[[questions]]
+name = "a"
+formula = "pay ~ person + {levels.split()[0]}"
+coefficient = "person"
+threshold = 0
+"""
+    )
+    with pytest.raises(InputError, match=f"column '{levels.split()[0]}' holds a value outside its levels"):
+        run(spec, tmp_path)
+    assert not book.entries()
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
