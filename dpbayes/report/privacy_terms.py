@@ -31,7 +31,7 @@ class PrivacyTerms:
         ``"either"`` where the cost is the same under the first two.
     unit
         What neighbouring data sets differ in one of: ``"record"``, ``"individual"`` (all records of one),
-        ``"position"`` (of a Bloom filter).
+        ``"person (all its rows)"`` for the verifier's column of the unit, ``"position"`` (of a Bloom filter).
     delta
         The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
 

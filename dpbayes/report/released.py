@@ -59,8 +59,9 @@ def privacy_fact(release: Release) -> Fact:
     return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, shown)
 
 
-def privacy_terms(release: Release, *, unit: str = "record") -> PrivacyTerms:
+def privacy_terms(release: Release) -> PrivacyTerms:
     """Return what the total cost is relative to: pure epsilon has delta 0, Gaussian noise a curve."""
+    unit = "record" if release.protected_unit is None else f"{release.protected_unit} (all its rows)"
     return PrivacyTerms(release.adjacency, unit, None if release.epsilon is None else 0.0)
 
 

@@ -88,7 +88,7 @@ def verification_document(spec: Spec, release: Release, trace: xr.DataTree) -> D
             "sampler of the noise": release.sampler,
             "random_seed": str(trace.attrs.get("random_seed", "")),
         },
-        privacy=privacy_terms(release, unit="unit"),
+        privacy=privacy_terms(release),
     )
 
 

@@ -31,6 +31,6 @@ def test_a_wide_discrete_gaussian_has_the_magnitude_of_a_continuous_one():
 def test_the_terms_of_a_release_have_delta_0_where_its_epsilon_is_pure_and_none_where_the_cost_is_a_curve():
     tables, rng = datasets.acs_tables()[:2], np.random.default_rng(1)
     pure = release_tables(tables, epsilon=1.0, rng=rng)
-    assert privacy_terms(pure, unit="unit") == PrivacyTerms(pure.adjacency, "unit", 0.0)
+    assert privacy_terms(pure) == PrivacyTerms(pure.adjacency, "record", 0.0)
     curve = release_tables(tables, rho=0.5, noise="discrete-gaussian", rng=rng)
     assert curve.epsilon is None and privacy_terms(curve) == PrivacyTerms(curve.adjacency, "record", None)

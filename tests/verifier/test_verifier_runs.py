@@ -11,6 +11,7 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.inference import read_trace
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
+from dpbayes.report import Callout, compare_runs
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.registry import SYSTEMS
@@ -43,7 +44,7 @@ def test_a_verification_runs_and_reports(tmp_path):
     facts = json.loads((result.folder / "facts.json").read_text())
     assert [row["question"] for row in facts["tables"]["answers"]] == list(trace["posterior"]["question"].values)
     assert facts["headline"]["epsilon"] == 1.0
-    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "unit", "delta": 0.0}
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "person (all its rows)", "delta": 0.0}
     assert facts["headline"]["mass_left_out"] < 1e-12
     # Where the true counts lie, by outcome: their means add to M for each question.
     means = [row["mean"] for row in facts["tables"]["true_counts"]]
@@ -56,6 +57,30 @@ def test_a_verification_runs_and_reports(tmp_path):
     assert "one record: all rows that share a value of column &#39;person&#39;" in page
     # What was counted is confidential: nothing but noisy counts is in the folder.
     assert "simulation" not in page
+
+
+def test_verifications_of_persons_and_of_rows_are_told_apart(tmp_path):
+    wages(100, seed=1).drop("sex", "sector").write_csv(tmp_path / "wages.csv")
+    spec = tmp_path / "study.toml"
+    spec.write_text(
+        """
+system = "verifier"
+title = "t"
+data = {microdata = "wages.csv", unit = "person"}
+privacy = {epsilon = 1.0, n_partitions = 5}
+questions = [{name = "a", formula = "wage ~ education", coefficient = "education", threshold = 0}]
+model = {draws = 10}
+"""
+    )
+    rows = tmp_path / "rows.toml"
+    rows.write_text(spec.read_text().replace(', unit = "person"', ""))
+    folders = [run(path, tmp_path / path.stem).folder for path in (spec, rows)]
+    page = compare_runs(folders)
+    blocks = [block for section in page.sections for block in section.blocks]
+    assert "Different unit" in [block.title for block in blocks if isinstance(block, Callout)]
+    terms = [json.loads((folder / "facts.json").read_text())["privacy"]["unit"] for folder in folders]
+    # By rows the unit is that of a table of records.
+    assert terms == ["person (all its rows)", "record"]
 
 
 def test_a_simulated_run_repeats_itself_and_says_so(tmp_path):
