@@ -19,6 +19,8 @@ from dpbayes.report.shared import Interval, SharedTable, shared_caption, shared_
 __all__ = ["compare_runs"]
 
 MOST_ROWS, MOST_DRAWN = 120, 16
+# Tables that answer what the page asks: the questions of a verification, pooled where they are.
+ANSWERS = ("pooled", "answers")
 
 
 def compare_runs(folders: Sequence[str | Path]) -> Document:
@@ -109,8 +111,8 @@ def _verdict(runs: Sequence[RunFacts]) -> Callout:
 
 def _answer(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> str:
     """Say how wide the intervals are in the first run and in the last."""
-    table = next((table for table in tables if table.intervals and len(table.places) > 1), None)
-    table = table or next((table for table in tables if table.intervals), None)
+    holding = [table for table in tables if table.intervals]
+    table = min(holding, key=_rank, default=None)
     if table is None:
         return f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
     widths = np.nanmedian(table.width(table.intervals[0]), axis=1)
@@ -119,6 +121,11 @@ def _answer(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> str:
     many = "the median interval" if len(table.places) > 1 else "the interval"
     between = f"{last} wide in {runs[-1].label} and {first} in {runs[0].label}"
     return f"Of {what}, {many} is {between}: {widths[-1] / widths[0]:.2g} times as wide."
+
+
+def _rank(table: SharedTable) -> tuple[int, bool]:
+    """Put the tables that hold the pages' own answers first, and then those of several rows."""
+    return (ANSWERS.index(table.name) if table.name in ANSWERS else len(ANSWERS), len(table.places) == 1)
 
 
 def _settings_section(runs: Sequence[RunFacts]) -> Section:

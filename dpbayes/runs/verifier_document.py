@@ -127,9 +127,9 @@ def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Secti
         Column("question"),
         Column("r-hat", ".3f"),
         Column("mean", ".3f"),
-        Column("sd", ".3f"),
         Column("2.5 %", ".3f", "low"),
         Column("97.5 %", ".3f", "high"),
+        Column("sd", ".3f"),
         Column("P(r > 1/2)", ".4f", "prob_majority"),
         Column("e-hat", ".3f"),
     ]
@@ -137,7 +137,7 @@ def _answers(spec: Spec, release: Release, exact: dict[str, Posterior]) -> Secti
     for name, one in exact.items():
         low, high = one.interval()
         modes = one.modes
-        rows.append((name, modes["r-hat"], one.mean, one.sd, low, high, one.prob_greater(0.5), modes.get("e-hat")))
+        rows.append((name, modes["r-hat"], one.mean, low, high, one.sd, one.prob_greater(0.5), modes.get("e-hat")))
     alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
     meaning = (
         f"r is the share of computable partitions in which the claim holds. Each partition holds one in {release.n:,} "

@@ -11,7 +11,7 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.inference import read_trace
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
-from dpbayes.report import Callout, compare_runs
+from dpbayes.report import Callout, Figure, compare_runs
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.registry import SYSTEMS
@@ -78,6 +78,9 @@ model = {draws = 10}
     page = compare_runs(folders)
     blocks = [block for section in page.sections for block in section.blocks]
     assert "Different unit" in [block.title for block in blocks if isinstance(block, Callout)]
+    # What is compared are the answers, here of one question, and not the three true counts.
+    assert page.answer.startswith("Of mean (answers), the interval is ")
+    assert any(isinstance(block, Figure) for s in page.sections if s.title == "Answers" for block in s.blocks)
     terms = [json.loads((folder / "facts.json").read_text())["privacy"]["unit"] for folder in folders]
     # By rows the unit is that of a table of records.
     assert terms == ["person (all its rows)", "record"]
