@@ -111,7 +111,7 @@ def _released(release: Release) -> Section:
         lines = ["Seeded generators drew partitions and noise, so that the run can be repeated: no privacy guarantee."]
         blocks.append(Callout("warning", "A simulation, not a release", lines))
     columns = [Column("question"), Column("outcome"), Column("noisy count", ".6g", "noisy"), Column("noise")]
-    columns += [Column("noise sd", ".2f", "noise_sd"), Column("epsilon", ".4g")]
+    columns += [Column("noise sd", ".2f", "noise_sd"), Column("epsilon of the question", ".4g", "question_epsilon")]
     rows = [
         (table.label, level, float(value), _noise(table.noise), float(table.noise.variance**0.5), table.epsilon)
         for table in release.tables

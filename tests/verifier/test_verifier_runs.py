@@ -46,6 +46,8 @@ def test_a_verification_runs_and_reports(tmp_path):
     assert facts["headline"]["epsilon"] == 1.0
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "person (all its rows)", "delta": 0.0}
     assert facts["headline"]["mass_left_out"] < 1e-12
+    # Each row shows the cost of its whole question: the head says so, and the rows do not add to the total.
+    assert {row["question_epsilon"] for row in facts["tables"]["released"]} == {0.5}
     # Where the true counts lie, by outcome: their means add to M for each question.
     means = [row["mean"] for row in facts["tables"]["true_counts"]]
     assert [sum(means[i : i + 3]) for i in (0, 3)] == pytest.approx([50, 50], abs=1e-9)
