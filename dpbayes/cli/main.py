@@ -64,7 +64,14 @@ def run(
         Path | None, typer.Option(help="Run folder. Default: runs/NAME, with a number if that is taken.")
     ] = None,
     overrides: SetOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run folder given by --out.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace the run folder given by --out, its release too: where the spec draws one, this draws a new "
+            "release and spends epsilon again.",
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
     allow_python: Annotated[
         bool, typer.Option("--allow-python", help="Run the Python file that the spec names as its model.")
@@ -73,7 +80,8 @@ def run(
     """Run a study: release, fit, check, synthesize, report.
 
     The run folder holds `spec.toml` (every default written out), `release.json`, `trace.nc`, `synthetic/`, `facts.json`
-    and `report.html`. A killed run is resumed by the same command.
+    and `report.html`. A killed run is resumed by the same command. A finished one is not: where the spec draws a
+    release, running it again draws a new one and spends epsilon again.
 
     Example: `dpbayes run models/acs_latent_class.toml --set privacy.epsilon=0.5 --out runs/half`
     """

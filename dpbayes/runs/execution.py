@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,8 @@ def execute(
     out
         The run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
     force
-        Replace `out` if it is a run folder. The former one stays until the new one is complete.
+        Replace `out` if it is a run folder. The former one stays until the new one is complete. Its release is not used
+        again: a spec with confidential records draws a new one and spends epsilon again.
     allow_python
         Whether a spec may name a Python file of its own model, which is then run.
     progressbar
@@ -114,7 +116,7 @@ def execute(
 
     check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
-    check_free(folder, force=force)
+    check_free(folder, force=force, cost=_cost_again(loaded, folder))
     with workspace(folder, loaded.resolved) as partial:
         context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
         outcome = loaded.module.run(loaded.spec, context)
@@ -160,3 +162,16 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
     return write_report(document, Path(folder))
+
+
+def _cost_again(loaded: LoadedSpec, folder: Path) -> str:
+    """Say that running a spec again costs epsilon, and how to fit the former release; nothing where it is free."""
+    privacy, release = getattr(loaded.spec, "privacy", None), folder / "release.json"
+    simulated = getattr(privacy, "simulation_seed", None) is not None and getattr(privacy, "ledger", None) is None
+    if privacy is None or simulated or not release.is_file():
+        return ""
+    said = ". Either draws a new release and spends epsilon again"
+    if "release" not in getattr(type(getattr(loaded.spec, "data", None)), "model_fields", {}):
+        return said
+    beside = Path(os.path.relpath(release, loaded.path.parent)).as_posix()
+    return f'{said}; to fit the one that is there, set data.release = "{beside}" in place of the records and [privacy]'

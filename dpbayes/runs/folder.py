@@ -42,8 +42,17 @@ def choose_folder(name: str, root: Path = Path("runs")) -> Path:
         number += 1
 
 
-def check_free(folder: Path, *, force: bool) -> None:
+def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
     """Refuse to overwrite a folder unless told to.
+
+    Parameters
+    ----------
+    folder
+        Where a run is to go.
+    force
+        Whether a run folder may be replaced.
+    cost
+        What the message adds on the price of running again.
 
     Raises
     ------
@@ -53,7 +62,7 @@ def check_free(folder: Path, *, force: bool) -> None:
     if not folder.exists():
         return
     if not force:
-        raise ExistingRunError(f"{folder} is already there; choose another --out, or pass --force to replace it")
+        raise ExistingRunError(f"{folder} is already there; choose another --out, or pass --force to replace it{cost}")
     if not (folder / "spec.toml").is_file():
         raise ExistingRunError(f"{folder} is not a run folder (no spec.toml inside); --force replaces only run folders")
 

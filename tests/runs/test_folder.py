@@ -10,7 +10,18 @@ import pytest
 from dpbayes.data import datasets
 from dpbayes.errors import DamagedFileError, ExistingRunError
 from dpbayes.privacy import release_tables
+from dpbayes.runs import execute, load_spec
 from dpbayes.runs.folder import check_free, choose_folder, kept_release, read_json, workspace, write_text
+
+CONFIDENTIAL = """
+[data]
+microdata = "none.csv"
+[data.levels]
+age = [0, 1]
+sex = ["f", "m"]
+[privacy]
+epsilon = 1.0
+"""
 
 
 def test_the_next_free_name_is_chosen(tmp_path):
@@ -30,6 +41,31 @@ def test_an_existing_run_is_not_overwritten_without_force(tmp_path):
         check_free(folder, force=True)
     (folder / "spec.toml").touch()
     check_free(folder, force=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "drawn", "said"),
+    [
+        (
+            CONFIDENTIAL,
+            True,
+            "replace it. Either draws a new release and spends epsilon again; to fit the one that is there, set "
+            'data.release = "../run/release.json" in place of the records and [privacy]',
+        ),
+        (CONFIDENTIAL, False, "replace it"),
+        ('[data]\nrelease = "release.json"\n', True, "replace it"),
+        ('[data]\nembedded = "acs_tables"\n[privacy]\nepsilon = 1.0\nsimulation_seed = 1\n', True, "replace it"),
+    ],
+)
+def test_the_refusal_says_what_a_second_run_would_cost(tmp_path, spec, drawn, said):
+    folder, path = tmp_path / "run", tmp_path / "specs" / "study.toml"
+    folder.mkdir(), path.parent.mkdir()
+    path.write_text('system = "latent-class"\ntitle = "t"\n' + spec)
+    if drawn:
+        (folder / "release.json").touch()
+    with pytest.raises(ExistingRunError) as refused:
+        execute(load_spec(path), out=folder)
+    assert str(refused.value).endswith(said)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"draws": 4', b"\xff\xfe", b"[" * 100_000, b"3"])
