@@ -1,18 +1,35 @@
-"""What the command line says of an error that nobody foresaw, without the text that may quote confidential records."""
+"""What the command line says of an interrupt, and of an unforeseen error: without text that may quote records."""
 
 from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["SHOW", "unexpected"]
+import typer
+
+__all__ = ["SHOW", "interruptible", "unexpected"]
+
+EXIT_INTERRUPTED = 130  # as of a process that SIGINT ended
 
 SHOW = "DPBAYES_TRACEBACK"
 """Environment variable that asks for the full traceback."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Answer an interrupt (Ctrl-C) with a sentence and an exit code of its own; the block must be able to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        said = str(stop) or "interrupted; the same command goes on"
+        typer.secho(f"dpbayes: {said}", err=True, fg=typer.colors.RED)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def unexpected(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from dpbayes import __version__
 from dpbayes.cli import bench, bloom, compare, ledger, mvg, privacy, sbc
-from dpbayes.cli._failures import SHOW, unexpected
+from dpbayes.cli._failures import SHOW, interruptible, unexpected
 from dpbayes.errors import DPBayesError
 
 __all__ = ["app", "main"]
@@ -30,7 +30,7 @@ app = typer.Typer(
     Start with `dpbayes models` to see the studies that come along, then
     `dpbayes run models/acs_latent_class.toml`, and open the `report.html` it names.""",
     epilog="Exit codes: 0 done, 1 unexpected error (DPBAYES_TRACEBACK=1 shows it), 2 bad input (nothing was run), "
-    "3 done but a convergence check failed.",
+    "3 done but a convergence check failed, 130 interrupted.",
 )
 
 app.add_typer(ledger.app, name="ledger")
@@ -85,16 +85,17 @@ def run(
 
     Example: `dpbayes run models/acs_latent_class.toml --set privacy.epsilon=0.5 --out runs/half`
     """
-    from dpbayes.runs import execute, load_spec
+    with interruptible():
+        from dpbayes.runs import execute, load_spec
 
-    result = execute(
-        load_spec(spec, overrides or ()),
-        out=out,
-        force=force,
-        allow_python=allow_python,
-        progressbar=not quiet,
-        echo=typer.echo,
-    )
+        result = execute(
+            load_spec(spec, overrides or ()),
+            out=out,
+            force=force,
+            allow_python=allow_python,
+            progressbar=not quiet,
+            echo=typer.echo,
+        )
     typer.echo(f"report: {result.folder / 'report.html'}")
     if not result.outcome.passed:
         raise typer.Exit(EXIT_GATE_FAILED)

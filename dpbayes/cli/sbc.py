@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dpbayes.cli._failures import interruptible
+
 __all__ = ["sbc"]
 
 EXIT_NOT_CALIBRATED = 3
@@ -44,17 +46,18 @@ def sbc(
 
     loaded = load_spec(spec, overrides or ())
     sampling = calibration_of(loaded, n_records=n_records).sampling
-    result = calibrate(
-        loaded,
-        out=out,
-        n_simulations=simulations,
-        n_records=n_records,
-        random_seed=seed,
-        settings=NutsSettings(draws=draws, tune=tune, chains=chains, **sampling),
-        n_jobs=jobs,
-        progressbar=not quiet,
-        echo=typer.echo,
-    )
+    with interruptible():
+        result = calibrate(
+            loaded,
+            out=out,
+            n_simulations=simulations,
+            n_records=n_records,
+            random_seed=seed,
+            settings=NutsSettings(draws=draws, tune=tune, chains=chains, **sampling),
+            n_jobs=jobs,
+            progressbar=not quiet,
+            echo=typer.echo,
+        )
     typer.echo(f"report: {result.folder / 'report.html'}")
     if not result.passed:
         raise typer.Exit(EXIT_NOT_CALIBRATED)

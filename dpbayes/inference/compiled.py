@@ -76,7 +76,7 @@ class CompiledModel:
         InputError
             If `data` names something else than a `pm.Data` variable, or a value does not fit it.
         IncompleteSamplingError
-            If the sampler was interrupted or found no start.
+            If the sampler ended early or found no start.
 
         Examples
         --------

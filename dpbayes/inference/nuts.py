@@ -1,8 +1,8 @@
 """One run of nutpie's NUTS: settings checked before it starts, draws counted after it ends, statistics by their names.
 
 nutpie is called directly rather than through `pm.sample`, for two reasons: a program compiled once serves many data
-sets, and an interrupted run is told apart from a whole one. (nutpie answers an interrupt with the draws it has, chains
-padded with NaN to the longest, and no error.)
+sets, and an interrupt stays one. (Left to wait by itself, nutpie answers it with the draws it has, chains padded with
+NaN to the longest, and no error.)
 """
 
 import json
@@ -130,6 +130,8 @@ def draw(
     ------
     IncompleteSamplingError
         If a chain came back with fewer draws than asked for, or none could start.
+    KeyboardInterrupt
+        If it was interrupted.
 
     Examples
     --------
@@ -149,7 +151,7 @@ def draw(
         # A short or interrupted run may have fewer draws than chains; ArviZ takes that for swapped dimensions.
         warnings.filterwarnings("ignore", message="Found chain dimension to be longer than draw dimension")
         try:
-            raw = nutpie.sample(
+            sampler = nutpie.sample(
                 program,
                 draws=settings.draws,
                 tune=settings.tune,
@@ -161,8 +163,10 @@ def draw(
                 maxdepth=settings.max_treedepth,
                 progress_bar=progressbar,
                 save_warmup=False,
+                blocking=False,
                 **settings.options,
             )
+            raw = _waited(sampler)
         except RuntimeError as error:
             raise _no_start(error) from error
     stats = raw["sample_stats"].to_dataset()
@@ -264,6 +268,15 @@ def _plain(dataset: "xr.Dataset") -> "xr.Dataset":
     dataset.attrs.clear()
     texts = {name: labels.astype(str) for name, labels in dataset.coords.items() if labels.dtype == object}
     return dataset.assign_coords(texts)
+
+
+def _waited(sampler: Any) -> Any:
+    """Return what a sampler in the background gives when it is done; on an interrupt, stop it and let that through."""
+    try:
+        return sampler.wait()
+    except KeyboardInterrupt:
+        sampler.cancel()
+        raise
 
 
 def _no_start(error: RuntimeError) -> IncompleteSamplingError:

@@ -69,7 +69,7 @@ def sample(
     InputError
         If a setting is out of range or the model has no continuous free variable; before anything compiles.
     IncompleteSamplingError
-        If sampling was interrupted, or no start was found.
+        If sampling ended early, or no start was found.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def simulate_one(study: Study, index: int, *, cores: int | None = None) -> dict[
     Raises
     ------
     IncompleteSamplingError
-        If it was interrupted.
+        If a fit ended early.
     InputError
         If the simulated truth or data do not fit the model.
 
@@ -110,7 +110,7 @@ def simulate_one(study: Study, index: int, *, cores: int | None = None) -> dict[
     try:
         trace = compiled.fit(settings, data=data, random_seed=int(seeds[1]), progressbar=False)
     except IncompleteSamplingError as error:
-        if error.__cause__ is None:  # interrupted: the user's wish, and no result of the study
+        if error.__cause__ is None:  # ended early: no result of the study
             raise
         record = _no_fit(truth, study)
     else:

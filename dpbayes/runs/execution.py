@@ -13,6 +13,8 @@ from dpbayes.runs.variant import check_allowed
 
 __all__ = ["Context", "Outcome", "RunResult", "execute", "rebuild_report"]
 
+_RELEASE = "release.json"
+
 
 @dataclass(frozen=True)
 class Context:
@@ -101,6 +103,8 @@ def execute(
         If the folder is taken.
     SpecError
         If the spec names a Python file and `allow_python` is not set.
+    KeyboardInterrupt
+        If it was interrupted; the text says what was kept.
 
     Examples
     --------
@@ -119,8 +123,12 @@ def execute(
     check_free(folder, force=force, cost=_cost_again(loaded, folder))
     with workspace(folder, loaded.resolved) as partial:
         context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
-        outcome = loaded.module.run(loaded.spec, context)
-        write_report(loaded.module.document(loaded.spec, partial), partial)
+        try:
+            outcome = loaded.module.run(loaded.spec, context)
+            write_report(loaded.module.document(loaded.spec, partial), partial)
+        except KeyboardInterrupt as stop:
+            kept = f" the release is kept in {partial};" if (partial / _RELEASE).exists() else ""
+            raise KeyboardInterrupt(f"interrupted;{kept} the same command goes on") from stop
     return RunResult(folder, outcome)
 
 
@@ -166,7 +174,7 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
 
 def _cost_again(loaded: LoadedSpec, folder: Path) -> str:
     """Say that running a spec again costs epsilon, and how to fit the former release; nothing where it is free."""
-    privacy, release = getattr(loaded.spec, "privacy", None), folder / "release.json"
+    privacy, release = getattr(loaded.spec, "privacy", None), folder / _RELEASE
     simulated = getattr(privacy, "simulation_seed", None) is not None and getattr(privacy, "ledger", None) is None
     if privacy is None or simulated or not release.is_file():
         return ""

@@ -60,6 +60,22 @@ def test_bad_input_is_one_line_and_its_own_exit_code(monkeypatch, capsys, argume
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+def test_an_interrupt_has_a_sentence_and_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, drawn):
+    def stop(spec, context):
+        if drawn:
+            (context.folder / "release.json").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpbayes.runs.latent_class.run", stop)
+    monkeypatch.setattr(sys, "argv", ["dpbayes", "run", "models/acs_latent_class.toml", "--out", f"{tmp_path}/run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    kept = f" the release is kept in {tmp_path}/run.partial;" if drawn else ""
+    assert capsys.readouterr().err == f"dpbayes: interrupted;{kept} the same command goes on\n"
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"]]
 )

@@ -84,14 +84,14 @@ def test_a_seed_is_drawn_and_recorded_when_none_is_given(compiled):
     np.testing.assert_array_equal(again["posterior"]["mean"], once["posterior"]["mean"])
 
 
-def test_an_interrupt_raises_and_counts_what_came_back(compiled):
+def test_an_interrupt_ends_sampling_as_an_interrupt(compiled):
     endless = NutsSettings(draws=3_000_000, tune=50, chains=2)
     # A worker process of the test runner ignores SIGINT; this test wants what Python does by itself.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.8, _thread.interrupt_main)
     timer.start()
     try:
-        with pytest.raises(IncompleteSamplingError, match=r"\d+, \d+ of 3000000 draws came back from the 2 chains"):
+        with pytest.raises(KeyboardInterrupt):
             compiled.fit(endless, random_seed=1, progressbar=False)
     finally:
         timer.join()
