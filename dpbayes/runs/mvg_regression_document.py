@@ -72,6 +72,7 @@ def regression_document(spec: Spec, folder: Path) -> Document:
             ),
         ],
         provenance=provenance(spec) | {"release digest": release.digest, "sampler": trace.attrs["sampler"]},
+        facts={"clipping": _CLIPPING},
         privacy=PrivacyTerms(release.noise.adjacency, delta=spec.privacy.delta),
     )
 
@@ -178,12 +179,19 @@ def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Any:
     return figure
 
 
+_CLIPPING = (
+    "Before that, a value outside the declared range of its column was clipped to it, and a missing one set to the "
+    "range's middle. How many were is confidential, and neither is modelled: where there were many, the coefficients "
+    "describe the records so changed."
+)
+
+
 def _released(release: MomentRelease, epsilon: float, delta: float) -> Section:
     """Return the section on the released moments, with a warning if the noise was simulated."""
     from dpbayes.report.released import simulation_warning
 
-    text = Paragraph(_released_text(release, epsilon, delta))
-    return Section("What was released", [text, *simulation_warning(release.sampler)])
+    text = [Paragraph(_released_text(release, epsilon, delta)), Paragraph(_CLIPPING)]
+    return Section("What was released", [*text, *simulation_warning(release.sampler)])
 
 
 def _released_text(release: MomentRelease, epsilon: float, delta: float) -> str:

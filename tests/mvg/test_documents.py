@@ -156,7 +156,8 @@ def test_a_page_on_simulated_noise_warns_and_one_on_a_release_does_not():
     noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
     for rng, drawn in ((np.random.default_rng(1), "a seeded generator"), (None, "OpenDP")):
         release = release_moments([[0.0, 1.0, 0.5]], noise, rng=rng)
-        text, *rest = _released(release, 1.0, 1e-5).blocks
+        text, clipping, *rest = _released(release, 1.0, 1e-5).blocks
+        assert "a missing one set to the range's middle" in clipping.text
         assert f"drawn by {drawn}." in text.text
         assert rest == simulation_warning(release.sampler)
         warnings = [block for block in rest if isinstance(block, Callout) and block.tone == "warning"]

@@ -87,6 +87,7 @@ def test_regression_run_releases_fits_and_reports(tmp_path):
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert "coefficients" in json.dumps(facts)
     assert facts["privacy"] == TERMS
+    assert "a missing one set to the range's middle" in facts["clipping"]
 
 
 def test_regression_release_stage(tmp_path):
