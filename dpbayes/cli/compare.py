@@ -31,7 +31,7 @@ def compare(
     """
     from dpbayes.errors import ExistingRunError
     from dpbayes.report import compare_runs, write_report
-    from dpbayes.runs.folder import choose_folder
+    from dpbayes.runs.folder import choose_folder, make_folder
 
     folder = choose_folder("comparison") if out is None else out
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -40,7 +40,7 @@ def compare(
         if (folder / "spec.toml").exists() or not folder.is_dir():
             raise ExistingRunError(f"{folder} is no comparison; --force replaces only the page of a comparison")
     document = compare_runs(runs)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     page = write_report(document, folder)
     _print(document)
     typer.echo(f"report: {page}")

@@ -19,6 +19,7 @@ from dpbayes.errors import SpecError
 from dpbayes.latent_class.design import Design, margin_name
 from dpbayes.runs.calibration import Calibration
 from dpbayes.runs.latent_class_spec import released_tables
+from dpbayes.runs.records import require_file
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -88,7 +89,7 @@ def design_release(spec: Spec, beside: Path, n_records: int | None) -> Release:
     from dpbayes.runs.latent_class import embedded_tables
 
     if spec.data.release is not None:
-        given = read_release(beside / spec.data.release)
+        given = read_release(require_file(beside / spec.data.release, setting="data.release"))
         if given.unit != "record":
             raise SpecError(f"{spec.data.release} counts {given.unit}s, not records; it is a release of the verifier's")
         return given if n_records is None else _resized(given, n_records)

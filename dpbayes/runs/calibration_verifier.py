@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbayes.errors import SpecError
 from dpbayes.runs.calibration import Calibration
+from dpbayes.runs.records import require_file
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -49,7 +50,9 @@ def calibration(spec: Spec, beside: Path, n_records: int | None) -> Calibration:
         raise SpecError("a verifier's data are partitions, not records; set privacy.n_partitions in the spec instead")
     assert spec.data is not None
     given = spec.data.release
-    release = invented_release(spec) if given is None else read_release(beside / given)
+    release = (
+        invented_release(spec) if given is None else read_release(require_file(beside / given, setting="data.release"))
+    )
     questions, pooling = len(release.tables), spec.model.pooling
     outcomes = release.tables[0].counts.size
     alpha = tuple((spec.model.alpha or [1.0] * outcomes)[:outcomes])

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes._files import write_text
-from dpbayes.errors import DamagedFileError, ExistingRunError
+from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
 
-__all__ = ["check_free", "choose_folder", "kept_release", "read_json", "workspace", "write_text"]
+__all__ = ["check_free", "choose_folder", "kept_release", "make_folder", "read_json", "workspace", "write_text"]
 
 _LOCK = ".lock"
 _SPEC = "spec.toml"
@@ -67,6 +67,20 @@ def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
         raise ExistingRunError(f"{folder} is not a run folder (no spec.toml inside); --force replaces only run folders")
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those above it, unless it is there.
+
+    Raises
+    ------
+    InputError
+        If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be made ({error.strerror}); choose another --out") from error
+
+
 @contextmanager
 def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
     """Give a folder to work in, and move it into place when the block ends well.
@@ -92,9 +106,11 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
     ------
     ExistingRunError
         If the partial folder holds a release, or more, of another spec, or another process is writing it.
+    InputError
+        If the partial folder cannot be made.
     """
     partial = folder.with_name(folder.name + ".partial")
-    partial.mkdir(parents=True, exist_ok=True)
+    make_folder(partial)
     with _lock(partial):
         spec = partial / _SPEC
         if spec.exists() and spec.read_text(encoding="utf-8") != spec_toml:
@@ -192,7 +208,8 @@ def kept_release(folder: Path, given: Path | None) -> Release | None:
     folder
         The run folder.
     given
-        The finished release that the spec names, if it names one. A copy of another one is not used.
+        The finished release that the spec names, if it names one. A copy of another one is not used; where the file
+        is gone, the copy stands for it.
 
     Raises
     ------
@@ -205,7 +222,7 @@ def kept_release(folder: Path, given: Path | None) -> Release | None:
     if not path.exists():
         return None
     kept = read_release(path)
-    if given is None or read_release(given).digest == kept.digest:
+    if given is None or not given.exists() or read_release(given).digest == kept.digest:
         return kept
     if (folder / "trace.nc").exists():
         raise ExistingRunError(

@@ -12,7 +12,7 @@ from dpbayes.errors import MissingColumnError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["code_levels", "readable", "require_columns", "scan_records"]
+__all__ = ["code_levels", "readable", "require_columns", "require_file", "scan_records"]
 
 _HIDDEN = "(what the reader says of it is not shown: it may quote records)"
 
@@ -39,8 +39,7 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
     """
     import polars as pl
 
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; {setting} is resolved beside the spec")
+    require_file(path, setting=setting)
     with readable(path):
         if _is_parquet(path):
             return pl.scan_parquet(path)
@@ -50,6 +49,20 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
             frame = pl.scan_csv(path, infer_schema_length=None, schema_overrides=dict.fromkeys(text, pl.String))
         # Asked for some columns, Polars skips the others, and with them an open quote or a line of too many fields.
         return frame.map_batches(_unchanged, projection_pushdown=False, predicate_pushdown=False, streamable=True)
+
+
+def require_file(path: Path, *, setting: str) -> Path:
+    """Return the path of a file that a spec names under `setting`, which must be there.
+
+    Examples
+    --------
+    >>> require_file(Path("study/none.csv"), setting="data.file")
+    Traceback (most recent call last):
+    FileNotFoundError: there is no file study/none.csv; data.file is resolved beside the spec
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; {setting} is resolved beside the spec")
+    return path
 
 
 def readable(path: Path) -> AbstractContextManager[None]:

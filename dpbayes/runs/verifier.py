@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbayes.runs.execution import Context, Outcome
 from dpbayes.runs.folder import kept_release, read_json, write_text
-from dpbayes.runs.records import code_levels, readable, scan_records
+from dpbayes.runs.records import code_levels, readable, require_file, scan_records
 from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.verifier_rehearsal import rehearse
 from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
@@ -99,7 +99,7 @@ def _release(spec: Spec, context: Context) -> Release:
         context.echo("release: already drawn, used again")
         return kept
     if given is not None:
-        release = read_release(given)
+        release = read_release(require_file(given, setting="data.release"))
     else:
         assert spec.privacy is not None
         rehearse(spec)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpbayes.data import datasets
-from dpbayes.errors import DamagedFileError, ExistingRunError
+from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 from dpbayes.privacy import release_tables
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.folder import check_free, choose_folder, kept_release, read_json, workspace, write_text
@@ -91,6 +91,14 @@ def test_a_finished_release_is_kept_until_another_one_stands_in_its_place(tmp_pa
     (folder / "trace.nc").touch()
     with pytest.raises(ExistingRunError, match=r"given\.json has changed since .*restore it to finish that run"):
         kept_release(folder, given)
+
+
+@pytest.mark.parametrize("name", ["file/run", "file/below/run"])
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, name):
+    (tmp_path / "file").touch()
+    said = rf"{name}\.partial cannot be made \(Not a dir.*choose another --out"
+    with pytest.raises(InputError, match=said), workspace(tmp_path / name, "spec"):
+        pass
 
 
 def test_a_finished_run_moves_into_place_and_replaces_the_former_one(tmp_path):

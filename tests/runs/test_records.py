@@ -8,7 +8,7 @@ import pytest
 
 from dpbayes.cli.main import main
 from dpbayes.errors import InputError, UnreadableDataError
-from dpbayes.runs import records
+from dpbayes.runs import execute, load_spec, records
 
 SECRET = "SECRET-4711-JohnDoe"
 N = 3000
@@ -153,6 +153,14 @@ def test_a_damaged_parquet_file_shows_no_record(tmp_path, monkeypatch, capfd, sy
 def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, capfd, system):
     assert run(tmp_path, monkeypatch, system, "none.csv") == 2
     assert "none.csv; data." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("system", ["latent-class", "verifier"])
+def test_a_release_that_is_not_there_is_named(tmp_path, system):
+    path = tmp_path / "study.toml"
+    path.write_text(f'system = "{system}"\ntitle = "t"\n[data]\nrelease = "gone.json"\n')
+    with pytest.raises(FileNotFoundError, match=r"no file .*gone\.json; data\.release is resolved beside the spec"):
+        execute(load_spec(path), out=tmp_path / "run", echo=lambda line: None)
 
 
 def test_synthea_records_that_do_not_read_are_not_shown(tmp_path, monkeypatch, capfd):
