@@ -99,6 +99,11 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
     with readable(path):
         columns = frame.collect_schema().names()
     missing = [name for name in names if name not in columns]
+    if missing and len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
+        raise MissingColumnError(
+            f"{path.name} lacks the columns {', '.join(missing)}: its first line is one column with a semicolon or a "
+            "tab in it; separate its fields by commas"
+        )
     if missing:
         raise MissingColumnError(
             f"{path.name} lacks the columns {', '.join(missing)}; {source} names what is read, and the "

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dpbayes.cli.main import main
-from dpbayes.errors import InputError, UnreadableDataError
+from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 from dpbayes.runs import execute, load_spec, records
 
 SECRET = "SECRET-4711-JohnDoe"
@@ -188,6 +188,18 @@ def test_an_error_that_nobody_foresaw_shows_no_text_unless_asked(tmp_path, monke
     monkeypatch.setenv("DPBAYES_TRACEBACK", "1")
     with pytest.raises(pl.exceptions.ComputeError, match=SECRET):
         main()
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"), [(";", "its fields by commas"), ("\t", "its fields by commas"), (",", "data.file")]
+)
+def test_fields_that_commas_do_not_separate_are_told_from_a_missing_column(tmp_path, mark, said):
+    path = tmp_path / "records.csv"
+    path.write_text(f"age{mark}{SECRET}\n1{mark}2\n")
+    frame = records.scan_records(path, setting="data.file")
+    with pytest.raises(MissingColumnError, match=f"lacks the columns .*sex.*{said}") as refused:
+        records.require_columns(frame, ["age", "sex"], path, source="data.file")
+    assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize(
