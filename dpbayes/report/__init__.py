@@ -1,4 +1,4 @@
-"""Reports: a document made of sections, one self-contained page, and a file with every number on it."""
+"""Reports: a document made of sections, one self-contained page, and a file with the numbers of its tables."""
 
 from typing import Any
 

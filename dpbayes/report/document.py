@@ -239,7 +239,7 @@ class Document:
             )
 
     def all_facts(self) -> dict[str, Any]:
-        """Return every number of the page under a name.
+        """Return every number of the page's top and its tables under a name.
 
         Raises
         ------

@@ -16,7 +16,7 @@ __all__ = ["write_report"]
 
 
 def write_report(document: Document, folder: str | Path) -> Path:
-    """Write a report into a folder: one self-contained page, and every number on it.
+    """Write a report into a folder: one self-contained page, and every number of its top and its tables.
 
     Parameters
     ----------
