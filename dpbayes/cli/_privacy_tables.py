@@ -126,10 +126,11 @@ def answer(
         table = Table("delta", query.parameter)
         curves = {}
         for delta in deltas:
-            if query.pure and delta == 0:
-                value: float | Fraction = query.whole_change / decimal_reading(query.epsilon)
-            else:
-                value = largest_below(_calibrate(lambda noise: build(largest_below(noise)), query.epsilon, delta))
+            exact = query.whole_change / decimal_reading(query.epsilon) if query.pure else math.inf
+            value: float | Fraction = exact
+            if not query.pure or delta > 0:
+                found = largest_below(_calibrate(lambda noise: build(largest_below(noise)), query.epsilon, delta))
+                value = min(found, exact)  # what is enough at delta 0 is enough at any
             increasing = largest_below(2.0) > largest_below(1.0)
             shown = _round(value, ROUND_CEILING if increasing else ROUND_FLOOR)
             table.add_row(f"{delta:g}", shown)

@@ -71,6 +71,12 @@ def test_randomized_response_both_ways():
     assert randomized_response_epsilon(0.0, truth_probability=probability + 2e-6, categories=4) > 1
 
 
+def test_the_least_noise_never_exceeds_that_of_pure_privacy():
+    output = run("geometric", "--epsilon", 1, "--sensitivity", 2)
+    scales = {delta: row(output, delta)[1] for delta in ("0.001", "1e-05", "1e-07", "1e-09")}
+    assert scales["1e-07"] == scales["1e-09"] == "2" and float(scales["0.001"]) < 2
+
+
 def test_pure_privacy_that_gaussian_noise_cannot_give_is_said_so():
     assert row(run("gaussian", "--stddev", 1, "--delta", 0), "0")[1] == "infinite"
     with pytest.raises(InputError, match="no amount of noise gives epsilon 1 at delta 0"):
