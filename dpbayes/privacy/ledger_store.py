@@ -91,7 +91,7 @@ def create_file(path: Path, first: Row) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileExistsError:
         raise LedgerError(
-            f"{path} exists and is never overwritten; open it with open_ledger or choose a path"
+            f"{path} exists and is never overwritten; open it with open_ledger (`dpbayes ledger show`) or choose a path"
         ) from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be created: {error.strerror}; choose a folder that you may write") from error
@@ -243,7 +243,8 @@ def _check_path(path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        remedy = "create_ledger makes a new book" if isinstance(error, FileNotFoundError) else "check path and rights"
+        missing = isinstance(error, FileNotFoundError)
+        remedy = "create_ledger (`dpbayes ledger open`) makes a new book" if missing else "check path and rights"
         raise LedgerError(f"{path} cannot be opened: {error.strerror}; {remedy}") from error
     except ValueError as error:
         raise LedgerError(f"{path!s} cannot be opened: {error}; check the path") from error

@@ -61,10 +61,15 @@ def test_open_prints_the_terms_and_the_head(tmp_path):
     assert open_ledger(path).head in result.output
 
 
+def test_a_book_that_is_not_there_is_opened_by_a_command(tmp_path):
+    result = runner.invoke(app, ["show", str(tmp_path / "none.db")])
+    assert result.exit_code == 2 and "dpbayes ledger open" in result.output
+
+
 def test_open_never_overwrites(book):
     before = book.read_bytes()
     result = runner.invoke(app, ["open", str(book), "--epsilon", "9", "--adjacency", "replace-one"])
-    assert result.exit_code == 2 and "never overwritten" in result.output
+    assert result.exit_code == 2 and "never overwritten" in result.output and "dpbayes ledger show" in result.output
     assert book.read_bytes() == before
 
 
