@@ -255,8 +255,8 @@ def _reach(rows: list[tuple[str, int, float, float]], posterior: Any) -> Section
             summary,
             Paragraph(
                 "The posterior and the standard errors count both flipping and hashing. The estimates below are "
-                "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, whose "
-                "prior holds all logo shares equally likely, is not."
+                "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
+                "under whose prior (Jeffreys', of the logo shares) no share is below zero, is not."
             ),
             Table("reach", "Debiased estimates beside the simulated truth.", columns, scored),
             Figure(

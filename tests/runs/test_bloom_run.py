@@ -1,3 +1,4 @@
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -5,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpbayes.bloom.model import build_model
 from dpbayes.bloom.release import BloomRelease
 from dpbayes.errors import SpecError
 from dpbayes.runs import execute, load_spec, registry
 from dpbayes.runs.bloom import _certificate, _release
-from dpbayes.runs.bloom_document import _privacy
+from dpbayes.runs.bloom_document import _privacy, _reach
 from dpbayes.runs.execution import Context
 
 SMALL = """
@@ -90,6 +92,12 @@ def test_the_page_prices_the_exchange_of_a_person_by_the_bound_for_all_pairs(tmp
     assert bound <= epsilon <= bound * (1 + 1e-5) and 2 * bound <= twice <= 2 * bound * (1 + 1e-5)
     group = (1 + np.exp(bound)) * 1e-3
     assert group <= larger <= group * (1 + 1e-5)
+
+
+def test_the_page_names_the_prior_in_use():
+    words = " ".join(getattr(block, "text", "") for block in _reach([("a", 10, 9.0, 1.0)], np.arange(9.0)).blocks)
+    assert "Jeffreys', of the logo shares" in words and "equally likely" not in words
+    assert inspect.signature(build_model).parameters["concentration"].default == 0.5
 
 
 def test_a_certificate_of_an_earlier_version_is_read_as_one_position(tmp_path):
