@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dpbayes.runs.simulated import refuse_seed
 from dpbayes.runs.spec import RunSpec, Section
@@ -67,6 +67,13 @@ class Question(Section):
     """Columns whose fixed effects are absorbed."""
     share: float = Field(default=1.0, gt=0)
     """Relative share of epsilon."""
+
+    @field_validator("formula")
+    @classmethod
+    def _readable(cls, formula: str) -> str:
+        from dpbayes.verifier.formulas import check_formula
+
+        return check_formula(formula)
 
     @model_validator(mode="after")
     def _one_claim(self) -> Question:

@@ -21,7 +21,7 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
 from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
-__all__ = ["Design", "as_floats", "collect", "column_values", "design"]
+__all__ = ["Design", "as_floats", "check_formula", "collect", "column_values", "design"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +108,21 @@ def design(
         tuple(map(str, matrix.columns)),
         rows,
     )
+
+
+def check_formula(formula: str) -> str:
+    """Return a formula, or refuse what needs no data to see: that it does not parse, or looks beyond one row.
+
+    Examples
+    --------
+    >>> check_formula("np.log(pay) ~ hours")
+    'np.log(pay) ~ hours'
+    >>> check_formula("pay ~ center(hours)")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: formula 'pay ~ center(hours)' may hold columns, ...
+    """
+    _row_expressions(_parse(formula), formula)
+    return formula
 
 
 def _parse(formula: str) -> Any:

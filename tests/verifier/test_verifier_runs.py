@@ -284,8 +284,6 @@ def test_the_priors_that_a_spec_may_state_have_draws_and_a_report(alpha):
     assert facts["tables"]["answers"][0]["mean"] == pytest.approx(alpha[0] / sum(alpha[:2]), rel=1e-3)
 
 
-
-
 @pytest.mark.parametrize(
     "levels", ["region = [1, 2]", 'region = ["1", "2"]', "sex = [1, 2]", 'sex = ["male", "female"]']
 )
@@ -330,6 +328,8 @@ threshold = 0
         ("data.release=a.json", "exactly one"),
         ("surface.epsilon=[1.0]", "surface"),
         ("model.alpha=[1.0, 1.0]", "3 numbers"),
+        ('questions=[{name="a", formula="np.lg(y) ~ x", coefficient="x", threshold=0}]', "calls something else"),
+        ('questions=[{name="a", formula="y ~ x ~ z", coefficient="x", threshold=0}]', "does not parse"),
     ],
 )
 def test_specs_with_mistakes_are_refused(override, message):
