@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dpbayes.errors import InputError
 from dpbayes.ide.cells import CellMap
 from dpbayes.ide.prior import Prior
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_of_records
 
 __all__ = ["Measurements", "estimated_size", "measure"]
 
@@ -99,8 +99,7 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
     >>> measure(Prior.full(release.domain), release).values.shape
     (40,)
     """
-    if not isinstance(release, Release):
-        raise InputError(f"an estimate starts from a Release, got {type(release).__name__}; use privacy.release_tables")
+    check_of_records(release, "an estimate")
     for table in release.tables:
         for attribute in table.domain:
             if attribute.name not in prior.domain:

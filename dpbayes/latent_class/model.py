@@ -22,7 +22,7 @@ from dpbayes.latent_class.mixture import Mixture
 from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.released_shares import released_shares
 from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
-from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release, check_of_records
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -133,8 +133,7 @@ def build_model(
     >>> [variable.name for variable in model.free_RVs]
     ['alpha', 'stick', 'profiles_of_2', 'effects']
     """
-    if not isinstance(release, Release):
-        raise InputError(f"a model starts from a Release, got {type(release).__name__}; use privacy.release_tables")
+    check_of_records(release, "a model")
     design = Design.of(
         release.domain,
         [table.attributes for table in release.tables],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -101,8 +102,8 @@ def predictive_records(
     chains one after another. The other parameters and the errors are those of `synthesize`.
     """
     for name, value in (("n_datasets", n_datasets), ("n_rows", np.min(n_rows))):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {value}")
     weights, profiles = _mixture(trace, domain)
     if n_datasets > len(weights):
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")

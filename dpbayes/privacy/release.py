@@ -200,6 +200,36 @@ class Release:
         )
 
 
+def check_of_records(release: object, what: str) -> None:
+    """Refuse what is no release, or one whose counts are not of records.
+
+    Parameters
+    ----------
+    release
+        What was given.
+    what
+        What starts from it, to say so.
+
+    Raises
+    ------
+    InputError
+        If it is no release, or counts partitions.
+
+    Examples
+    --------
+    >>> check_of_records([1, 2], "a model")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: a model starts from a Release, got list; use privacy.release_tables
+    """
+    if not isinstance(release, Release):
+        raise InputError(f"{what} starts from a Release, got {type(release).__name__}; use privacy.release_tables")
+    if release.unit != "record":
+        raise InputError(
+            f"{what} needs counts of records, and this release counts {release.unit}s; it answers the verifier's "
+            "questions (dpbayes.verifier)"
+        )
+
+
 def record_words(protected_unit: str | None) -> str:
     """Say what one record of the adjacency is.
 

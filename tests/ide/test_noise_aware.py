@@ -22,6 +22,7 @@ from dpbayes.privacy import (
     TwoSidedGeometric,
     release_tables,
 )
+from dpbayes.verifier import PartitionCounts, release_counts
 
 LAWS = [TwoSidedGeometric(7.0), Laplace(7.0), Gaussian(9.0), DiscreteGaussian(9.0)]
 
@@ -206,5 +207,8 @@ def test_tolerance_must_be_positive():
 
 def test_exact_tables_are_no_release():
     tables = datasets.acs_tables()
+    partitions = release_counts(PartitionCounts(20, 10, 0), epsilon=1.0, rng=np.random.default_rng(1))
+    with pytest.raises(InputError, match="an estimate needs counts of records, and this release counts partitions"):
+        estimate(Prior.full(partitions.domain), partitions)
     with pytest.raises(InputError, match=r"starts from a Release, got tuple; use privacy.release_tables"):
         estimate(Prior.full(tables[0].domain), tables)

@@ -17,6 +17,7 @@ from dpbayes.latent_class import build_model
 from dpbayes.latent_class.design import Design
 from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
+from dpbayes.verifier import PartitionCounts, release_counts
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
 SETS = [("a", "b"), ("b", "c"), ("d", "c")]
@@ -307,5 +308,8 @@ def test_no_attribute_may_have_the_name_of_a_variable_or_dimension_of_any_form()
 
 @pytest.mark.parametrize("given", [datasets.acs_tables(), {"a": 1}])
 def test_exact_tables_are_no_release(given):
+    partitions = release_counts(PartitionCounts(20, 10, 0), epsilon=1.0, rng=np.random.default_rng(1))
+    with pytest.raises(InputError, match="a model needs counts of records, and this release counts partitions"):
+        build_model(partitions)
     with pytest.raises(InputError, match=r"starts from a Release, got (tuple|dict); use privacy.release_tables"):
         build_model(given)

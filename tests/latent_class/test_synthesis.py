@@ -64,8 +64,9 @@ def test_files_hold_the_records(trace, tmp_path, format):
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"n_datasets": 0}, "n_datasets must be at least 1, got 0"),
-        ({"n_rows": 0}, "n_rows must be at least 1, got 0"),
+        ({"n_datasets": 0}, "n_datasets must be a whole number of at least 1, got 0"),
+        ({"n_datasets": 2.5}, "n_datasets must be a whole number of at least 1, got 2.5"),
+        ({"n_rows": 0}, "n_rows must be a whole number of at least 1, got 0"),
         ({"n_datasets": 13}, "13 data sets need as many draws, and the trace has 12"),
     ],
 )
