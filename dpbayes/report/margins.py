@@ -73,8 +73,10 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
     population = np.split(counts, ends)
     records = None
     if "exact_counts" in posterior:
-        # An impossible cell holds no record; the fit's counts are real numbers, and off by the likelihood's nugget.
-        records = np.split(np.where(counts[:, :1] > 0, summarize(posterior["exact_counts"]), 0.0), ends)
+        # An impossible cell holds no record; the fit's counts are real numbers, off by the likelihood's nugget, and
+        # its normal law knows no zero.
+        held = summarize(posterior["exact_counts"].clip(min=0.0))
+        records = np.split(np.where(counts[:, :1] > 0, held, 0.0), ends)
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
     blocks: list[Block] = [Paragraph(_introduction(release, float(n.mean()), with_records=records is not None))]
@@ -105,14 +107,21 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
 def cells_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the section on the full table."""
     posterior = trace["posterior"].to_dataset()
-    summary = summarize(posterior["cell"] * record_numbers(posterior, release))
+    n = record_numbers(posterior, release)
+    summary = summarize(posterior["cell"] * n)
     labels = release.domain.cell_labels()
     # A share that is never above zero is a structural zero's: no mixture of positive parts gives one.
     possible = summary[:, 0] > 0
     text = (
-        "The released margins do not determine the full table. What they leave open is filled by the prior, and the "
-        "intervals say how much that is."
+        f"The population's cells, per {n.mean():,.0f} records: privacy noise and sampling both widen their intervals. "
     )
+    if any(len(table.domain) == len(release.domain) for table in release.tables):
+        text += "The table was itself released."
+    else:
+        text += (
+            "The released margins do not determine them: what is left open is filled by the prior, and the intervals "
+            "say how much is open under it."
+        )
     if not possible.all():
         text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible and are zero with certainty."
     blocks: list[Block] = [Paragraph(text)]
@@ -121,12 +130,13 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         blocks.append(
             Figure(
                 interval_strip(shown, summary[possible], None, xlabel="records (logarithmic axis)"),
-                f"The full table with 95 % intervals. Labels give the levels of {', '.join(release.domain.names)}.",
+                "The population's full table with 95 % intervals. Labels give the levels of "
+                f"{', '.join(release.domain.names)}.",
                 "Estimated counts of every cell of the full table with 95 % intervals, sorted.",
             )
         )
     rows = [[label, *map(float, row)] for label, row in zip(labels, summary, strict=True)]
-    blocks.append(Table("cells", "The full table, in records", [Column("cell"), *_ESTIMATE], rows))
+    blocks.append(Table("cells", "The population's full table, in records", [Column("cell"), *_ESTIMATE], rows))
     return Section("The full table", blocks)
 
 
@@ -229,8 +239,8 @@ def _introduction(release: Release, size: float, *, with_records: bool) -> str:
         return (
             "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
             "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
-            f"{scale}, so that both are in records. Unlike the released tables, the estimates agree "
-            "with one another."
+            f"{scale}, so that both are in records (a draw below zero, which the counts' normal law allows, is taken "
+            "as none). Unlike the released tables, the estimates agree with one another."
         )
     independent = (
         " It takes the tables for samples of different persons, though all were counted on the same: where tables "

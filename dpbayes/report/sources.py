@@ -105,8 +105,8 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
     text = (
         f"Of the variance of the population's counts, {share:.0%} is left by the privacy noise and {1 - share:.0%} "
         "comes from sampling, with what the model knows and does not know. Without noise the first part would be gone; "
-        "with a larger sample the second would shrink. By pooling the tables, the model leaves the noise with "
-        f"{pooled:.0%} of the standard deviation that it was released with."
+        "with more records the second would shrink as a share of them. By pooling the tables, the model leaves the "
+        f"noise with {pooled:.0%} of the standard deviation that it was released with."
     )
     if not release.n_public:
         text += (

@@ -222,7 +222,7 @@ class Synthesis(Section):
     n_datasets: int = Field(default=5, ge=0)
     """Number of data sets."""
     n_rows: int | None = Field(default=None, ge=1)
-    """Records in each; by default as many as the confidential data have."""
+    """Records in each; by default as many as the confidential data have, or the posterior mean of a noisy number."""
     format: Literal["parquet", "csv"] = "parquet"
     """File format."""
 
