@@ -143,7 +143,8 @@ class FiltersLoss:
 
     def _first_bracket(self, delta: float, side: Side, family: "_Family", *, split: bool) -> Bounds:
         """Double epsilon from the standard deviation of R until the curve is certainly below `delta`."""
-        epsilon = min(self.largest, 2.0 * self.spread)
+        # Near p = 1/2 the spread is lost to rounding.
+        epsilon = min(self.largest, max(2.0 * self.spread, 2.0**-30 * self.largest))
         while epsilon < self.largest:
             law = self.law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split)
             found = _root(family(law), delta, epsilon)
