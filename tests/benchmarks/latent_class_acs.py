@@ -6,6 +6,8 @@ tables: the mean over the ten released ones, and the full table of 32 cells. Run
 of FOLDER/acs.jsonl.
 
     python tests/benchmarks/latent_class_acs.py FOLDER CSV --repeats 20 [--minutes 4] [--epsilon 1 0.5 0.25]
+
+`--profile-prior 0.5` takes another prior of the classes' profiles.
 """
 
 import argparse
@@ -67,7 +69,7 @@ def fit(compiled, tables, full, epsilon: float, repeat: int, settings: NutsSetti
     return row
 
 
-def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, n_classes: int) -> None:
+def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, model_options: dict) -> None:
     """Fit what is missing until the time is up."""
     deadline = time.monotonic() + 60 * minutes
     tables, full = exact_tables(csv)
@@ -78,7 +80,7 @@ def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, n_class
         if not todo or time.monotonic() > deadline:
             continue
         release = release_tables(tables, epsilon=epsilon, rng=np.random.default_rng(0))
-        compiled = compile_model(build_model(release, n_classes=n_classes))
+        compiled = compile_model(build_model(release, **model_options))
         for repeat in todo:
             if time.monotonic() > deadline:
                 break
@@ -115,9 +117,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--epsilon", type=float, nargs="*", default=(1.0, 0.5, 0.25))
     parser.add_argument("--classes", type=int, default=8)
+    parser.add_argument("--profile-prior", type=float, default=None)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    run(arguments.folder, arguments.csv, arguments.epsilon, arguments.repeats, arguments.minutes, arguments.classes)
+    options = {"n_classes": arguments.classes, "profile_prior": arguments.profile_prior}
+    run(arguments.folder, arguments.csv, arguments.epsilon, arguments.repeats, arguments.minutes, options)
     print(table(read(arguments.folder)))
 
 
