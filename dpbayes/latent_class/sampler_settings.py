@@ -32,8 +32,8 @@ def sampler_defaults(model: pm.Model | None = None) -> dict[str, Any]:
     With eight classes they passed the gate on all releases of ten two-way census tables that were tried; with five, a
     few quantities move slowly, and a fit may need twice the draws. Where pairs are summed out, they passed on all
     eight releases of sixteen attributes that were tried at epsilon .25, 1 and 4; at 10 one of two needed a target
-    acceptance of .92. With eight to thirteen attributes the cells of the whole table may need more draws
-    (docs/latent_class.md, Limits).
+    acceptance of .92. With eight to thirteen attributes the cells of the whole table mix more slowly
+    than the released margins, and with twelve they missed the gate (docs/latent_class.md, Limits).
 
     Parameters
     ----------

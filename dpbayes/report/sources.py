@@ -99,18 +99,12 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         (table.label, float(np.sqrt(table.noise.variance)), *(float(np.sqrt(part[t].mean())) for part in parts))
         for t, table in enumerate(release.tables)
     ]
-    share = float(privacy.sum() / (privacy + sampling).sum())
     released_noise, left = (sum(row[column] ** 2 for row in rows) for column in (1, 2))
     pooled = math.sqrt(left / released_noise) if released_noise > 0 else 1.0  # a scale so small that it underflows
-    text = (
-        f"Of the variance of the population's counts, {share:.0%} is left by the privacy noise and {1 - share:.0%} "
-        "comes from sampling, with what the model knows and does not know. Without noise the first part would be gone; "
-        "with more records the second would shrink as a share of them. By pooling the tables, the model leaves the "
-        f"noise with {pooled:.0%} of the standard deviation that it was released with."
-    )
+    text = _text(float(privacy.sum() / (privacy + sampling).sum()), pooled)
     if not release.n_public:
         text += (
-            f" Their number was released with noise: the population's counts are shares times its draws, and binomial "
+            " Their number was released with noise: the population's counts are shares times its draws, and binomial "
             f"sampling is that of its posterior mean, {n.mean():,.0f} records."
         )
     columns = [
@@ -133,6 +127,15 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
             ),
             Table("sources", "Standard deviations by source, root mean square over cells, in records", columns, rows),
         ],
+    )
+
+
+def _text(share: float, pooled: float) -> str:
+    return (
+        f"Of the variance of the population's counts, {share:.0%} is left by the privacy noise and {1 - share:.0%} "
+        "comes from sampling, with what the model knows and does not know. Without noise the first part would be gone; "
+        "with more records the second would shrink as a share of them. By pooling the tables, the model leaves the "
+        f"noise with {pooled:.0%} of the standard deviation that it was released with."
     )
 
 
