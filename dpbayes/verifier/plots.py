@@ -66,7 +66,7 @@ def posterior_plot(posteriors: Mapping[str, Posterior], *, threshold: float = 0.
         axis.set_ylim(0, None)
     axes[-1, 0].set_xlim(0, 1)
     axes[-1, 0].set_xlabel("r: share of partitions in which the claim holds", fontsize=9)
-    axes[0, 0].legend(loc="upper left", frameon=False, fontsize=9)
+    axes[0, 0].legend(loc="best", frameon=False, fontsize=9)
     return figure
 
 
