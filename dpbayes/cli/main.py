@@ -81,7 +81,7 @@ def run(
 
     The run folder holds `spec.toml` (every default written out), `release.json`, `trace.nc`, `synthetic/`, `facts.json`
     and `report.html`. A killed run is resumed by the same command. A finished one is not: where the spec draws a
-    release, running it again draws a new one and spends epsilon again.
+    release, running it again draws a new one and spends epsilon again, which the terminal says.
 
     Example: `dpbayes run models/acs_latent_class.toml --set privacy.epsilon=0.5 --out runs/half`
     """

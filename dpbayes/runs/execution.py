@@ -120,7 +120,10 @@ def execute(
 
     check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
-    check_free(folder, force=force, cost=_cost_again(loaded, folder))
+    if out is None:
+        _say_price_of_another(loaded, folder, echo)
+    else:
+        check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     with workspace(folder, loaded.resolved) as partial:
         context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
         try:
@@ -172,13 +175,21 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     return write_report(document, Path(folder))
 
 
-def _cost_again(loaded: LoadedSpec, folder: Path) -> str:
+def _say_price_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str], None]) -> None:
+    """Say so where a run without a folder of its own goes beside a finished one whose release was paid for."""
+    first = folder.with_name(loaded.name)
+    cost = _cost_again(loaded, first, "This run")
+    if folder != first and cost:
+        echo(f"{first} is already there, so this run goes to {folder}{cost}")
+
+
+def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
     """Say that running a spec again costs epsilon, and how to fit the former release; nothing where it is free."""
     privacy, release = getattr(loaded.spec, "privacy", None), folder / _RELEASE
     simulated = getattr(privacy, "simulation_seed", None) is not None and getattr(privacy, "ledger", None) is None
     if privacy is None or simulated or not release.is_file():
         return ""
-    said = ". Either draws a new release and spends epsilon again"
+    said = f". {subject} draws a new release and spends epsilon again"
     if "release" not in getattr(type(getattr(loaded.spec, "data", None)), "model_fields", {}):
         return said
     beside = Path(os.path.relpath(release, loaded.path.parent)).as_posix()

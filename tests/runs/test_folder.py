@@ -68,6 +68,25 @@ def test_the_refusal_says_what_a_second_run_would_cost(tmp_path, spec, drawn, sa
     assert str(refused.value).endswith(said)
 
 
+@pytest.mark.parametrize(("drawn", "lines"), [(True, 1), (False, 0)])
+def test_a_run_that_goes_beside_a_finished_one_says_what_it_costs(tmp_path, monkeypatch, drawn, lines):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text('system = "latent-class"\ntitle = "t"\n' + CONFIDENTIAL)
+    former = tmp_path / "runs" / "study"
+    former.mkdir(parents=True)
+    if drawn:
+        (former / "release.json").touch()
+    said = []
+    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
+        execute(load_spec(tmp_path / "study.toml"), echo=said.append)
+    assert len(said) == lines
+    for line in said:
+        assert line.startswith(
+            "runs/study is already there, so this run goes to runs/study-2. This run draws a new release"
+        )
+        assert 'data.release = "runs/study/release.json"' in line
+
+
 @pytest.mark.parametrize("content", [b"", b'{"draws": 4', b"\xff\xfe", b"[" * 100_000, b"3"])
 def test_a_damaged_result_is_named_with_a_remedy(tmp_path, content):
     path = tmp_path / "study.json"
