@@ -130,7 +130,7 @@ plot_ranks(right)
 
 # %% [markdown]
 # `uniformity` gives a p-value for each quantity; with $q$ of them the smallest is compared with $\alpha/q$. Its null law is
-# simulated, so it is exact for few simulations too.
+# exact, for few simulations too and however small the p-value.
 
 # %%
 uniformity(right)

@@ -261,6 +261,14 @@ def test_judging_keeps_its_level():
     assert judge(_study(missing)).coverages["p[cell=c]"] < 1
 
 
+def test_many_quantities_that_are_all_wrong_are_found():
+    """Every truth in the lower half of its posterior, for the 72 margins and cells of five binary attributes."""
+    pit = (np.random.default_rng(6).integers(0, 50, size=(200, 72)) + 0.5) / 100
+    study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": (("simulation", "cell"), pit)})})
+    study.attrs = {"n_ranks": 99, "random_seed": "1"}
+    assert not judge(study).passed
+
+
 def test_few_simulations_and_failed_fits_are_said():
     study = _study(_pit(np.random.default_rng(5))[:20])
     study["fit"]["passed"][:] = np.arange(20) < 15
