@@ -100,7 +100,8 @@ def coverage(study: "xr.DataTree", *, prob: float = 0.95) -> dict[str, float]:
     if not 0.0 < prob < 1.0:
         raise InputError(f"prob must lie between 0 and 1, got {prob}")
     pit, labels, bins = _values(study)
-    inside = np.clip((prob / 2 - np.abs(pit - 0.5)) * bins + 0.5, 0.0, 1.0)
+    off, half = bins * np.abs(pit - 0.5), bins * prob / 2  # in ranks
+    inside = np.clip(np.minimum(off + 0.5, half) - np.maximum(off - 0.5, -half), 0.0, 1.0)
     return dict(zip(labels, map(float, np.nan_to_num(inside).mean(axis=1)), strict=True))
 
 

@@ -282,6 +282,14 @@ def test_coverage_counts_misses_and_missing():
         coverage(xr.DataTree())
 
 
+@pytest.mark.parametrize("bins", [2, 3, 10, 11, 100])
+@pytest.mark.parametrize("prob", [0.02, 0.05, 0.3, 0.5, 0.95, 0.999])
+def test_uniform_ranks_are_covered_with_the_nominal_probability(bins, prob):
+    """Also where the whole interval lies within one rank's."""
+    study = fake_study((np.arange(bins) + 0.5) / bins, n_ranks=bins - 1)
+    assert coverage(study, prob=prob)["p"] == pytest.approx(prob, rel=1e-12)
+
+
 @pytest.mark.parametrize(("spread", "sign"), [(0.5, 1), (2.0, -1)])
 def test_narrow_posteriors_rise_above_on_the_left(spread, sign):
     """How the plot is read: with posteriors half as wide as they should be the line is high on the left, low right."""
