@@ -145,7 +145,10 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     drawn = trace["posterior_predictive"]["released"].stack(draws=("chain", "draw")).transpose("draws", ...)
     values = drawn.to_numpy().reshape(drawn.sizes["draws"], -1)
     observed = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
-    residuals = (observed - values.mean(0)) / values.std(0, ddof=1)
+    spread = values.std(0, ddof=1)
+    # Where noise is far below one count, no draw of an impossible cell's may differ from zero; its law still does.
+    noise = np.concatenate([np.full(t.counts.size, np.sqrt(t.noise.variance)) for t in release.tables])
+    residuals = (observed - values.mean(0)) / np.where(spread > 0, spread, noise)
     tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
     rows = [
         ("released counts outside their 95 % predictive interval", int((tails < 1 - INTERVAL).sum())),

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dpbayes.data import datasets
+from dpbayes.data import Domain, datasets
 from dpbayes.inference import check_convergence
 from dpbayes.inference.verdict import Verdict
-from dpbayes.privacy import NoisyTotal, release_tables
-from dpbayes.privacy.noise import Laplace
+from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables
+from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.report.convergence import convergence_section
 from dpbayes.report.latent_class import _answer
-from dpbayes.report.margins import cells_section, margins_section
+from dpbayes.report.margins import cells_section, fit_section, margins_section
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section, split_variance
 
@@ -169,3 +169,18 @@ def test_a_page_on_a_noisy_number_of_records_is_scaled_by_the_posterior_of_that_
     said = _answer(trace, release, Verdict((), ()))
     assert "of these records (about 400, the posterior mean)" in said
     assert f"draw by draw, to {share * (ends[1] - ends[0]):.0f}." in said
+
+
+def test_residuals_are_numbers_where_no_predicted_count_differs():
+    """An impossible cell under noise far below one count: every predicted count is zero, as is the released one."""
+    domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)})
+    law = TwoSidedGeometric(0.1)
+    table = NoisyTable(domain, np.array([[30, 0], [50, 20]]), law, 2.0, 20.0)
+    release = Release(domain, (table,), "replace-one", 100, "simulation")
+    off = np.random.default_rng(1).integers(-9, 10, size=(1, 50, 1))
+    predicted = table.counts.ravel() + off * np.array([1.0, 0.0, -1.0, 0.0])
+    predicted[..., 3] += 1.0  # a count that every draw misses by one
+    trace = xr.DataTree.from_dict({"posterior_predictive": xr.Dataset({"released": ((*DIMS, "count"), predicted)})})
+    values = dict(fit_section(trace, release).blocks[1].rows)
+    assert values["largest absolute standardized residual"] == pytest.approx(law.variance**-0.5)
+    assert np.isfinite(values["root mean square of the standardized residuals"])
