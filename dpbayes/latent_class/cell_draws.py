@@ -59,9 +59,9 @@ def margin_draws(
     random_seed
         For ``"records"``: seed of the draws given P and the released margins' counts.
     whole
-        For ``"records"``: make each draw a table of whole counts that sums to n (rounded by largest remainders), so
-        that an interval can say that a cell is empty. Without it counts are real and at least a millionth of a record,
-        so that log-odds stay finite.
+        For ``"records"``: make each draw a table of whole counts that sums to n, or to one record where a draw of a
+        noisy n is less (rounded by largest remainders), so that an interval can say that a cell is empty. Without it
+        counts are real and at least a millionth of a record, so that log-odds stay finite.
     thin
         Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000
         draws); for ``"records"`` so are draws times the cube of cells and the release's effects together, 10^12.

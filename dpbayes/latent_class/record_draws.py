@@ -126,7 +126,7 @@ def record_shares(
         drawn.append(law.draw(block, effects[part], n[part], rng))
         start = part.stop
     counts = np.concatenate(drawn)
-    counts = _whole_tables(counts, np.rint(n)) if whole else np.maximum(counts, _LEAST_COUNT)
+    counts = _whole_tables(counts, np.maximum(np.rint(n), 1.0)) if whole else np.maximum(counts, _LEAST_COUNT)
     return counts / counts.sum(axis=1, keepdims=True)
 
 

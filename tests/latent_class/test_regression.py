@@ -411,3 +411,17 @@ def test_records_of_an_unknown_number_use_the_draws_of_n(with_records):
     draws = margin_draws(tree, ["a", "b"], target="records", release=added, random_seed=2)
     noise = release.tables[0].noise.variance ** 0.5 / N
     assert np.abs(draws.mean(("chain", "draw")) - table.sum(axis=(2, 3)) / N).max() < 0.2 * noise
+
+
+def test_a_draw_of_less_than_half_a_record_is_a_table_of_one(with_records):
+    """A noisy number of records leaves draws of n that round to zero: no share of nothing is a share."""
+    trace, release, _, _ = with_records
+    posterior = trace["posterior"].to_dataset().isel(draw=slice(4))
+    drawn = np.array([[0.2, 0.49, 1.2, float(N)]])
+    scaled = posterior["exact_counts"] * drawn[..., None] / N
+    tree = xr.DataTree.from_dict({"posterior": posterior.assign(n=(("chain", "draw"), drawn), exact_counts=scaled)})
+    noisy = NoisyTotal(1.0, release.tables[0].noise, 1.0, None)
+    added = Release(release.domain, release.tables, "add-remove", noisy, "simulation")
+    draws = margin_draws(tree, ["a", "b"], target="records", release=added, random_seed=2)
+    np.testing.assert_allclose(draws.sum(("a", "b")), 1.0)
+    assert np.array_equal(draws[0, :3].max(("a", "b")), np.ones(3))
