@@ -123,8 +123,9 @@ def combine(
     Raises
     ------
     InputError
-        If there are fewer than two data sets, they differ in size or in quantities, a fit is not finite, or
-        `share_of` was asked for a level that occurs in no data set and that the column's type does not declare.
+        If there are fewer than two data sets, they differ in size or in quantities, `fit` returns something else or a
+        number that is not finite, or `share_of` was asked for a level that occurs in no data set and that the column's
+        type does not declare.
 
     Notes
     -----
@@ -158,6 +159,8 @@ def combine(
         raise InputError(f"the synthetic data sets must have equally many records, got {sorted(sizes)}")
     fits = [_estimates(fit(frame)) for frame in frames]
     names = tuple(fits[0])
+    if not names:
+        raise InputError("the fitting function returned an empty mapping; name the quantities to combine")
     for number, found in enumerate(fits):
         if tuple(found) != names:
             raise InputError(f"data set {number} gave the quantities {list(found)}, the first one {list(names)}")
@@ -235,7 +238,7 @@ def combine_estimates(
 def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
     """Read a mapping, or the coefficients and standard errors of a statsmodels result."""
     if isinstance(fitted, Mapping):
-        return {str(name): pair if isinstance(pair, Unseen) else _pair(*pair) for name, pair in fitted.items()}
+        return {str(name): pair if isinstance(pair, Unseen) else _pair(name, pair) for name, pair in fitted.items()}
     try:
         params, stderr = fitted.params, np.asarray(fitted.bse, dtype=np.float64)
     except AttributeError:
@@ -243,12 +246,25 @@ def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
             f"the fitting function returned {type(fitted).__name__}; it must return a mapping from names to "
             "(estimate, variance), or a result with params and bse"
         ) from None
+    if stderr.ndim != 1 or np.shape(params) != stderr.shape:
+        raise InputError(
+            f"the fitted result has params of shape {np.shape(params)} and bse of shape {stderr.shape}; one number a "
+            "coefficient is combined: return a mapping from names to (estimate, variance)"
+        )
     names = getattr(params, "index", range(len(stderr)))
     return {str(name): (float(v), float(s) ** 2) for name, v, s in zip(names, np.asarray(params), stderr, strict=True)}
 
 
-def _pair(estimate: float, variance: float) -> tuple[float, float]:
-    return float(estimate), float(variance)
+def _pair(name: Any, given: Any) -> tuple[float, float]:
+    """Read an estimate and its sampling variance."""
+    try:
+        estimate, variance = given
+        return float(estimate), float(variance)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the fitting function returned {given!r} for {str(name)!r}; it must be a pair of numbers, the estimate "
+            "and its sampling variance"
+        ) from None
 
 
 def _check_seen(fits: Sequence[Estimates]) -> None:

@@ -1,5 +1,7 @@
 """Combining rules: the formulas by hand, and coverage of a known population."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -184,3 +186,20 @@ def test_an_unusable_level_of_confidence_is_refused():
         combined.interval(1.0)
     with pytest.raises(InputError, match="shape"):
         combine_estimates([1.0, 2.0], [0.1, 0.1], names=["a"], n_synthetic=10, n=10)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"p": 0.3}, "returned 0.3 for 'p'; it must be a pair of numbers"),
+        ({"p": (0.3, 0.1, 0.2)}, "must be a pair"),
+        ({"p": (np.array([0.3, 0.4]), np.array([0.1, 0.1]))}, "must be a pair"),
+        ({"p": (None, None)}, "must be a pair"),
+        ({}, "empty mapping"),
+        # A multinomial logit has a column of coefficients for each level of the outcome.
+        (SimpleNamespace(params=np.zeros((2, 2)), bse=np.ones((2, 2))), r"shape \(2, 2\).*return a mapping"),
+    ],
+)
+def test_what_a_fitting_function_may_not_return_is_said(returned, message):
+    with pytest.raises(InputError, match=message):
+        combine([pl.DataFrame({"p": [0, 1]})] * 2, lambda frame: returned, n=2)
