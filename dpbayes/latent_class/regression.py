@@ -251,7 +251,9 @@ def _check_rank(matrix: Array, terms: Sequence[str], formula: str) -> None:
     """Refuse terms whose coefficients the cells do not determine, by the names of those that take part."""
     if not terms:
         raise InputError(f"the terms of {formula!r} are empty; name one, or an intercept: 'outcome ~ 1'")
-    null = np.eye(len(terms))[np.linalg.matrix_rank(matrix) :] @ np.linalg.svd(matrix)[2]
+    # Each column in its own unit: beside the square of a year, a constant would look like nothing.
+    scaled = matrix / np.maximum(np.linalg.norm(matrix, axis=0), np.finfo(float).tiny)
+    null = np.eye(len(terms))[np.linalg.matrix_rank(scaled) :] @ np.linalg.svd(scaled)[2]
     if len(null):
         collinear = [term for term, part in zip(terms, np.abs(null).max(axis=0), strict=True) if part > 1e-9]
         raise InputError(

@@ -44,8 +44,10 @@ def weighted_linear(weights: Array, matrix: Array, outcome: Array) -> Array:
     >>> weighted_linear(np.array([[0.5, 0.5]]), x, np.array([1.0, 3.0])).round(12)
     array([[1., 2.]])
     """
-    gram = _gram(weights, matrix)
-    return np.asarray(np.linalg.solve(gram, ((weights * outcome) @ matrix)[..., None])[..., 0])
+    back = _from_common_cells(weights, matrix)
+    basis = matrix @ back
+    fitted = np.linalg.solve(_gram(weights, basis), ((weights * outcome) @ basis)[..., None])[..., 0]
+    return np.asarray(fitted @ back.T)
 
 
 def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
@@ -81,7 +83,7 @@ def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
     >>> weighted_logistic(np.array([[0.25, 0.75]]), x, np.array([0.0, 1.0])).round(6)  # log 3
     array([[1.098612]])
     """
-    back = np.linalg.inv(matrix[_common_cells(weights.mean(axis=0), matrix)])
+    back = _from_common_cells(weights, matrix)
     return np.asarray(_maximize(weights, matrix @ back, outcome) @ back.T)
 
 
@@ -103,19 +105,24 @@ def _maximize(weights: Array, matrix: Array, outcome: Array) -> Array:
     )
 
 
-def _common_cells(weights: Array, matrix: Array) -> list[int]:
-    """Return the most common cells whose rows are linearly independent, one for each term."""
+def _from_common_cells(weights: Array, matrix: Array) -> Array:
+    """Return the map from linear predictors of the most common cells to coefficients, shape ``(terms, terms)``.
+
+    The cells are the most common ones whose rows are linearly independent, one for each term.
+    """
+    # Rows such as (1, 2019, 2019^2) and (1, 2020, 2020^2) are all but parallel; those of an orthonormal basis are not.
+    rows = np.linalg.qr(matrix)[0]
     found: list[int] = []
     basis = np.empty((0, matrix.shape[1]))
-    for cell in np.argsort(-weights, kind="stable").tolist():
-        row = matrix[cell]
+    for cell in np.argsort(-weights.mean(axis=0), kind="stable").tolist():
+        row = rows[cell]
         rest = row - (row @ basis.T) @ basis
         if (size := np.linalg.norm(rest)) > 1e-9 * np.linalg.norm(row):
             found.append(cell)
             basis = np.vstack([basis, rest / size])
         if len(found) == matrix.shape[1]:
             break
-    return found
+    return np.asarray(np.linalg.inv(matrix[found]))
 
 
 def _newton_step(beta: Array, weights: Array, matrix: Array, outcome: Array) -> Array:

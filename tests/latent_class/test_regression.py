@@ -173,6 +173,39 @@ def test_the_slope_of_a_rare_group_does_not_depend_on_how_rare_it_is(coding, rar
     weights = np.array([[0.25 * (1 - rare), 0.75 * (1 - rare), rare / 28, 27 * rare / 28], [0.25] * 4])
     found = weighted_logistic(weights, matrix, np.array([0.0, 1.0, 0.0, 1.0])) @ matrix[[0, 2]].T
     np.testing.assert_allclose(found, [[np.log(3), np.log(27)], [0.0, 0.0]], atol=1e-9)
+    shares = weighted_linear(weights, matrix, np.array([0.0, 1.0, 0.0, 1.0])) @ matrix[[0, 2]].T
+    np.testing.assert_allclose(shares, [[0.75, 27 / 28], [0.5, 0.5]], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "levels", [(2016, 2017, 2018, 2019, 2020), (100_000, 100_001, 100_003), (2_016_0101, 2_017_0101, 2_018_0101)]
+)
+def test_a_polynomial_of_levels_far_from_zero_is_that_of_the_centred_ones(levels):
+    """The parabola of years: 2019 and 2020 in one part of 2,000, their squares in all but the last digits."""
+    x, y = (axis.ravel().astype(float) for axis in np.meshgrid(levels, [0.0, 1.0], indexing="ij"))
+    near = x - levels[1]
+    powers, centred = (np.column_stack([np.ones_like(t), t, t**2]) for t in (x, near))
+    weights = np.random.default_rng(2).dirichlet(np.ones(len(x)), size=3)
+    # c0 + c1 (x - m) + c2 (x - m)^2 has the slope c1 - 2 c2 m at zero.
+    for fit in (weighted_linear, weighted_logistic):
+        expected = fit(weights, centred, y)
+        found = fit(weights, powers, y)
+        np.testing.assert_allclose(found[:, 2], expected[:, 2], rtol=1e-6)
+        np.testing.assert_allclose(found[:, 1], expected[:, 1] - 2 * levels[1] * expected[:, 2], rtol=1e-6)
+
+
+def test_terms_of_very_different_units_are_not_collinear():
+    """A date as a number and its square: beside 4e14 a constant looks like nothing."""
+    rng = np.random.default_rng(7)
+    days = (20160101, 20170101, 20180101)
+    posterior = {"weights": (("chain", "draw", "class"), rng.dirichlet(np.ones(2), size=(1, 2)))}
+    for name, size in (("day", 3), ("c", 2)):
+        posterior[f"profile_{name}"] = (("chain", "draw", "class", name), rng.dirichlet(np.ones(size), size=(1, 2, 2)))
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(posterior, coords={"day": list(days), "c": [0, 1]})})
+    share = margin_draws(tree, ["day", "c"])
+    share = (share.sel(c=1) / share.sum("c")).to_numpy()[0]
+    found = regress(tree, "c ~ day + I(day ** 2)", family="linear")[0]
+    np.testing.assert_allclose(found[:, 2], np.diff(share, n=2)[:, 0] / 2 / 10_000.0**2, rtol=1e-6)
 
 
 def test_rare_cells_in_a_model_with_fewer_terms_than_cells():
