@@ -100,10 +100,18 @@ class Finding:
         """The threshold with its direction, such as ``≤ 1.01``."""
         return f"{_BOUNDS.get(self.check, '≤')} {self.threshold:.4g}"
 
+    @property
+    def value_text(self) -> str:
+        """The value to four digits, or to as many as tell it from a threshold that it misses, such as ``1.0102``."""
+        digits = 4
+        while not self.passed and f"{self.value:.{digits}g}" == f"{self.threshold:.{digits}g}" and digits < 17:
+            digits += 1
+        return f"{self.value:.{digits}g}"
+
     def __str__(self) -> str:
         mark = "ok  " if self.passed else "FAIL"
         advice = f"; {self.remedy}" if self.remedy else ""
-        return f"{mark}  {self.title}: {self.value:.4g} ({self.threshold_text}) at {self.quantity}{advice}"
+        return f"{mark}  {self.title}: {self.value_text} ({self.threshold_text}) at {self.quantity}{advice}"
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         head = "Converged" if self.passed else "Not converged"
         rows = "".join(
-            f"<tr><td>{'✓' if f.passed else '✗'}</td><td>{escape(f.title)}</td><td>{f.value:.4g}</td>"
+            f"<tr><td>{'✓' if f.passed else '✗'}</td><td>{escape(f.title)}</td><td>{f.value_text}</td>"
             f"<td>{escape(f.threshold_text)}</td><td>{escape(f.quantity)}</td><td>{escape(f.remedy)}</td></tr>"
             for f in self.findings
         )

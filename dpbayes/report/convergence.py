@@ -27,7 +27,7 @@ def verdict_callout(verdict: Verdict) -> Callout:
     if verdict.passed:
         return Callout("good", f"Convergence: all {len(verdict.findings)} checks passed.")
     lines = [
-        f"{f.title}: {f.value:.4g} at {f.quantity}, wanted {f.threshold_text}. {f.remedy}" for f in verdict.failures
+        f"{f.title}: {f.value_text} at {f.quantity}, wanted {f.threshold_text}. {f.remedy}" for f in verdict.failures
     ]
     return Callout("bad", "Convergence: do not use these numbers yet.", lines)
 

@@ -15,6 +15,7 @@ from dpbayes.inference.quantities import quantity_draws
 from dpbayes.inference.schema import annotate
 from dpbayes.inference.summary import summarize
 from dpbayes.inference.verdict import Finding, Quantity, Verdict
+from dpbayes.report.convergence import verdict_callout
 
 DRAWS = ("chain", "draw")
 
@@ -266,3 +267,20 @@ def test_verdict_survives_json_html_and_the_trace(normal):
 
 def test_an_empty_verdict_does_not_pass():
     assert not Verdict((), ()).passed
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "threshold", "shown"),
+    [
+        ("rhat", 1.01024, 1.01, "1.0102 (≤ 1.01)"),
+        ("ess_bulk", 399.97, 400.0, "399.97 (≥ 400)"),
+        ("divergences", 0.00100001, 0.001, "0.00100001 (≤ 0.001)"),
+        ("rhat", 1.2345678, 1.01, "1.235 (≤ 1.01)"),
+        ("bfmi", float("nan"), 0.3, "nan (≥ 0.3)"),
+    ],
+)
+def test_a_value_that_just_misses_is_told_from_its_threshold(check, value, threshold, shown):
+    finding = Finding.failed(check, "p", value, threshold, "sample more")
+    assert shown in str(finding)
+    assert f"<td>{finding.value_text}</td>" in Verdict((finding,), ("p",))._repr_html_()
+    assert finding.value_text in verdict_callout(Verdict((finding,), ("p",))).lines[0]
