@@ -278,6 +278,16 @@ def test_few_simulations_and_failed_fits_are_said():
     assert "15 of 20 fits passed" in document.verdict.lines[1]
 
 
+def test_the_worst_fit_is_the_one_with_the_fewest_effective_draws():
+    study = _study(_pit(np.random.default_rng(5))[:11])
+    study["fit"]["ess_bulk"][:] = np.arange(100.0, 1101.0, 100.0)
+    study["fit"]["rhat"][:] = np.linspace(1.0, 1.1, 11)
+    document = calibration_document(study, judge(study), title="t", design="d", settings=NutsSettings())
+    rows = {row[0]: row[1:] for row in document.sections[-1].blocks[-1].rows}
+    assert rows["fewest effective draws"] == pytest.approx([600.0, 200.0, 100.0])
+    assert rows["largest R-hat"] == pytest.approx([1.05, 1.09, 1.1])
+
+
 @pytest.mark.slow
 def test_a_small_study_of_a_spec_from_beginning_to_end(write, tmp_path):
     """Thirty simulations of a small release: not rejected (false alarm 1 %), and extended without fitting again."""
