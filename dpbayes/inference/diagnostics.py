@@ -112,7 +112,8 @@ def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None
     -------
     dict
         Quantity name, such as ``"cells[cell=3]"``, to ``{"rhat": ..., "ess_bulk": ..., "ess_tail": ...}``; the values
-        of a constant quantity are NaN. A label that a coordinate holds again is numbered: ``"cells[cell=3 (2)]"``.
+        of a constant quantity are NaN, and those of one with draws that are not finite. A label that a coordinate holds
+        again is numbered: ``"cells[cell=3 (2)]"``.
 
     Examples
     --------
@@ -123,10 +124,15 @@ def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None
     ['ess_bulk', 'ess_tail', 'rhat']
     """
     draws = quantity_draws(trace, var_names=var_names)
-    result = mixing(np.stack(list(draws.values())))
+    stacked = np.stack(list(draws.values()))
+    finite = np.isfinite(stacked).all(axis=(1, 2))
+    values = np.full((len(stacked), 3), np.nan)
+    if finite.any():
+        result = mixing(stacked[finite])
+        values[finite] = np.column_stack([result.rhat, result.ess_bulk, result.ess_tail])
     return {
-        str(quantity): {"rhat": float(rhat), "ess_bulk": float(bulk), "ess_tail": float(tail)}
-        for quantity, rhat, bulk, tail in zip(draws, result.rhat, result.ess_bulk, result.ess_tail, strict=True)
+        str(quantity): {"rhat": rhat, "ess_bulk": bulk, "ess_tail": tail}
+        for quantity, (rhat, bulk, tail) in zip(draws, values.tolist(), strict=True)
     }
 
 

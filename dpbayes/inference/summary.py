@@ -36,7 +36,8 @@ class PosteriorSummary:
     interval
         Ends of the equal-tailed intervals, shape ``(quantities, 2)``.
     rhat, ess_bulk, ess_tail
-        Mixing of the chains, shape ``(quantities,)``; NaN for a quantity that never moves.
+        Mixing of the chains, shape ``(quantities,)``; NaN for a quantity that never moves, or has draws that are not
+        finite.
     prob
         Probability of the intervals.
     chains, draws
@@ -174,11 +175,14 @@ def summarize(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None, p
     ]
     draws = np.concatenate(flat, axis=1)
     rhat, bulk, tail = (np.array([entry[key] for entry in table.values()]) for key in ("rhat", "ess_bulk", "ess_tail"))
+    with np.errstate(invalid="ignore"):  # draws that are not finite: the numbers say so, and the verdict does
+        mean, sd = draws.mean(axis=0), draws.std(axis=0, ddof=1)
+        interval = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0).T
     return PosteriorSummary(
         tuple(table),
-        draws.mean(axis=0),
-        draws.std(axis=0, ddof=1),
-        np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0).T,
+        mean,
+        sd,
+        interval,
         rhat,
         bulk,
         tail,

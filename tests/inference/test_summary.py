@@ -8,6 +8,8 @@ import xarray as xr
 
 from dpbayes.errors import InputError
 from dpbayes.inference import annotate, check_convergence, mixing_table, summarize
+from dpbayes.report.convergence import convergence_section
+from dpbayes.report.document import Figure
 
 DIMS = ("chain", "draw")
 EVIL = "<script>alert('x')</script>&"
@@ -90,3 +92,16 @@ def test_html_escapes_labels_and_closes_its_tags(draws):
 def test_wrong_arguments_are_named(draws, settings, message):
     with pytest.raises(InputError, match=message):
         summarize(trace_of(p=(DIMS, draws[..., 0, 0])), **settings)
+
+
+def test_draws_that_are_not_finite_are_shown_with_the_verdict_on_them():
+    """Log-odds of zero, or of nothing: the gate names them, and neither table nor page stops at them."""
+    values = np.random.default_rng(1).normal(size=(4, 500, 3))
+    values[1, 7, 1], values[2, 9, 2] = np.inf, np.nan
+    tree = trace_of(odds=((*DIMS, "k"), values))
+    summary = summarize(tree)
+    assert np.isfinite(summary.rhat).tolist() == [True, False, False]
+    assert [row[1] for row in summary.rows()][1:] == ["inf", "–"]
+    assert "not finite: 2 (≤ 0) at odds[k=1]" in str(summary)
+    section = convergence_section(tree, check_convergence(tree), judged="")
+    assert any("Rank plots" in block.caption for block in section.blocks if isinstance(block, Figure))
