@@ -122,6 +122,12 @@ class Release:
         known = [part for part in parts if part is not None]
         return math.fsum(known) if len(known) == len(parts) else None
 
+    @cached_property
+    def rho(self) -> float:
+        """Total zero-concentrated DP parameter by composition; of pure epsilon parts an upper bound, epsilon^2 / 2."""
+        parts = [*self.tables, self.n] if isinstance(self.n, NoisyTotal) else self.tables
+        return math.fsum(part.noise.rho(sensitivity=part.sensitivity) for part in parts)
+
     @property
     def privacy_record(self) -> dict[str, Any]:
         """What the release cost, for the record of whatever is computed from it."""
@@ -129,6 +135,7 @@ class Release:
             "adjacency": self.adjacency,
             "sampler": self.sampler,
             "epsilon": self.epsilon,
+            "rho": self.rho if self.epsilon is None else None,
             "n_public": self.n_public,
             **_protected(self.unit, self.protected_unit),
             "tables": [
@@ -185,7 +192,7 @@ class Release:
         return write_text(path, json.dumps(self.to_dict() | {"digest": self.digest}, indent=1, allow_nan=False) + "\n")
 
     def _repr_html_(self) -> str:
-        total = "see each table's noise" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+        total = f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
         if self.unit == "partition":
             size += html.escape(f", one record: {record_words(self.protected_unit)}")

@@ -211,7 +211,7 @@ class Document:
     Raises
     ------
     InputError
-        If the headline states an epsilon and `privacy` is None.
+        If the headline states an epsilon or a rho and `privacy` is None.
 
     Examples
     --------
@@ -232,10 +232,10 @@ class Document:
     privacy: PrivacyTerms | None = None
 
     def __post_init__(self) -> None:
-        epsilon = next((fact.name for fact in self.headline if fact.name.startswith("epsilon")), None)
-        if epsilon is not None and self.privacy is None:
+        cost = next((fact.name for fact in self.headline if fact.name.startswith(("epsilon", "rho"))), None)
+        if cost is not None and self.privacy is None:
             raise InputError(
-                f"the headline states {epsilon!r} and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)"
+                f"the headline states {cost!r} and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)"
             )
 
     def all_facts(self) -> dict[str, Any]:

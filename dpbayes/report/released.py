@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpbayes.privacy.zcdp import zcdp_epsilon
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, Section, Table
 from dpbayes.report.privacy_terms import PrivacyTerms
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.privacy.noise import NoiseLaw
+    from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal
 
 __all__ = ["mean_magnitude", "privacy_fact", "privacy_terms", "released_section", "simulation_warning", "size_of"]
 
@@ -22,8 +24,8 @@ _COLUMNS = [
     Column("noise"),
     Column("noise sd (records)", ".1f", "noise_sd"),
     Column("sensitivity", ".4g"),
-    Column("epsilon", ".4g"),
 ]
+_DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
 
 
 def size_of(release: Release) -> float:
@@ -54,9 +56,10 @@ def mean_magnitude(noise: NoiseLaw) -> float:
 
 
 def privacy_fact(release: Release) -> Fact:
-    """Return the total cost for the top of the page."""
-    shown = "a curve" if release.epsilon is None else f"{release.epsilon:g}"
-    return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, shown)
+    """Return the total cost for the top of the page: epsilon, or rho where it is a curve of epsilon against delta."""
+    if release.epsilon is None:
+        return Fact("rho", f"rho (zero-concentrated) in total, {release.adjacency}", release.rho, f"{release.rho:.4g}")
+    return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, f"{release.epsilon:g}")
 
 
 def privacy_terms(release: Release) -> PrivacyTerms:
@@ -66,7 +69,7 @@ def privacy_terms(release: Release) -> PrivacyTerms:
 
 
 def released_section(release: Release) -> Section:
-    """Build the section on a release: tables, noise laws, sensitivities and epsilons.
+    """Build the section on a release: tables, noise laws, sensitivities and costs.
 
     Parameters
     ----------
@@ -78,25 +81,39 @@ def released_section(release: Release) -> Section:
     Section
         With a warning if the noise was simulated.
     """
+    parts: list[tuple[str, int, NoisyTable | NoisyTotal]] = [(t.label, t.counts.size, t) for t in release.tables]
+    if not isinstance(release.n, int):
+        parts.append(("number of records", 1, release.n))
+    unit = Column("rho" if release.epsilon is None else "epsilon", ".4g")
     rows = [
-        (t.label, t.counts.size, _law(t.noise), float(np.sqrt(t.noise.variance)), float(t.sensitivity), t.epsilon)
-        for t in release.tables
+        (label, size, _law(part.noise), math.sqrt(part.noise.variance), float(part.sensitivity), _cost(part, unit.name))
+        for label, size, part in parts
     ]
     size = f"{release.n:,} records, a public number" if isinstance(release.n, int) else "a number released with noise"
-    cost = (
-        "The noise is Gaussian: its cost is a curve of epsilon against delta."
-        if release.epsilon is None
-        else f"By sequential composition the epsilons add to {release.epsilon:g}."
-    )
     blocks: list[Block] = [
         Paragraph(
             f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
-            f"by {release.adjacency}. {cost}"
+            f"by {release.adjacency}. {_total_words(release)}"
         )
     ]
     blocks += simulation_warning(release.sampler)
-    blocks.append(Table("released", "What left the custodian", _COLUMNS, rows))
+    blocks.append(Table("released", "What left the custodian", [*_COLUMNS, unit], rows))
     return Section("What was released", blocks)
+
+
+def _cost(part: NoisyTable | NoisyTotal, unit: str) -> float | None:
+    return part.epsilon if unit == "epsilon" else part.noise.rho(sensitivity=part.sensitivity)
+
+
+def _total_words(release: Release) -> str:
+    """Say what all parts cost together."""
+    if release.epsilon is not None:
+        return f"By sequential composition the epsilons add to {release.epsilon:g}."
+    points = " and ".join(f"{zcdp_epsilon(release.rho, delta):.3g} at delta {delta:g}" for delta in _DELTAS)
+    return (
+        f"The costs in zero-concentrated differential privacy add to rho = {release.rho:.4g}: epsilon is a curve "
+        f"against delta, at most {points}."
+    )
 
 
 def simulation_warning(sampler: str) -> list[Callout]:

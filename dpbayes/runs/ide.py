@@ -92,8 +92,8 @@ def _run_tables(spec: Spec, context: Context) -> dict[str, Any]:
             **_randomness(spec, context),
         )
         release.write(path)
-    cost = f"{release.n_counts} counts in {len(release.tables)} tables at epsilon {release.epsilon:g}"
-    context.echo(f"release: {cost}{sampler_note(release.sampler)}")
+    cost = f"{release.n_counts} counts in {len(release.tables)} tables at epsilon {release.epsilon:g} in total"
+    context.echo(f"release: {cost}, {release.adjacency}{sampler_note(release.sampler)}")
     truth = Prior.from_frame(private, domain) if spec.data.truth_public else None
     result, estimated = table_results(spec, prior, release, truth)
     import numpy as np
@@ -140,8 +140,8 @@ def _run_groups(spec: Spec, context: Context) -> dict[str, Any]:
             **_randomness(spec, context),
         )
         released.write(path)
-    cost = f"{len(released.units)} units, {len(released.groups)} groups at epsilon {released.epsilon:g}"
-    context.echo(f"release: {cost}{sampler_note(released.sampler)}")
+    cost = f"{len(released.units)} units, {len(released.groups)} groups at epsilon {released.epsilon:g} in total"
+    context.echo(f"release: {cost}, add-remove{sampler_note(released.sampler)}")
     truth = private if spec.data.truth_public or spec.data.embedded is not None else None
     result, synthetic = group_results(spec, prior, released, workloads, truth)
     _write_synthetic(synthetic.frame(), spec, context)

@@ -57,7 +57,7 @@ def run(spec: Spec, context: Context) -> Outcome:
         return model
 
     release = _release(spec, build, context)
-    cost = "at its noise laws' cost" if release.epsilon is None else f"at epsilon {release.epsilon:g} in total"
+    cost = f"at {f'rho {release.rho:g}' if release.epsilon is None else f'epsilon {release.epsilon:g}'} in total"
     how = f"{release.adjacency}{sampler_note(release.sampler)}"
     context.echo(f"release: {release.n_counts} counts in {len(release.tables)} tables {cost}, {how}")
     trace = _trace(spec, release, build, context)

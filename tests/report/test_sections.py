@@ -1,5 +1,6 @@
 """Sections that compute: sensitivity to the prior, and the sources of an interval's width."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,12 @@ import xarray as xr
 from dpbayes.data import Domain, datasets
 from dpbayes.inference import check_convergence
 from dpbayes.inference.verdict import Verdict
-from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables
+from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables, zcdp_epsilon
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.report.convergence import convergence_section
 from dpbayes.report.latent_class import _answer
 from dpbayes.report.margins import cells_section, fit_section, margins_section
+from dpbayes.report.released import privacy_fact, released_section
 from dpbayes.report.sensitivity import prior_section
 from dpbayes.report.sources import sources_section, split_variance
 
@@ -184,3 +186,25 @@ def test_residuals_are_numbers_where_no_predicted_count_differs():
     values = dict(fit_section(trace, release).blocks[1].rows)
     assert values["largest absolute standardized residual"] == pytest.approx(law.variance**-0.5)
     assert np.isfinite(values["root mean square of the standardized residuals"])
+
+
+def test_a_gaussian_release_states_its_rho_and_points_of_its_curve():
+    tables = datasets.acs_tables()[:3]
+    release = release_tables(tables, rho=0.02, noise="discrete-gaussian", rng=np.random.default_rng(5))
+    assert release.rho == pytest.approx(0.02) and release.privacy_record["rho"] == release.rho
+    section = released_section(release)
+    words = section.blocks[0].text
+    assert "add to rho = 0.02" in words and f"at most {zcdp_epsilon(0.02, 1e-6):.3g} at delta 1e-06" in words
+    rows = section.blocks[-1].facts()
+    assert math.fsum(row["rho"] for row in rows) == pytest.approx(0.02) and "epsilon" not in rows[0]
+    fact = privacy_fact(release)
+    assert (fact.name, fact.label, fact.shown) == ("rho", "rho (zero-concentrated) in total, replace-one", "0.02")
+
+
+def test_a_noisy_number_of_records_is_a_row_of_what_left_the_custodian():
+    tables = datasets.acs_tables()[:3]
+    release = release_tables(tables, epsilon=1.0, adjacency="add-remove", total_share=0.1, rng=np.random.default_rng(5))
+    rows = released_section(release).blocks[-1].facts()
+    assert [row["table"] for row in rows] == [*(table.label for table in release.tables), "number of records"]
+    assert math.fsum(row["epsilon"] for row in rows) == pytest.approx(release.epsilon)
+    assert rows[-1]["counts"] == 1 and rows[-1]["epsilon"] == pytest.approx(0.1)
