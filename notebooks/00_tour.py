@@ -142,8 +142,8 @@ print([f"{frame['income'].mean():.3f}" for frame in frames])
 # **Verifier**: is a published claim true on the confidential data? Of 50 partitions 41 say yes, 8 no and 1 fails; three
 # noisy counts leave, and the posterior is an exact sum.
 #
-# **Bloom**, **MVG** and the privacy floor say what a mechanism costs: every number an upper bound, with the lower one
-# beside it. **IDE** starts from a public prior instead of a model.
+# **Bloom**, **MVG** and the privacy floor say what a mechanism costs; where a sum is cut off, its bound from below stands
+# beside the one from above. **IDE** starts from a public prior instead of a model.
 
 # %%
 question = verifier.release_counts(verifier.PartitionCounts(41, 8, 1), epsilon=1.0, rng=np.random.default_rng(2))

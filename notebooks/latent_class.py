@@ -105,7 +105,7 @@ ax.legend(frameon=False, ncols=3)
 plt.show()
 inside = np.mean((records[0] <= 0) & (0 <= records[1]))
 width = np.median(records[1] - records[0])
-print(f"true counts inside: {inside:.0%}; median width {width:.0f} records, a single count's own {2 * 1.96 * 56.6:.0f}")
+print(f"true counts inside: {inside:.0%}; median width {width:.0f} records, a single count's own {2 * 40 * np.log(20):.0f}")
 
 # %% [markdown]
 # The noise of a count has a standard deviation of 57 records. Pooling buys the difference.

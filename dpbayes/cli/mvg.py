@@ -28,7 +28,12 @@ def mvg(
         str | None, typer.Option(metavar="T1,T2,...", help="Precision allocation; equal shares by default.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="C1,C2,...", help="Weights of the features' noise variances; ones by default.")
+        str | None,
+        typer.Option(
+            metavar="C1,C2,...",
+            help="Weights of the features' noise variances in the root mean square that is shown and least; ones by "
+            "default.",
+        ),
     ] = None,
     zeta: Annotated[str, typer.Option(help="Reading of the paper's zeta: printed or laurent-massart.")] = "printed",
     stddev: Annotated[
