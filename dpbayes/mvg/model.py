@@ -98,6 +98,11 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
         ``coefficient`` (predictor), ``residual_stddev``. Observed: ``released_gram`` (gram) and ``released_response``
         (response_moment), in whitened units.
 
+    Raises
+    ------
+    InputError
+        If `data` is not from `whiten_moments`.
+
     References
     ----------
     Bernstein, G. and Sheldon, D. (2019). Differentially private Bayesian linear regression. NeurIPS 32.
@@ -113,6 +118,7 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     >>> [rv.name for rv in build_moment_model(whiten_moments(release)).observed_RVs]
     ['released_gram', 'released_response']
     """
+    _check_whitened(data, WhitenedMoments, "whiten_moments(release, features=...)")
     settings = RegressionPriors() if priors is None else priors
     size = len(data.coordinates.predictors) + 1
     rows, columns = (index[1:] for index in np.triu_indices(size))  # all but the known corner
@@ -177,6 +183,11 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
         Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
         ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
 
+    Raises
+    ------
+    InputError
+        If `data` is not from `whiten_records`, or has no more records than features.
+
     Examples
     --------
     >>> from dpbayes.mvg import Covariance, FeatureRanges, calibrate, release_records, whiten_records
@@ -187,6 +198,7 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
     >>> [rv.name for rv in build_record_model(whiten_records(release, ranges)).observed_RVs]
     ['released_mean', 'released_scatter']
     """
+    _check_whitened(data, WhitenedRecords, "whiten_records(release, ranges, features=...)")
     settings = RegressionPriors() if priors is None else priors
     coords = _coords(data.coordinates) | {
         "feature": list(data.coordinates.features),
@@ -280,6 +292,13 @@ class _Common:
         original = pm.Deterministic("coefficient", slope * units, dims="predictor")
         pm.Deterministic("intercept", centre[-1] + half[-1] * intercept - original @ centre[:-1])
         pm.Deterministic("residual_stddev", half[-1] * residual)
+
+
+def _check_whitened(data: object, wanted: type, call: str) -> None:
+    if not isinstance(data, wanted):
+        raise InputError(
+            f"the model takes a release in whitened coordinates, got {type(data).__name__}; use mvg.{call}"
+        )
 
 
 def _coords(coordinates: Coordinates) -> dict[str, list[str]]:

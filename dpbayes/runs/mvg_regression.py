@@ -54,8 +54,8 @@ def run_regression(spec: Spec, context: Context) -> Outcome:
     else:
         release = _release(spec, context)
         release.write(path)
-    mu = release.noise.mu
-    what = f"moments of {release.query.n:,} records at mu {mu.value:.4g} ({mu.method}), replace-one"
+    cost = f"epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} (mu {release.noise.mu.value:.4g})"
+    what = f"moments of {release.query.n:,} records at {cost}, replace-one"
     context.echo(f"release: {what}{sampler_note(release.sampler)}")
     if (context.folder / TRACE).exists():
         context.echo("posterior: already sampled, used again")

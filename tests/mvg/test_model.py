@@ -6,6 +6,7 @@ from mvg_simulate import draw_parameters, moment_data, record_data, records
 from scipy import stats
 
 from dpbayes.errors import InputError
+from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
 from dpbayes.mvg.model import RegressionPriors, build_moment_model, build_record_model, sampler_defaults
 
 PRIORS = RegressionPriors()
@@ -167,6 +168,18 @@ def test_one_predictor_needs_no_lower_factor():
 def test_bad_priors(change):
     with pytest.raises(InputError, match="must be positive and finite"):
         RegressionPriors(**change)
+
+
+@pytest.mark.parametrize(
+    ("build", "call"), [(build_moment_model, "whiten_moments"), (build_record_model, "whiten_records")]
+)
+def test_a_release_as_it_was_read_is_refused_with_the_call_that_it_lacks(build, call):
+    ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
+    query = MomentQuery(ranges, n=500, intercept=1.0)
+    noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    rng = np.random.default_rng(1)
+    with pytest.raises(InputError, match=rf"got MomentRelease; use mvg\.{call}"):
+        build(release_moments(rng.random((2, 500)), noise, rng=rng))
 
 
 def test_too_few_records():
