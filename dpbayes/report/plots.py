@@ -99,13 +99,15 @@ def interval_panels(
     Figure
         One panel a table; zero is the estimate of the confidential count, or of the population's share without it.
     """
-    columns = min(5, len(titles))
-    rows = -(-len(titles) // columns)
-    size = (2.55 * columns, (0.8 + 0.28 * max(map(len, labels))) * rows + 0.5)
+    rows = -(-len(titles) // 5)
+    columns = -(-len(titles) // rows)
+    # The legend and the label below the panels take six inches, however few the panels are.
+    size = (max(2.55 * columns, 6.0), (0.8 + 0.28 * max(map(len, labels))) * rows + 0.5)
     figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, squeeze=False, layout="constrained")
     for index, axis in enumerate(axes.flat):
         if index >= len(titles):
             axis.set_visible(False)
+            axes[rows - 2, index % columns].tick_params(axis="x", labelbottom=True)  # the lowest of its column then
             continue
         centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
