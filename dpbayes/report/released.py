@@ -89,7 +89,11 @@ def released_section(release: Release) -> Section:
         (label, size, _law(part.noise), math.sqrt(part.noise.variance), float(part.sensitivity), _cost(part, unit.name))
         for label, size, part in parts
     ]
-    size = f"{release.n:,} records, a public number" if isinstance(release.n, int) else "a number released with noise"
+    size = (
+        f"{release.n:,} records, a public number"
+        if isinstance(release.n, int)
+        else "records, their number released with noise"
+    )
     blocks: list[Block] = [
         Paragraph(
             f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
@@ -109,7 +113,8 @@ def _total_words(release: Release) -> str:
     """Say what all parts cost together."""
     if release.epsilon is not None:
         return f"By sequential composition the epsilons add to {release.epsilon:g}."
-    points = " and ".join(f"{zcdp_epsilon(release.rho, delta):.3g} at delta {delta:g}" for delta in _DELTAS)
+    bounds = {delta: math.ceil(1e3 * zcdp_epsilon(release.rho, delta)) / 1e3 for delta in _DELTAS}
+    points = " and ".join(f"{epsilon:g} at delta {delta:g}" for delta, epsilon in bounds.items())
     return (
         f"The costs in zero-concentrated differential privacy add to rho = {release.rho:.4g}: epsilon is a curve "
         f"against delta, at most {points}."
