@@ -111,7 +111,10 @@ def run(spec: Spec, context: Context) -> Outcome:
     certificate = _certificate(spec, context)
     context.echo(f"flip probability: {certificate['flip_prob']:.6f}")
     release = _release(spec, certificate["flip_prob"], context)
-    context.echo(f"release: {release.n_filters} filters of {release.n_bits:,} bits{sampler_note(release.sampler)}")
+    pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
+    cost = f"{spec.privacy.definition} epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} of {pairs}"
+    filters = f"{release.n_filters} filters of {release.n_bits:,} bits"
+    context.echo(f"release: {filters} at {cost}, one-position{sampler_note(release.sampler)}")
     trace = _trace(spec, release, certificate, context)
 
     from dpbayes.inference.verdict import Verdict

@@ -279,7 +279,7 @@ def _interval_figure(rows: list[tuple[str, int, float, float]]) -> Any:
         value - np.array([row[1] for row in rows]), place, xerr=1.96 * error, fmt="o", markersize=4, capsize=3
     )
     axis.set_yticks(place, [row[0] for row in rows])
-    axis.xaxis.set_major_formatter("{x:+,.0f}")
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:+,.0f}" if x else "0")
     axis.set_xlabel("estimate minus truth, people")
     return figure
 
