@@ -154,7 +154,7 @@ def discrete_gaussian_delta(
     epsilon
         At least 0; scalar or array.
     stddev
-        sigma of the pmf proportional to exp(-x**2 / (2 sigma**2)) on the integers, at most 1e6.
+        sigma of the pmf proportional to ``exp(-x**2 / (2 sigma**2))`` on the integers, at most 1e6.
     sensitivity, adjacency
         As in `geometric_delta`.
 

@@ -146,3 +146,12 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         )
         assert not [url for url in loaded if "canonical" not in url], (page.name, loaded)
     assert "<math" in (tmp_path / "site" / "api" / "mvg.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_formula_is_set_in_italics(page):
+    """An asterisk or an underscore of a formula that Markdown reads as emphasis is gone from the page."""
+    markdown = pytest.importorskip("markdown")  # of the docs group
+    text = markdown.markdown(page.read_text(encoding="utf-8"), extensions=["tables", "fenced_code"])
+    set_so = [re.sub(r"<code>.*?</code>", "", part) for part in re.findall(r"<em>(.*?)</em>", text, re.DOTALL)]
+    assert [part for part in set_so if re.search(r"[=+^_‖|]", part)] == []
