@@ -125,7 +125,9 @@ class Release:
     @cached_property
     def rho(self) -> float:
         """Total zero-concentrated DP parameter by composition; of pure epsilon parts an upper bound, epsilon^2 / 2."""
-        parts = [*self.tables, self.n] if isinstance(self.n, NoisyTotal) else self.tables
+        parts: list[NoisyTable | NoisyTotal] = list(self.tables)
+        if isinstance(self.n, NoisyTotal):
+            parts.append(self.n)
         return math.fsum(part.noise.rho(sensitivity=part.sensitivity) for part in parts)
 
     @property
