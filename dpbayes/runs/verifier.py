@@ -11,7 +11,7 @@ from dpbayes.runs.folder import kept_release, read_json, write_text
 from dpbayes.runs.records import code_levels, readable, require_file, scan_records
 from dpbayes.runs.simulated import sampler_note
 from dpbayes.runs.verifier_rehearsal import rehearse
-from dpbayes.runs.verifier_spec import Data, Question, Spec, Surface
+from dpbayes.runs.verifier_spec import Question, Spec, Surface
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -105,7 +105,7 @@ def _release(spec: Spec, context: Context) -> Release:
         rehearse(spec)
         seed = spec.privacy.simulation_seed
         rng = None if seed is None else np.random.default_rng(seed)
-        frame = _records(spec.data, context.beside)
+        frame = _records(spec, context.beside)
         release = release_counts(
             {question.name: _count(frame, question, spec, rng) for question in spec.questions},
             epsilon=spec.privacy.epsilon,
@@ -127,16 +127,33 @@ def _open_ledger(name: str | None, beside: Path) -> Any:
     return None if name is None else open_ledger(beside / name)
 
 
-def _records(data: Data, beside: Path) -> Any:
+def _records(spec: Spec, beside: Path) -> Any:
+    """Read the records. They stay in memory."""
+    data = spec.data
+    assert data is not None
     if data.embedded is not None:
         from dpbayes.data.wages import wages
 
         return wages(data.n_persons, seed=data.seed)
     assert data.microdata is not None
     path = beside / data.microdata
-    frame = scan_records(path, setting="data.microdata", text=data.levels)
+    frame = scan_records(path, setting="data.microdata", text={*data.levels, *_names(spec)})
     with readable(path):
         return code_levels(frame, data.levels).collect()
+
+
+def _names(spec: Spec) -> set[str]:
+    """Return the columns that name units and groups, unless a formula calculates with them.
+
+    Read as text, each row says by itself whom it belongs to. Inferred, the type of the column would hang on every row:
+    one person called "A3" would tell the rows "1" and "01" of others apart, one called "5.5" would round long numbers
+    together, and with that person all partitions would change.
+    """
+    from dpbayes.verifier.formulas import formula_columns
+
+    assert spec.data is not None
+    named = {spec.data.unit or ""}.union(*(question.absorb for question in spec.questions)) - {""}
+    return named.difference(*(formula_columns(question.formula) for question in spec.questions))
 
 
 def _count(frame: Any, question: Question, spec: Spec, rng: Any) -> Any:

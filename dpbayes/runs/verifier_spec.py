@@ -32,7 +32,8 @@ class Data(Section):
     levels: dict[str, list[str | int]] = Field(default_factory=dict)
     """Levels of categorical columns whose type does not declare them."""
     unit: str | None = None
-    """Column of the unit whose privacy is protected; all of its rows stay together."""
+    """Column of the unit whose privacy is protected; all of its rows stay together. In a CSV file 1 and 01 are two
+    units: names are compared as text."""
     truth_public: bool = False
     """Whether the microdata are public (a trial): a seed may then simulate partitions and noise."""
 
@@ -64,7 +65,8 @@ class Question(Section):
     family: Literal["gaussian", "logistic", "poisson"] = "gaussian"
     """The model."""
     absorb: list[str] = Field(default_factory=list)
-    """Columns whose fixed effects are absorbed."""
+    """Columns whose fixed effects are absorbed. In a CSV file they are compared as text, unless a formula calculates
+    with them."""
     share: float = Field(default=1.0, gt=0)
     """Relative share of epsilon."""
 

@@ -21,7 +21,7 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
 from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
-__all__ = ["Design", "as_floats", "check_formula", "collect", "column_values", "design"]
+__all__ = ["Design", "as_floats", "check_formula", "collect", "column_values", "design", "formula_columns"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +121,19 @@ def check_formula(formula: str) -> str:
     Traceback (most recent call last):
     dpbayes.errors.InputError: formula 'pay ~ center(hours)' may hold columns, ...
     """
-    _row_expressions(_parse(formula), formula)
+    formula_columns(formula)
     return formula
+
+
+def formula_columns(formula: str) -> set[str]:
+    """Return the names of the columns that a formula reads; refuse it as `check_formula` does.
+
+    Examples
+    --------
+    >>> sorted(formula_columns("np.log(pay) ~ hours:C(sector) + hours"))
+    ['hours', 'pay', 'sector']
+    """
+    return {name for one in _row_expressions(_parse(formula), formula).values() for name in one.columns}
 
 
 def _parse(formula: str) -> Any:

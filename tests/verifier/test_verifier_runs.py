@@ -15,6 +15,7 @@ from dpbayes.report import Callout, Figure, compare_runs
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.registry import SYSTEMS
+from dpbayes.runs.verifier import _records
 from dpbayes.runs.verifier_document import verification_document
 from dpbayes.runs.verifier_rehearsal import rehearse
 from dpbayes.verifier import PartitionCounts, draw_release, release_counts
@@ -282,6 +283,55 @@ def test_the_priors_that_a_spec_may_state_have_draws_and_a_report(alpha):
     facts = verification_document(spec, release, trace).all_facts()
     # The prior says that no partition is computed, or that all beyond: nothing beside alpha speaks of r.
     assert facts["tables"]["answers"][0]["mean"] == pytest.approx(alpha[0] / sum(alpha[:2]), rel=1e-3)
+
+
+@pytest.mark.parametrize("last", ["9", "A9", "5.5"])
+def test_what_stands_in_one_row_does_not_say_whom_the_other_rows_belong_to(tmp_path, last):
+    # Read as numbers, 1, 01 and 1.0 are one unit, and the last two are one beside a fraction.
+    names = ["1", "01", "1.0", "12345678901234567", "12345678901234568"]
+    rows = [f"{name},{name},{i},{i * i % 7}" for i, name in enumerate([*names, last])]
+    (tmp_path / "pay.csv").write_text("\n".join(["person,group,pay,hours", *rows]))
+    spec = tmp_path / "study.toml"
+    spec.write_text(
+        """
+system = "verifier"
+title = "t"
+data = {microdata = "pay.csv", unit = "person"}
+privacy = {epsilon = 1.0, n_partitions = 2}
+[[questions]]
+name = "a"
+formula = "pay ~ hours"
+coefficient = "hours"
+threshold = 0
+absorb = ["group"]
+"""
+    )
+    records = _records(load_spec(spec).spec, tmp_path)
+    for column in ("person", "group"):
+        assert records[column].to_list() == [*names, last]
+    with pytest.raises(InputError, match="9 partitions are more than the 6 units"):
+        run(spec, tmp_path, "privacy.n_partitions=9")
+
+
+def test_a_group_may_also_be_calculated_with(tmp_path):
+    rows = [f"{2000 + i % 3},{i % 7},{i % 5}" for i in range(60)]
+    (tmp_path / "pay.csv").write_text("\n".join(["year,pay,hours", *rows]))
+    spec = tmp_path / "study.toml"
+    spec.write_text(
+        """
+system = "verifier"
+title = "t"
+data = {microdata = "pay.csv"}
+privacy = {epsilon = 1.0, n_partitions = 2}
+[[questions]]
+name = "a"
+formula = "pay ~ hours + hours:year"
+coefficient = "hours:year"
+threshold = 0
+absorb = ["year"]
+"""
+    )
+    assert run(spec, tmp_path, "model.draws=10").outcome.passed
 
 
 @pytest.mark.parametrize(
