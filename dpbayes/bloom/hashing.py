@@ -122,7 +122,8 @@ def hash_items(items: Any, *, seed: int) -> np.ndarray:
     Raises
     ------
     InputError
-        If an item is of another type. The message names the type and never the item.
+        If an item is of another type, or integers and text stand together. The message names the type and never the
+        item.
 
     Examples
     --------
@@ -130,7 +131,10 @@ def hash_items(items: Any, *, seed: int) -> np.ndarray:
     True
     """
     check_count(seed, "seed", low=0, high=2**64 - 1)
-    values = np.asarray(items)
+    # NumPy makes one type of a list: a text among integers would turn all of them into texts, with other hashes.
+    values = np.asarray(items, dtype=object) if isinstance(items, list | tuple) else np.asarray(items)
+    if values.dtype == object and all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values.flat):
+        values = np.asarray(values.tolist())
     if values.dtype.kind in "iu":
         mixed = _mix(np.array([seed], dtype=np.uint64))
         return _mix(values.astype(np.uint64).ravel() ^ mixed)
@@ -146,8 +150,9 @@ def _raw(item: Any) -> bytes:
         return item.encode()
     # The type alone: an item is a person's identifier.
     raise InputError(
-        f"items must be 64-bit integers, strings or bytes, got an item of type {type(item).__name__}; drop "
-        "missing ones and convert the others (a column of integers with one missing is a column of floats)"
+        "items must all be 64-bit integers, or all strings or bytes, got an item of type "
+        f"{type(item).__name__}; drop missing ones and convert the others (a column of integers with one missing is a "
+        "column of floats)"
     )
 
 

@@ -154,7 +154,22 @@ def test_twenty_filters():
     assert debias(counts, flip_prob=0.3).counts.sum() == pytest.approx(100_000)
 
 
-@pytest.mark.parametrize("items", [[4111111111111111.0, 7.0], np.array([4111111111111111, None]), [True, False]])
+def test_one_person_leaves_the_hashes_of_the_others_alone():
+    for items in (["ann", "bob"], [b"ann\0", b"ann"], [1, 2], np.array([1, 2], dtype=object)):
+        for other in ("eve", b"\xff", 3, 2**64, None):
+            try:
+                hashes = hash_items([*items, other], seed=1)
+            except InputError:
+                continue  # refused as a whole
+            np.testing.assert_array_equal(hashes[:2], hash_items(items, seed=1))
+    # NumPy drops the zero at the end of a text of bytes.
+    assert len(set(hash_items([b"ann\0", b"ann"], seed=1).tolist())) == 2
+
+
+@pytest.mark.parametrize(
+    "items",
+    [[4111111111111111.0, 7.0], np.array([4111111111111111, None]), [True, False], [4111111111111111, "ann"]],
+)
 def test_an_identifier_is_not_in_the_message_that_refuses_it(items):
     with pytest.raises(InputError, match=r"an item of type \w+; drop missing ones and convert") as caught:
         build_filters([items], distribution=BitDistribution(10), seed=1)
