@@ -114,7 +114,7 @@ def run(spec: Spec, context: Context) -> Outcome:
     pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
     cost = f"{spec.privacy.definition} epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} of {pairs}"
     filters = f"{release.n_filters} filters of {release.n_bits:,} bits"
-    context.echo(f"release: {filters} at {cost}, one-position{sampler_note(release.sampler)}")
+    context.echo(f"release: {filters} at {cost}, {certificate['adjacency']}{sampler_note(release.sampler)}")
     trace = _trace(spec, release, certificate, context)
 
     from dpbayes.inference.verdict import Verdict

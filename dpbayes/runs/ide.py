@@ -141,7 +141,7 @@ def _run_groups(spec: Spec, context: Context) -> dict[str, Any]:
         )
         released.write(path)
     cost = f"{len(released.units)} units, {len(released.groups)} groups at epsilon {released.epsilon:g} in total"
-    context.echo(f"release: {cost}, add-remove{sampler_note(released.sampler)}")
+    context.echo(f"release: {cost}, {released.adjacency}{sampler_note(released.sampler)}")
     truth = private if spec.data.truth_public or spec.data.embedded is not None else None
     result, synthetic = group_results(spec, prior, released, workloads, truth)
     _write_synthetic(synthetic.frame(), spec, context)

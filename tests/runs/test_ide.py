@@ -84,7 +84,9 @@ def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
 
 def test_tables_run_reports_without_the_truth_unless_it_is_public(small, tmp_path):
     small.write_text(CONFIDENTIAL)
-    folder = run(small, tmp_path / "run").folder
+    lines = []
+    folder = execute(load_spec(small), out=tmp_path / "run", progressbar=False, echo=lines.append).folder
+    assert lines[0].startswith("release: ") and lines[0].endswith(", replace-one")
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["scores"] is None
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}

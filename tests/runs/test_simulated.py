@@ -135,13 +135,13 @@ def test_groups_of_a_file_follow_the_rule_too(tmp_path):
         load_spec(path, [SEED])
 
 
-# Each system's stages up to its release line; what makes the run small.
+# Each system's stages up to its release line: what makes the run small, and the relation between neighbours.
 LINES = {
-    "acs_latent_class": [],
-    "bloom_audience": ["audience.n_people=500", "audience.shares=[0.4]", "filters.n_bits=1000"],
-    "ide_groups": ["data.size=50", "privacy.epsilon=40.0"],
-    "mvg_regression": ["data.n=500"],
-    "verifier_threshold": ["data.n_persons=300", "privacy.n_partitions=10", "model.draws=10"],
+    "acs_latent_class": ([], "replace-one"),
+    "bloom_audience": (["audience.n_people=500", "audience.shares=[0.4]", "filters.n_bits=1000"], "one-position"),
+    "ide_groups": (["data.size=50", "privacy.epsilon=40.0"], "add-remove"),
+    "mvg_regression": (["data.n=500"], "replace-one"),
+    "verifier_threshold": (["data.n_persons=300", "privacy.n_partitions=10", "model.draws=10"], "replace-one"),
 }
 
 
@@ -155,15 +155,16 @@ def _stop(*args, **settings):
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("name", LINES)
-def test_the_terminal_says_simulation_exactly_where_a_seed_drew(name, seed, tmp_path, monkeypatch):
+def test_the_terminal_states_adjacency_and_says_simulation_exactly_where_a_seed_drew(name, seed, tmp_path, monkeypatch):
     monkeypatch.setattr("dpbayes.inference.sample", _stop, raising=False)
-    overrides = LINES[name] + ([] if seed is None else [f"privacy.simulation_seed={seed}"])
+    small, adjacency = LINES[name]
+    overrides = small + ([] if seed is None else [f"privacy.simulation_seed={seed}"])
     loaded, lines = load_spec(MODELS / f"{name}.toml", overrides), []
     with suppress(_AtModelError):
         execute(loaded, out=tmp_path / "run", progressbar=False, echo=lines.append)
     (line,) = [line for line in lines if line.startswith("release: ") and "already" not in line]
     said = "SIMULATION: a seeded generator drew the noise, no privacy guarantee"
-    assert line.endswith(said) if seed is not None else "SIMULATION" not in line
+    assert line.endswith(f"{adjacency}; {said}" if seed is not None else adjacency)
 
 
 def test_a_finished_release_is_announced_by_what_drew_it(tmp_path, monkeypatch):
