@@ -229,7 +229,11 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
             f"column {name!r} is not in the data; correct its spelling, or let the first line of the CSV file name "
             "its columns"
         )
-    return np.asarray(frame[name].to_numpy())
+    series = frame[name]
+    if series.dtype in (nw.Int128, nw.UInt128):
+        # NumPy has none: one number of 20 digits would stop the run, and tell that somebody has it.
+        return np.array(series.to_list(), dtype=object)
+    return np.asarray(series.to_numpy())
 
 
 def as_floats(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

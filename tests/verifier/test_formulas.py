@@ -231,6 +231,16 @@ def test_a_missing_value_leaves_its_row_out_of_a_category():
         assert found.rows.tolist() == list(range(3, 15))
 
 
+@pytest.mark.parametrize("wide", [2**70, -(2**70), 2**64, None])
+def test_an_integer_beyond_64_bits_is_a_number_as_any_other(wide):
+    values = [3, 1, 2**70, None, wide]
+    frame = pl.DataFrame({"y": [0.0] * 5, "x": pl.Series(values, dtype=pl.Int128)})
+    found = design(nw.from_native(frame), "y ~ x + I(x + 1)", levels=None, intercept=True)
+    kept = [float(v) for v in values if v is not None]
+    assert found.matrix[:, 1].tolist() == kept
+    assert found.matrix[:, 2].tolist() == [v + 1 for v in kept]
+
+
 def test_a_column_with_levels_may_also_be_calculated_with():
     found = design_of(table(30), "y ~ C(k) + I(k - 1)")
     assert found.columns == ("Intercept", "C(k)[T.1]", "C(k)[T.2]", "I(k - 1)")
