@@ -214,7 +214,11 @@ def marginals(
     wanted = list(dict.fromkeys(name for names in sets for name in names))
     for name in wanted:
         if name not in columns:
-            raise MissingColumnError(f"column {name!r} is not in the data; it has {', '.join(map(repr, columns))}")
+            # What it has is not said: the columns of a file without a header are a person's record.
+            raise MissingColumnError(
+                f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
+                "its columns"
+            )
     domain = declared_domain(frame, wanted) if domain is None else domain
     return tuple(_count(table, domain.project(names)) for names in sets)
 
