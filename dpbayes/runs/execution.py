@@ -122,9 +122,10 @@ def execute(
     folder = choose_folder(loaded.name) if out is None else Path(out)
     if out is None:
         _say_price_of_another(loaded, folder, echo)
-    else:
-        check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
+    check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     with workspace(folder, loaded.resolved) as partial:
+        # A run that finished between that check and the lock has its folder there by now.
+        check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
         context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
         try:
             outcome = loaded.module.run(loaded.spec, context)

@@ -23,7 +23,7 @@ _LOCK = ".lock"
 _SPEC = "spec.toml"
 
 # What a run writes before it releases anything. All of it is made again; whatever else there is may have cost budget.
-_UNPAID = {_SPEC, "model.py", "truth.json"}
+_UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json"}
 
 
 def choose_folder(name: str, root: Path = Path("runs")) -> Path:

@@ -144,7 +144,7 @@ def test_a_failed_run_stays_and_is_resumed_by_the_same_spec_only(tmp_path):
     assert (folder / "release").read_text() == "drawn"
 
 
-@pytest.mark.parametrize("left", [[], ["truth.json", "model.py"], ["truth.json.tmp"]])
+@pytest.mark.parametrize("left", [[], ["truth.json", "model.py"], ["truth.json.tmp"], ["certificate.json"]])
 def test_a_run_that_released_nothing_leaves_no_claim_on_its_place(tmp_path, left):
     folder = tmp_path / "run"
     with pytest.raises(FileNotFoundError, match="wrong name"), workspace(folder, "spec") as partial:
@@ -176,6 +176,23 @@ def test_a_folder_is_not_taken_over_while_its_run_lives(tmp_path):
             pass
         assert (partial / "spec.toml").read_text() == "spec"
         assert (partial / ".lock").stat().st_ino == lock
+
+
+def test_a_run_that_finished_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    spec, out = tmp_path / "study.toml", tmp_path / "run"
+    spec.write_text('system = "latent-class"\ntitle = "t"\n[data]\nembedded = "acs_tables"\n[privacy]\nepsilon = 1.0\n')
+
+    def finish_another(folder):
+        folder.mkdir(exist_ok=True)
+        if not out.exists():
+            out.mkdir()
+            (out / "spec.toml").touch()
+            (out / "release.json").write_text("paid for")
+
+    monkeypatch.setattr("dpbayes.runs.folder.make_folder", finish_another)
+    with pytest.raises(ExistingRunError, match=r"is already there.* spends epsilon again"):
+        execute(load_spec(spec), out=out, progressbar=False, echo=lambda line: None)
+    assert (out / "release.json").read_text() == "paid for"
 
 
 def test_a_lock_of_a_folder_that_was_moved_away_is_no_lock(tmp_path, monkeypatch):
