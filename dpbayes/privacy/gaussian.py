@@ -222,10 +222,35 @@ def _epsilon(mu: float, delta: float) -> float:
     return max(0.0, mu * (a + 0.5 * mu))
 
 
+def gaussian_epsilon_upper(mu: float, delta: float) -> float:
+    """Return `gaussian_epsilon` rounded up by 1e-15 of itself, or by twice what the curve needs to confirm it.
+
+    Confirmed as the mu of `gaussian_stddev` is, which lies 4e-15 lower: noise that was calibrated for (epsilon, delta)
+    costs no more than epsilon.
+
+    Examples
+    --------
+    >>> gaussian_epsilon_upper(1 / gaussian_stddev(1.0, 1.0, 1e-6), 1e-6) <= 1.0
+    True
+    """
+    # Near delta = 1 the roundings are those of numbers of size 1, not of the logarithm.
+    epsilon, goal = _epsilon(mu, delta), _goal(delta) - 4.5e-16
+    for doublings in range(15):
+        most = epsilon * (1 + 1e-15 * 2**doublings)
+        if _log_delta(mu, most) <= goal:
+            return most
+    # A delta next to 1, where the curve is flat to the last digit.
+    return _epsilon(mu * (1 + 1e-10), delta) * (1 + 1e-10)
+
+
+def _goal(delta: float) -> float:
+    """Logarithm of delta, lowered by the roundings of a logarithm of that size, four of them at most."""
+    return math.log(delta) * (1 + 4.5e-16)
+
+
 def _mu(epsilon: float, delta: float) -> float:
     """Return the largest mu that gives (epsilon, delta), less 4e-15 of itself or what the curve needs to confirm it."""
-    # Lowered by the roundings of a logarithm of that size, four of them at most.
-    goal = math.log(delta) * (1 + 4.5e-16)
+    goal = _goal(delta)
     low, high = _LEAST_MU, _LARGEST_MU
     mu = math.sqrt(2.0) * math.sqrt(epsilon + 5e-7)
     # d ln delta / d ln mu = mu phi(a) / delta; Newton on ln mu inside a bracket.

@@ -112,12 +112,21 @@ def _pure_epsilon(cost: "Cost") -> float:
 
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
-    """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
-    from dpbayes.privacy.gaussian import gaussian_epsilon
+    """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022).
+
+    No wider than calibration rounds, so that noise for all of a book's epsilon and delta fits into it.
+    """
+    from dpbayes.privacy.gaussian import gaussian_epsilon_upper
 
     total = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
-    mu = math.sqrt(float_up(total)) * (1 + _ROUNDING)
-    return float(gaussian_epsilon(mu, delta)) * (1 + _ROUNDING) if math.isfinite(mu) else math.inf
+    mu = _root_up(total)
+    return gaussian_epsilon_upper(mu, delta) if math.isfinite(mu) else math.inf
+
+
+def _root_up(square: Fraction) -> float:
+    """Return the smallest double whose square is not below `square`, or its neighbour."""
+    root = math.sqrt(float_up(square))
+    return root if math.isinf(root) or Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
 def _renyi_epsilon(groups: Groups, delta: float) -> float:

@@ -27,13 +27,26 @@ def _releases(**changes):
 
 
 def test_releases_are_booked_until_the_budget_is_spent(tmp_path):
-    # The book rounds costs up by some 1e-10, so two halves need a little more than one.
-    ledger = create_ledger(tmp_path / "a.db", epsilon=1.001, delta=2e-6, adjacency="replace-one", composition="basic")
+    ledger = create_ledger(tmp_path / "a.db", epsilon=1.0, delta=2e-6, adjacency="replace-one", composition="basic")
     for release in _releases(ledger=ledger, ledger_delta=1e-6):
         assert len(release().digest) == 64
     for release in _releases(ledger=ledger, ledger_delta=1e-6):
         with pytest.raises(BudgetExceededError):
             release()
+
+
+@pytest.mark.parametrize("composition", ["basic", "tight"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (3.3, 1e-5)])
+def test_one_release_may_spend_the_whole_book(tmp_path, epsilon, delta, composition):
+    for adjacency in ("replace-one", "add-remove"):
+        book = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "composition": composition}
+        ledger = create_ledger(tmp_path / f"{adjacency}.db", **book)
+        query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 4.0], adjacency), 3, intercept=1.5)
+        noise = calibrate_moments(query, epsilon=epsilon, delta=delta)
+        release_moments(RECORDS, noise, ledger=ledger, ledger_delta=delta)
+        assert epsilon * (1 - 1e-12) <= ledger.spent().epsilon <= epsilon
+        with pytest.raises(BudgetExceededError):
+            release_moments(RECORDS, noise, ledger=ledger, ledger_delta=delta)
 
 
 def test_simulations_are_not_booked(tmp_path):

@@ -1,11 +1,13 @@
 """The Gaussian curve against mpmath on a wide grid, its inverses, its published numbers, its scaling."""
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
+from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_epsilon_upper, gaussian_stddev
 
 MUS = 10.0 ** np.arange(-6, 3.1, 1.5)
 DELTAS = (1e-300, 1e-150, 1e-50, 1e-15, 1e-9, 1e-6, 1e-3, 0.05, 0.5, 0.95, 0.9999)
@@ -63,6 +65,19 @@ def test_stddev_keeps_its_claim_at_extreme_costs(epsilon, delta):
         mu = 1 / mpmath.mpf(gaussian_stddev(1.0, epsilon, delta))
         at_most, more = (far_out(value, epsilon) for value in (mu, mu * (1 + mpmath.mpf(10) ** -11)))
         assert at_most <= delta < more
+
+
+def test_the_upper_end_of_epsilon_is_none_too_small_and_takes_back_what_was_calibrated():
+    generator = np.random.default_rng(11)
+    for _ in range(50):
+        epsilon, delta = 10 ** generator.uniform(-2, 1.3), 10 ** generator.uniform(-14, -1)
+        calibrated = 1 / gaussian_stddev(1.0, epsilon, delta)
+        for mu in (calibrated, calibrated * generator.uniform(0.1, 3.0)):
+            upper = gaussian_epsilon_upper(mu, delta)
+            assert exact(mu, upper, digits=120)[0] <= delta
+            assert upper <= gaussian_epsilon(mu, delta) * (1 + 2e-11)
+        assert gaussian_epsilon_upper(calibrated, delta) <= epsilon
+    assert gaussian_epsilon(50.0, 1 - 1e-12) < gaussian_epsilon_upper(50.0, 1 - 1e-12) < math.inf
 
 
 def far_out(mu: mpmath.mpf, epsilon: float) -> mpmath.mpf:
