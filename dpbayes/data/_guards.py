@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from dpbayes.errors import DPBayesError, UnreadableDataError
+import narwhals as nw
 
-__all__ = ["UNREADABLE", "hide_values"]
+from dpbayes.errors import DPBayesError, InputError, UnreadableDataError
+
+__all__ = ["UNREADABLE", "as_frame", "hide_values"]
 
 UNREADABLE = (
     "the data could not be read by their engine: the source is damaged, or a value does not fit its column's type; "
     "mend the source, or read such columns as text (what the engine says is not shown: it may quote records)"
 )
 """What to say of a frame whose file, if it has one, is not known."""
+
+
+def as_frame(frame: Any) -> Any:
+    """Return a data frame as narwhals reads it, or raise `InputError` where it is none.
+
+    Examples
+    --------
+    >>> as_frame([[1, 2]])
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: the records must be a data frame (Polars, pandas, PyArrow, DuckDB, Spark), got list
+    """
+    try:
+        return nw.from_native(frame)
+    except TypeError:
+        raise InputError(
+            f"the records must be a data frame (Polars, pandas, PyArrow, DuckDB, Spark), got {type(frame).__name__}"
+        ) from None
 
 
 @contextmanager

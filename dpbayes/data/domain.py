@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from dpbayes._arguments import instance, ordered, shown
 from dpbayes.errors import InputError
 
 __all__ = ["Attribute", "Domain", "Level"]
 
 type Level = str | int
 """A level's label, as it stands in the microdata: text or a whole number, as all levels of its attribute are."""
+
+_NAMES = "give a list of attributes' names"
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,11 @@ class Attribute:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"an attribute's name must be non-empty text, got {self.name!r}; name it as its column")
-        object.__setattr__(self, "levels", tuple(self.levels))
-        for level in self.levels:
-            if isinstance(level, bool) or not isinstance(level, str | int):
-                raise InputError(
-                    f"levels of {self.name!r} must be text or integers, got {level!r}; convert the column first"
-                )
+            raise InputError(
+                f"an attribute's name must be non-empty text, got {shown(self.name)}; name it as its column"
+            )
+        levels = ordered(self.levels, f"levels of {self.name!r}", remedy="give its labels in order, such as (0, 1)")
+        object.__setattr__(self, "levels", tuple(_as_level(level, self.name) for level in levels))
         if len({isinstance(level, str) for level in self.levels}) > 1:
             raise InputError(
                 f"levels of {self.name!r} mix text and integers, got {list(self.levels)!r}; "
@@ -94,7 +97,9 @@ class Domain:
     attributes: tuple[Attribute, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", tuple(self.attributes))
+        remedy = "Domain.from_levels makes a domain from names and levels"
+        attributes = ordered(self.attributes, "attributes", remedy=remedy, kind=Attribute)
+        object.__setattr__(self, "attributes", attributes)
         if not self.attributes:
             raise InputError("a domain needs at least one attribute, got none")
         names = [attribute.name for attribute in self.attributes]
@@ -111,7 +116,8 @@ class Domain:
         >>> Domain.from_levels({"vote": ("no", "yes")}).shape
         (2,)
         """
-        return cls(tuple(Attribute(name, tuple(labels)) for name, labels in levels.items()))
+        named = instance(levels, Mapping, "levels", remedy="give {name: [level, ...], ...}")
+        return cls(tuple(Attribute(name, labels) for name, labels in named.items()))
 
     @classmethod
     def from_dict(cls, data: Any) -> Domain:
@@ -179,16 +185,16 @@ class Domain:
             return self.names.index(name)
         except ValueError:
             raise InputError(
-                f"attribute {name!r} is not in the domain; it has {', '.join(map(repr, self.names))}"
+                f"attribute {shown(name)} is not in the domain; it has {', '.join(map(repr, self.names))}"
             ) from None
 
     def axes(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return the axes of several attributes."""
-        return tuple(self.axis(name) for name in names)
+        return tuple(self.axis(name) for name in ordered(names, "names", remedy=_NAMES))
 
     def project(self, names: Sequence[str]) -> Domain:
         """Return the domain of some of the attributes, in the order given."""
-        return Domain(tuple(self[name] for name in names))
+        return Domain(tuple(self[name] for name in ordered(names, "names", remedy=_NAMES)))
 
     def cell_labels(self, separator: str = ", ") -> list[str]:
         """Return a label for every cell, in C order.
@@ -216,3 +222,12 @@ class Domain:
             f"<table><caption>Domain of {len(self)} attributes, {self.size:,} cells</caption>"
             f"<tr><th>attribute</th><th>levels</th></tr>{rows}</table>"
         )
+
+
+def _as_level(level: Any, name: str) -> Level:
+    """Return a level as text or an int of Python: NumPy's count as such, as `unique` gives them."""
+    if isinstance(level, str):
+        return str(level)
+    if isinstance(level, bool) or not isinstance(level, int | np.integer):
+        raise InputError(f"levels of {name!r} must be text or integers, got {shown(level)}; convert the column first")
+    return int(level)

@@ -14,11 +14,14 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.data._guards import UNREADABLE, hide_values
+from dpbayes._arguments import as_array, instance, ordered
+from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError, MissingColumnError
 
 __all__ = ["Marginal", "check_consistent", "declared_domain", "marginals"]
+
+_LARGEST = 2.0**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +54,20 @@ class Marginal:
     counts: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        counts = np.asarray(self.counts)
-        where = " x ".join(self.domain.names)
+        domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
+        where = " x ".join(domain.names)
+        counts = as_array(self.counts, f"table {where}")
         if counts.shape != self.domain.shape:
             raise InputError(
                 f"table {where} has shape {counts.shape}, its domain {self.domain.shape}; "
                 "give one count for each combination of levels"
             )
-        if counts.dtype.kind not in "iuf" or not np.all(counts == np.floor(counts)):
+        if counts.dtype.kind not in "iuf" or not np.all(np.isfinite(counts) & (counts == np.floor(counts))):
             raise InputError(f"table {where} holds a value that is not a whole number; counts are integers")
         if np.any(counts < 0):
             raise InputError(f"table {where} holds a negative count; exact counts are at least 0")
+        if np.any(counts.astype(np.float64) > _LARGEST):
+            raise InputError(f"table {where} holds a count beyond {_LARGEST:g}, which no table of records reaches")
         counts = counts.astype(np.int64)
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)
@@ -119,7 +125,7 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
     >>> check_consistent([table, table.project(["sex"])])
     10
     """
-    tables = list(tables)
+    tables = ordered(tables, "tables", remedy="give a list of Marginal", kind=Marginal)
     if not tables:
         raise InputError("no tables were given; give at least one Marginal")
     for i, first in enumerate(tables):
@@ -148,7 +154,7 @@ def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
     InputError
         If a column's type does not declare its levels.
     """
-    frame = nw.from_native(frame)
+    frame = as_frame(frame)
     with hide_values(UNREADABLE):
         schema = frame.collect_schema()
     attributes = []
@@ -205,10 +211,12 @@ def marginals(
     >>> [table.counts.tolist() for table in marginals(frame, [["age", "sex"], ["sex"]], domain=domain)]
     [[[1, 1], [1, 0]], [2, 1]]
     """
-    sets = [tuple(names) for names in attribute_sets]
+    remedy = 'give a list of lists of names, such as [["age", "sex"]]'
+    given = ordered(attribute_sets, "attribute_sets", remedy=remedy)
+    sets = [ordered(names, "an attribute set", remedy=remedy) for names in given]
     if not sets or not all(sets):
         raise InputError(f"attribute_sets must name at least one attribute a table, got {attribute_sets!r}")
-    table = nw.from_native(frame).lazy()
+    table = as_frame(frame).lazy()
     with hide_values(UNREADABLE):
         columns = table.collect_schema().names()
     wanted = list(dict.fromkeys(name for names in sets for name in names))
@@ -219,7 +227,9 @@ def marginals(
                 f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
                 "its columns"
             )
-    domain = declared_domain(frame, wanted) if domain is None else domain
+    if domain is None:
+        domain = declared_domain(frame, wanted)
+    instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     return tuple(_count(table, domain.project(names)) for names in sets)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals as nw
 import numpy as np
 
-from dpbayes.data._guards import UNREADABLE, hide_values
+from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.marginals import marginals
 from dpbayes.errors import InputError, MissingColumnError
@@ -236,7 +236,7 @@ def _check(
 def _check_stability(frame: Any, individual: str | None, stability: int) -> None:
     if individual is None:
         return
-    table = nw.from_native(frame).lazy()
+    table = as_frame(frame).lazy()
     with hide_values(UNREADABLE):
         known = individual in table.collect_schema().names()
     if not known:

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.data._guards import UNREADABLE, hide_values
+from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
 from dpbayes.data.domain import Domain, Level
 from dpbayes.errors import InputError, MissingColumnError
 
@@ -102,7 +101,7 @@ class Prior:
         UnreadableDataError
             If the engine of a lazy frame cannot read the records.
         """
-        table = nw.from_native(frame).lazy()
+        table = as_frame(frame).lazy()
         with hide_values(UNREADABLE):
             columns = table.collect_schema().names()
         for name in domain.names:

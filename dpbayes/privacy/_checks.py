@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 
 
@@ -24,13 +25,13 @@ def positive_finite(value: Any, name: str, *, remedy: str) -> float:
     2.0
     """
     if isinstance(value, bool) or not isinstance(value, (Real, Integral)):
-        raise InputError(f"{name} must be a real number, got {value!r}; {remedy}")
+        raise InputError(f"{name} must be a real number, got {shown(value)}; {remedy}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and number > 0):
-        raise InputError(f"{name} must be positive and finite, got {value!r}; {remedy}")
+        raise InputError(f"{name} must be positive and finite, got {shown(value)}; {remedy}")
     return number
 
 
@@ -44,7 +45,7 @@ def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
     """
     number = positive_finite(value, name, remedy=remedy)
     if number >= 1:
-        raise InputError(f"{name} must be below 1, got {value!r}; {remedy}")
+        raise InputError(f"{name} must be below 1, got {shown(value)}; {remedy}")
     return number
 
 
@@ -62,12 +63,14 @@ def real_numbers(value: Any, name: str) -> np.ndarray:
     dtype('float64')
     """
     try:
-        # NumPy would read "0.7" as 0.7.
-        if np.asarray(value).dtype.kind not in "USc":
+        # NumPy would read "0.7" as 0.7 and True as 1.
+        if np.asarray(value).dtype.kind not in "USbc":
             return np.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"{name} must be real and within the range of doubles, got {value!r}; give it as plain numbers")
+    raise InputError(
+        f"{name} must be real and within the range of doubles, got {shown(value)}; give it as plain numbers"
+    )
 
 
 def number(value: Any, name: str) -> float:
@@ -80,7 +83,7 @@ def number(value: Any, name: str) -> float:
     """
     result = real_numbers(value, name)
     if result.ndim or np.isnan(result):
-        raise InputError(f"{name} must be a number, got {value!r}")
+        raise InputError(f"{name} must be a number, got {shown(value)}")
     return float(result)
 
 

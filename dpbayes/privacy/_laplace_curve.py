@@ -4,11 +4,15 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import shown
+from dpbayes.errors import InputError
 from dpbayes.privacy._form_checks import checked_delta, each, listed, move_of, ratio, rounding_of, symmetric, width
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.curves import PrivacyLoss
 
 __all__ = ["laplace_delta", "laplace_epsilon", "laplace_loss"]
+
+_MOST_CELLS = 1 << 24
 
 
 def laplace_delta(epsilon: Any, *, scale: float, sensitivity: float = 1.0, adjacency: Adjacency | None = None) -> Any:
@@ -87,7 +91,7 @@ def laplace_loss(
     scale, sensitivity
         As in `laplace_delta`.
     cells
-        Number of cells; the ends come together with its square.
+        Number of cells, from 2 to 2^24; the ends come together with its square.
     adjacency
         The relation that `sensitivity` belongs to.
 
@@ -106,6 +110,8 @@ def laplace_loss(
     >>> laplace_delta(0.3, scale=1.0) in loss.delta_bounds(0.3)
     True
     """
+    if isinstance(cells, bool) or not isinstance(cells, int | np.integer) or not 2 <= cells <= _MOST_CELLS:
+        raise InputError(f"cells must be a whole number from 2 to {_MOST_CELLS}, got {shown(cells)}")
     a = ratio(move_of(sensitivity, adjacency), width(scale, "scale"))
     step = 2 * (a / cells)
     # Losses by how far below the largest one they are, which is what their mass depends on.

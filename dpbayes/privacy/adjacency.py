@@ -13,6 +13,7 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import float_up, positive_finite
 
@@ -65,8 +66,8 @@ def check_adjacency(value: Any) -> Adjacency:
     if isinstance(value, str) and value in _KNOWN:
         return value  # type: ignore[return-value]
     raise InputError(
-        f"adjacency must be one of {', '.join(_KNOWN)}, got {value!r}; choose replace-one when the number of records "
-        "is public, add-remove when it is not"
+        f"adjacency must be one of {', '.join(_KNOWN)}, got {shown(value)}; choose replace-one when the number of "
+        "records is public, add-remove when it is not"
     )
 
 
@@ -96,7 +97,7 @@ def check_relation(value: Any) -> Relation:
     if isinstance(value, str) and value in _RELATIONS:
         return value  # type: ignore[return-value]
     raise InputError(
-        f"adjacency must be one of {', '.join(_RELATIONS)}, got {value!r}; choose replace-one when the number of "
+        f"adjacency must be one of {', '.join(_RELATIONS)}, got {shown(value)}; choose replace-one when the number of "
         "records is public, add-remove when it is not, one-position for Bloom filters"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.marginals import Marginal, check_consistent
 from dpbayes.errors import InputError
@@ -147,7 +148,8 @@ def _check_tables(tables: Sequence[Marginal]) -> tuple[Marginal, ...]:
     if isinstance(tables, Marginal):
         label = " x ".join(tables.attributes)
         raise InputError(f"tables must be a sequence of tables, got a single Marginal ({label}); pass [table]")
-    return tuple(tables)
+    remedy = "count them from records with dpbayes.data.marginals"
+    return ordered(tables, "tables", remedy=remedy, kind=Marginal)
 
 
 def _requests(parts: Sequence[tuple[NoiseLaw, float, Fraction]], delta: float, **common: Any) -> list[dict[str, Any]]:
@@ -183,11 +185,11 @@ def _law(noise: str, budget: Fraction, sensitivity: float) -> NoiseLaw:
 
 def _check_budget(noise: str, epsilon: float | None, rho: float | None) -> float:
     """Return the total budget in the unit of the noise law."""
-    if noise not in _PURE and noise not in _ZERO_CONCENTRATED:
-        raise InputError(f"noise must be one of {', '.join([*_PURE, *_ZERO_CONCENTRATED])}, got {noise!r}")
+    if not isinstance(noise, str) or (noise not in _PURE and noise not in _ZERO_CONCENTRATED):
+        raise InputError(f"noise must be one of {', '.join([*_PURE, *_ZERO_CONCENTRATED])}, got {shown(noise)}")
     name, value, other = ("epsilon", epsilon, rho) if noise in _PURE else ("rho", rho, epsilon)
     if value is None or other is not None:
-        raise InputError(f"{noise} noise is calibrated by {name} alone; got epsilon={epsilon!r}, rho={rho!r}")
+        raise InputError(f"{noise} noise is calibrated by {name} alone; got epsilon={shown(epsilon)}, rho={shown(rho)}")
     return positive_finite(value, name, remedy="it is the total over all tables")
 
 
@@ -209,11 +211,10 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fract
 
 def _check_shares(shares: Sequence[float] | None, n_tables: int) -> list[Fraction]:
     """Return one weight a table, summing to 1 exactly."""
-    if shares is None:
-        shares = [1] * n_tables
-    if len(shares) != n_tables:
-        raise InputError(f"shares must give one number a table: {n_tables} tables, {len(shares)} shares")
-    weights = [Fraction(positive_finite(share, "shares", remedy="leave out unwanted tables")) for share in shares]
+    given = [1] * n_tables if shares is None else ordered(shares, "shares", remedy="give one number a table")
+    if len(given) != n_tables:
+        raise InputError(f"shares must give one number a table: {n_tables} tables, {len(given)} shares")
+    weights = [Fraction(positive_finite(share, "shares", remedy="leave out unwanted tables")) for share in given]
     return [weight / sum(weights) for weight in weights]
 
 

@@ -16,6 +16,7 @@ scale. Importing this module loads neither PyTensor nor SciPy.
 from collections.abc import Mapping
 from typing import Any
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 from dpbayes.privacy._discrete_gaussian import DiscreteGaussian
 from dpbayes.privacy._gaussian import Gaussian
@@ -34,6 +35,7 @@ __all__ = [
     "Laplace",
     "NoiseLaw",
     "TwoSidedGeometric",
+    "check_law",
     "discrete_gaussian_logp",
     "gaussian_logp",
     "laplace_logp",
@@ -44,6 +46,20 @@ __all__ = [
 NoiseLaw = TwoSidedGeometric | Laplace | DiscreteGaussian | Gaussian
 
 _LAWS: dict[str, type[NoiseLaw]] = {law.name: law for law in (TwoSidedGeometric, Laplace, DiscreteGaussian, Gaussian)}
+
+
+def check_law(law: Any) -> NoiseLaw:
+    """Return `law` if it is a noise law, not its name.
+
+    Examples
+    --------
+    >>> check_law("laplace")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: a noise law is an object such as Laplace(scale=2.0), got str
+    """
+    if not isinstance(law, NoiseLaw):
+        raise InputError(f"a noise law is an object such as Laplace(scale=2.0), got {type(law).__name__}")
+    return law
 
 
 def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
@@ -71,7 +87,7 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     Laplace(scale=2.0)
     """
     if not isinstance(record, Mapping):
-        raise InputError(f"a noise law's record must be a mapping, got {record!r}; see to_dict")
+        raise InputError(f"a noise law's record must be a mapping, got {shown(record)}; see to_dict")
     name = record.get("law")
     if not isinstance(name, str) or name not in _LAWS:
         raise InputError(f"law must be one of {', '.join(_LAWS)}, got {name!r}; a release names the law of its noise")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import as_array, instance
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
+from dpbayes.privacy._checks import positive_finite
+from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric, check_law
 
 __all__ = ["NoisyTable", "NoisyTotal"]
 
@@ -61,8 +62,11 @@ class NoisyTable:
     epsilon: float | None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _checked_values(self.counts, self.domain.shape, self.noise, self.label))
-        _check_cost(self.noise, self.sensitivity, self.epsilon, f"table {self.label}")
+        check_law(self.noise)
+        domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
+        values = _checked_values(self.counts, domain.shape, self.noise, self.label)
+        object.__setattr__(self, "counts", values)
+        _set_cost(self, f"table {self.label}")
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -108,7 +112,8 @@ class NoisyTotal:
     epsilon: float | None
 
     def __post_init__(self) -> None:
-        _check_cost(self.noise, self.sensitivity, self.epsilon, "the number of records")
+        check_law(self.noise)
+        _set_cost(self, "the number of records")
         value = _checked_values(self.value, (), self.noise, "of the number of records")
         object.__setattr__(self, "value", value.item())
 
@@ -124,13 +129,19 @@ def falls_short(stated: float, exact: float) -> bool:
     return stated < exact * (1.0 - _ROUNDING)
 
 
+def _set_cost(part: NoisyTable | NoisyTotal, what: str) -> None:
+    """Keep sensitivity and epsilon as numbers of Python, unless they are none or the law does not give them."""
+    for name, remedy in (("sensitivity", "it is what one record changes"), ("epsilon", "None leaves it unstated")):
+        value = getattr(part, name)
+        if not (value is None and name == "epsilon"):
+            number = positive_finite(value, f"{name} of {what}", remedy=remedy)
+            # The digest tells 1 from 1.0, so that what Python can write as JSON stays as it is.
+            object.__setattr__(part, name, value if isinstance(value, int | float) else number)
+    _check_cost(part.noise, part.sensitivity, part.epsilon, what)
+
+
 def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what: str) -> None:
-    """Refuse a sensitivity that is no positive number, and an epsilon that the law does not give."""
-    for name, value in (("sensitivity", sensitivity), ("epsilon", epsilon)):
-        if value is None and name == "epsilon":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} of {what} must be positive and finite, got {value!r}")
+    """Refuse an epsilon that the law does not give."""
     if epsilon is None:
         return
     if not isinstance(noise, TwoSidedGeometric | Laplace):
@@ -148,7 +159,7 @@ def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what
 
 def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:
     """Return released values as a read-only array of the type that the noise law gives."""
-    array = np.asarray(values)
+    array = as_array(values, f"table {label}")
     if array.shape != shape:
         raise InputError(f"table {label} has shape {array.shape}, its domain {shape}")
     if array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):

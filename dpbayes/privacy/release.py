@@ -11,6 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from dpbayes._arguments import instance, ordered, shown
 from dpbayes._files import write_text
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -77,7 +80,8 @@ class Release:
     protected_unit: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", tuple(self.tables))
+        remedy = "release_tables makes them"
+        object.__setattr__(self, "tables", ordered(self.tables, "tables", remedy=remedy, kind=NoisyTable))
         check_adjacency(self.adjacency)
         if self.sampler not in ("opendp", "simulation"):
             raise InputError(f"sampler must be 'opendp' or 'simulation', got {self.sampler!r}")
@@ -86,15 +90,15 @@ class Release:
         _check_protected_unit(self.protected_unit, self.unit)
         if not self.tables:
             raise InputError("a release needs at least one table, got none")
+        domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
         for table in self.tables:
             for attribute in table.domain:
-                if self.domain[attribute.name] != attribute:
+                if domain[attribute.name] != attribute:
                     raise InputError(f"table {table.label} gives {attribute.name!r} levels that are not the domain's")
         if self.unit == "record":
             self._check_sensitivities()
-        if isinstance(self.n, int):
-            if isinstance(self.n, bool) or self.n < 1:
-                raise InputError(f"n must be a positive number of {self.unit}s, got {self.n!r}")
+        if not isinstance(self.n, NoisyTotal):
+            object.__setattr__(self, "n", _public_n(self.n, self.unit))
             if self.adjacency == "add-remove" and self.unit == "record":
                 raise InputError(
                     f"n = {self.n} cannot be public under add-remove adjacency: one record more or less changes it; "
@@ -260,6 +264,15 @@ def record_digest(record: dict[str, Any]) -> str:
     """
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _public_n(n: Any, unit: Unit) -> int:
+    """Return a public number of records or partitions as an int, of Python or of NumPy."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(
+            f"n must be a positive whole number of {unit}s if it is public, or a NoisyTotal, got {shown(n)}"
+        )
+    return int(n)
 
 
 def _check_protected_unit(protected_unit: Any, unit: Unit) -> None:

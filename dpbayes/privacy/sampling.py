@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import as_array, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
+from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric, check_law
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement
@@ -61,7 +62,7 @@ def sampler_name(rng: np.random.Generator | None) -> SamplerName:
     if isinstance(rng, np.random.Generator):
         return "simulation"
     raise InputError(
-        f"rng must be None (a release) or a numpy.random.Generator (a simulation), got {rng!r}; "
+        f"rng must be None (a release) or a numpy.random.Generator (a simulation), got {shown(rng)}; "
         "to simulate from a seed pass numpy.random.default_rng(seed)"
     )
 
@@ -143,15 +144,25 @@ def draw_noise(
     >>> draw_noise(TwoSidedGeometric(scale=2.0), 3, rng=np.random.default_rng(5)).dtype
     dtype('int64')
     """
+    check_drawable(law)
+    size = _checked_shape(shape)
     if sampler_name(rng) == "opendp" and not law.is_discrete:
         raise InputError(
             f"noise of the continuous law {law.name} must not be added to a value afterwards; pass the value through "
             "release_values(values, law), or give rng=numpy.random.default_rng(seed) to simulate"
         )
     if rng is None:
-        return release_values(np.zeros(shape, dtype=np.int64), law)
-    check_drawable(law)
-    return _simulate(law, shape if isinstance(shape, tuple) else (shape,), rng)
+        return release_values(np.zeros(size, dtype=np.int64), law)
+    return _simulate(law, size, rng)
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    lengths = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    for length in lengths:
+        whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
+        if not (whole and 0 <= length <= np.iinfo(np.int64).max):
+            raise InputError(f"shape must be a whole number of at least 0 or a tuple of such, got {shown(shape)}")
+    return tuple(map(int, lengths))
 
 
 def check_drawable(law: NoiseLaw) -> None:
@@ -174,7 +185,7 @@ def check_drawable(law: NoiseLaw) -> None:
     Traceback (most recent call last):
     dpbayes.errors.InputError: two-sided-geometric noise of scale 1e+17 exceeds 2**52...
     """
-    parameter = getattr(law, law.parameter)
+    parameter = getattr(check_law(law), law.parameter)
     if law.is_discrete and parameter > _LARGEST_DISCRETE:
         raise InputError(
             f"{law.name} noise of {law.parameter} {parameter!r} exceeds 2**52 and would saturate 64-bit integers; "
@@ -189,7 +200,7 @@ def check_drawable(law: NoiseLaw) -> None:
 
 def _checked_values(values: npt.ArrayLike, law: NoiseLaw) -> npt.NDArray[Any]:
     check_drawable(law)
-    array = np.asarray(values)
+    array = as_array(values, "values")
     integers = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64 if law.is_discrete else np.float64)

@@ -16,7 +16,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.data._guards import UNREADABLE, hide_values
+from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
 from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
@@ -211,7 +211,7 @@ def _made_up(values: Any) -> Any:
 
 def collect(frame: Any) -> nw.DataFrame[Any]:
     """Return an eager narwhals frame, or say without a value that its engine could not read it."""
-    native = nw.from_native(frame)
+    native = as_frame(frame)
     with hide_values(UNREADABLE):
         table = native.collect() if isinstance(native, nw.LazyFrame) else native
     if not len(table):
