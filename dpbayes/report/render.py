@@ -14,6 +14,9 @@ from dpbayes.report.document import Document, Figure
 
 __all__ = ["write_report"]
 
+_POWER = r"$\mathdefault{"
+"""How the labels of a logarithmic axis begin, which are formulas indeed."""
+
 
 def write_report(document: Document, folder: str | Path) -> Path:
     """Write a report into a folder: one self-contained page, and every number of its top and its tables.
@@ -63,10 +66,23 @@ def _png(figure: Figure) -> str:
     """Return a figure as base64 PNG and close it."""
     import matplotlib.pyplot as plt
 
+    _spell_out(figure.figure)
     buffer = io.BytesIO()
     figure.figure.savefig(buffer, format="png", dpi=120, facecolor="white")
     plt.close(figure.figure)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _spell_out(figure: Any) -> None:
+    """Let a dollar sign in a name or a level stand for itself; Matplotlib reads what lies between two as a formula."""
+    from matplotlib.text import Text
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_ticklabels(which="both")  # gives the labels their texts
+    for text in figure.findobj(Text):
+        if not text.get_text().startswith(_POWER):
+            text.set_parse_math(False)
 
 
 def _sortable(value: Any) -> str:
