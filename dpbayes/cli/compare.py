@@ -53,12 +53,12 @@ def _print(document: Document) -> None:
 
     from dpbayes.report import Callout, Table
 
-    console = Console()
+    console = Console(markup=False)  # a title in square brackets is no style
     for section in document.sections[:2]:
         for block in section.blocks:
             if isinstance(block, Callout) and block.tone == "warning":
                 said = f"{block.title}: " + "\n  ".join(block.lines)
-                console.print(said, style="yellow", highlight=False, markup=False)
+                console.print(said, style="yellow", highlight=False)
             if isinstance(block, Table) and block.name in _PRINTED:
                 table = RichTable(*(column.name for column in block.columns), title=block.caption, title_justify="left")
                 for row in block.shown():

@@ -137,22 +137,27 @@ def models(
     """List run specs with the question that each one asks."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from dpbayes.errors import SpecError
     from dpbayes.runs import load_spec
 
     paths = sorted(folder.glob("*.toml"))
     if not paths:
-        raise FileNotFoundError(f"there are no run specs in {folder}; pass the folder that holds them")
+        raise FileNotFoundError(
+            f"there are no run specs in {folder.absolute()}; pass a folder that holds some. Those of dpbayes are in "
+            "the folder models of its repository and not in the installed package; `dpbayes keys SYSTEM` says what "
+            "goes into one"
+        )
     table = Table("spec", "system", "question", title=f"Run specs in {folder}", title_justify="left")
     for path in paths:
         try:
             spec = load_spec(path).spec
         except SpecError as error:
-            table.add_row(path.name, "[red]invalid[/red]", str(error))
+            table.add_row(path.name, Text("invalid", style="red"), str(error))
         else:
             table.add_row(path.name, spec.system, spec.question or spec.title)
-    Console().print(table)
+    Console(markup=False).print(table)  # [privacy] in a sentence is a section, no style
 
 
 @app.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs.folder import write_text
+from dpbayes.runs.folder import make_folder, write_text
 from dpbayes.runs.spec import LoadedSpec
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def calibrate(
         As `calibration_of`.
     ExistingRunError
         If the folder holds something else.
+    InputError
+        If the folder cannot be made.
 
     Examples
     --------
@@ -212,7 +214,7 @@ def _label(loaded: LoadedSpec, n_records: int | None) -> str:
 def _folder(loaded: LoadedSpec, out: Path | None) -> Path:
     """Return the study's folder; one of something else is refused before anything compiles."""
     folder = Path("runs") / f"{loaded.name}-sbc" if out is None else Path(out)
-    if folder.exists() and any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
+    make_folder(folder)
+    if any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
         raise ExistingRunError(f"{folder} holds something else; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
     return folder

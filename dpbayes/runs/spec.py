@@ -15,6 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from dpbayes._arguments import shown
 from dpbayes.errors import SpecError
 from dpbayes.runs.lines import line_of
 from dpbayes.runs.registry import system_module
@@ -118,11 +119,15 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no spec {path}; `dpbayes models` lists those that come with dpbayes")
+        what = f"{path} is a folder, no spec" if path.is_dir() else f"there is no spec {path}"
+        raise FileNotFoundError(f"{what}; `dpbayes models FOLDER` lists the specs in a folder")
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # Editors on Windows put a mark of the encoding before the first line.
+        text = path.read_text(encoding="utf-8-sig")
+        data = _parse(text, path.name)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path.name} is not UTF-8 text (at byte {error.start}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{path.name} is not valid TOML: {error}") from None
     for override in overrides:
         _apply(data, override)
@@ -137,6 +142,16 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
     return LoadedSpec(spec, module, path)
 
 
+def _parse(text: str, name: str) -> dict[str, Any]:
+    """Return parsed TOML; what Python itself refuses to read in it is a mistake of the spec."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise
+    except (ValueError, RecursionError):
+        raise SpecError(f"{name} holds a number of too many digits, or brackets nested too deeply") from None
+
+
 def _apply(data: dict[str, Any], override: str) -> None:
     """Write one ``section.key=value`` into the parsed spec."""
     dotted, equals, raw = override.partition("=")
@@ -144,7 +159,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not equals or not all(keys):
         raise SpecError(f"--set takes section.key=value, got {override!r}")
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        value = _parse(f"value = {raw}", f"--set {dotted}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
     for key in keys[:-1]:
@@ -178,7 +193,7 @@ def _sentence(finding: Any, text: str, spec: type[BaseModel]) -> str:
         what = f"add the section [{dotted}]" if _fields(spec, location) else f"add {location[-1]} = ..."
         return f"{where or dotted + ': '}{dotted + ' ' if where else ''}is missing; {what}"
     message = finding["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    got = "" if isinstance(finding["input"], dict) else f", got {finding['input']!r}"
+    got = "" if isinstance(finding["input"], dict) else f", got {shown(finding['input'])}"
     return f"{where}{dotted}: {message[:1].lower()}{message[1:]}{got}"
 
 

@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -48,3 +49,12 @@ def test_a_page_is_replaced_only_on_request_and_a_run_never(two_runs, tmp_path, 
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
     assert runner.invoke(app, ["compare", *two_runs, "--out", out, "--force"]).exit_code == 0
+
+
+def test_square_brackets_in_settings_are_shown_as_they_are(two_runs, tmp_path):
+    for folder in two_runs:
+        spec = Path(folder, "spec.toml")
+        spec.write_text(spec.read_text() + f'[data]\nfile = "[/b] [data] {spec.parent.name}"\n')
+    result = runner.invoke(app, ["compare", *two_runs, "--out", str(tmp_path / "c")], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert "[/b] [data] run1" in result.stdout

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -98,3 +99,23 @@ assert not heavy, heavy
 def test_import_is_light():
     code = "import sys, dpbayes; assert not {'numpy', 'pymc', 'pydantic'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_models_shows_square_brackets_as_they_are(tmp_path):
+    spec = Path("models/acs_latent_class.toml").read_text()
+    (tmp_path / "a.toml").write_text(spec.replace('question = "What', 'question = "[data] [/x] What'))
+    (tmp_path / "b.toml").write_text('system = "latent-class"\ntitle = "t"\n[data]\nx = 1\n')
+    result = runner.invoke(app, ["models", str(tmp_path)], env={"COLUMNS": "300"})
+    assert "[data] [/x] What" in result.stdout
+    assert "not a key of [data]" in result.stdout
+
+
+def test_models_without_specs_says_where_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbayes", "models"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert str(tmp_path / "models") in said
+    assert "not in the installed package" in said

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
 from dpbayes.data import datasets
-from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.inference import sbc
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.inference.nuts import NutsSettings
@@ -326,3 +326,11 @@ def test_the_other_systems_are_ranked(spec, overrides, least, tmp_path):
     facts = json.loads((result.folder / "facts.json").read_text())
     assert facts["headline"]["n_quantities"] >= least
     assert min(facts["p_values"].values()) > 0.0  # none is missing
+
+
+def test_a_study_folder_that_cannot_be_made_is_refused_before_anything_compiles(tmp_path):
+    (tmp_path / "file").write_text("")
+    spec = load_spec("models/acs_latent_class.toml")
+    for out in (tmp_path / "file", tmp_path / "file" / "study"):
+        with pytest.raises(InputError, match=r"cannot be made .*choose another --out"):
+            calibrate(spec, out=out, n_simulations=1)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from dpbayes.errors import SpecError
@@ -94,3 +96,37 @@ def test_lines_are_found_through_quotes_dots_and_comments():
     assert line_of(text, ("data", "levels", "x")) == 5
     assert line_of(text, ("data", "levels", "y")) == 3
     assert line_of(text, ("none",)) is None
+
+
+def test_a_mark_of_the_encoding_and_the_line_ends_of_windows_are_read(tmp_path):
+    text = Path("models/acs_latent_class.toml").read_text(encoding="utf-8")
+    path = tmp_path / "study.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert load_spec(path).digest == load_spec("models/acs_latent_class.toml").digest
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"title = '\xe9'", "not UTF-8 text .at byte 9.; save it as UTF-8"),
+        (b"x = " + b"9" * 5000, "study.toml holds a number of too many digits"),
+        (b"x = " + b"[" * 5000, "nested too deeply"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"", "names no system"),
+    ],
+)
+def test_what_cannot_be_read_as_a_spec_is_one_error(tmp_path, raw, message):
+    path = tmp_path / "study.toml"
+    path.write_bytes(raw)
+    with pytest.raises(SpecError, match=message):
+        load_spec(path)
+
+
+def test_a_number_of_too_many_digits_in_an_override_is_one_error():
+    with pytest.raises(SpecError, match=r"--set privacy\.epsilon holds a number of too many digits"):
+        load_spec("models/acs_latent_class.toml", [f"privacy.epsilon={'9' * 5000}"])
+
+
+def test_a_folder_is_no_spec(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is a folder, no spec"):
+        load_spec(tmp_path)
