@@ -142,3 +142,9 @@ def test_an_n_that_is_no_whole_number_is_refused(n):
 def test_a_sensitivity_of_numpy_is_written_as_a_number():
     table = NoisyTable(DOMAIN, COUNTS, TwoSidedGeometric(2.0), np.int64(2), np.float32(1.0))
     assert release(tables=[table]).digest == release().digest
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}, {"a": 2}], [[1], [2]]])
+def test_values_that_cannot_be_levels_are_refused(values):
+    with pytest.raises(InputError, match="level outside the domain"):
+        marginals(pl.DataFrame({"age": values}, strict=False), [["age"]], domain=DOMAIN)

@@ -30,6 +30,8 @@ def as_frame(frame: Any) -> Any:
     """
     try:
         return nw.from_native(frame)
+    except nw.exceptions.DuplicateError:
+        raise InputError("the records name a column twice; give each column a name of its own") from None
     except TypeError:
         raise InputError(
             f"the records must be a data frame (Polars, pandas, PyArrow, DuckDB, Spark), got {type(frame).__name__}"

@@ -245,7 +245,7 @@ def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
         values = grouped[attribute.name].to_list()
         try:
             cells.append([index[value] for value in values])
-        except KeyError:
+        except (KeyError, TypeError):  # lists and structs cannot be looked up
             raise InputError(
                 f"column {attribute.name!r} holds a missing value or a level outside the domain "
                 f"{list(attribute.levels)!r}; add the level (a code for missing, say) or recode the column"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbayes.errors import MissingColumnError
+from dpbayes.errors import InputError, MissingColumnError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,10 +95,17 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
     ------
     MissingColumnError
         Naming those that it lacks. Those that it has are not named: without a header they are a person's record.
+    InputError
+        If the first line of a CSV file names one of them twice.
     """
     with readable(path):
         columns = frame.collect_schema().names()
-    missing = [name for name in names if name not in columns]
+    wanted = list(names)
+    # So Polars calls the second column of a name.
+    twice = [name for name in wanted if f"{name}_duplicated_0" in columns]
+    if twice:
+        raise InputError(f"{path.name} names the columns {', '.join(twice)} twice; give each column a name of its own")
+    missing = [name for name in wanted if name not in columns]
     if missing and len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
         raise MissingColumnError(
             f"{path.name} lacks the columns {', '.join(missing)}: its first line is one column with a semicolon or a "

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from dpbayes._arguments import ordered
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.release import Release
@@ -87,6 +88,7 @@ def posterior_batch(
     >>> posterior_batch(releases).mean.shape
     (100,)
     """
+    releases = ordered(releases, "releases", remedy="give a list of Release")
     tables = [verification_table(release) for release in releases]
     if not tables:
         raise InputError("no release was given; give at least one")

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number, positive_finite
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, NoiseLaw
 from dpbayes.privacy.release import NoisyTable, Release
 
@@ -46,19 +48,50 @@ def check_alpha(alpha: Sequence[float] | None, n_outcomes: int) -> tuple[float, 
     """Return the Dirichlet parameters, one an outcome, all positive and finite."""
     if n_outcomes not in (2, 3):
         raise InputError(f"a verification release has two or three counts, got {n_outcomes}")
-    values = (1.0,) * n_outcomes if alpha is None else tuple(float(a) for a in alpha)
+    values = (1.0,) * n_outcomes if alpha is None else given_alpha(alpha)
     if len(values) != n_outcomes:
         raise InputError(f"alpha must give {n_outcomes} numbers, one an outcome, got {values!r}")
-    for value in values:
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"alpha must be positive and finite, got {values!r}; 1 for each is the uniform prior")
     return values
+
+
+def given_alpha(alpha: Any) -> tuple[float, ...]:
+    """Return Dirichlet parameters as positive floats, however many they are."""
+    given = ordered(alpha, "alpha", remedy="give one number an outcome")
+    return tuple(positive_finite(value, "alpha", remedy="1 for each is the uniform prior") for value in given)
+
+
+def check_share(value: Any, name: str) -> float:
+    """Return a share of partitions, or a threshold of it, as a float from 0 to 1.
+
+    Examples
+    --------
+    >>> check_share(1, "r")
+    1.0
+    """
+    share = number(value, name)
+    if not 0 <= share <= 1:
+        raise InputError(f"{name} must lie in [0, 1], got {shown(value)}; it is a share of partitions")
+    return share
+
+
+def check_confidence(value: Any) -> float:
+    """Return the posterior probability from which an analyst decides, as a float above 0.5 and below 1.
+
+    Examples
+    --------
+    >>> check_confidence(0.95)
+    0.95
+    """
+    confidence = number(value, "confidence")
+    if not 0.5 < confidence < 1:
+        raise InputError(f"confidence must lie strictly between 0.5 and 1, got {shown(value)}; 0.95 is usual")
+    return confidence
 
 
 def check_n_partitions(n_partitions: Any) -> int:
     """Return M if it is a whole number of at least 1."""
     if isinstance(n_partitions, bool) or not isinstance(n_partitions, int | np.integer) or n_partitions < 1:
-        raise InputError(f"the number of partitions must be at least 1, got {n_partitions!r}; 50 is usual")
+        raise InputError(f"the number of partitions must be at least 1, got {shown(n_partitions)}; 50 is usual")
     return int(n_partitions)
 
 
@@ -70,7 +103,12 @@ def is_finite_number(value: Any) -> bool:
     >>> is_finite_number(np.int64(3)), is_finite_number("3"), is_finite_number(True)
     (True, False, False)
     """
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the doubles
+        return False
 
 
 def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[FloatArray, float]:

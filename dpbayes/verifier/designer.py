@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number
 from dpbayes.verifier.expectations import decisions, expected
 from dpbayes.verifier.releases import NoiseName, most_partitions
 
@@ -148,8 +150,8 @@ def _criterion(
     """Return the question whether M and epsilon suffice."""
     if quantity not in ("right", "width"):
         raise InputError(f"quantity must be 'right' or 'width', got {quantity!r}")
-    if not 0 < wanted < 1:
-        raise InputError(f"wanted must lie strictly between 0 and 1, got {wanted!r}")
+    if not 0 < number(wanted, "wanted") < 1:
+        raise InputError(f"wanted must lie strictly between 0 and 1, got {shown(wanted)}")
 
     def enough(n_partitions: int, epsilon: float) -> bool:
         if quantity == "right":

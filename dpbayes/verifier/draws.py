@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 from dpbayes.verifier.exact import Posterior
 from dpbayes.verifier.exact import posterior as exact_posterior
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from dpbayes.privacy.release import Release
 
 __all__ = ["draw_posterior", "draw_release", "sample_posterior"]
+
+_MOST = 10**9
 
 
 def draw_posterior(
@@ -52,7 +56,7 @@ def draw_posterior(
     Raises
     ------
     InputError
-        If draws or chains is below 1.
+        If draws, chains or the seed is no whole number or out of range.
 
     Examples
     --------
@@ -64,15 +68,16 @@ def draw_posterior(
     import xarray as xr
 
     for name, value in (("draws", draws), ("chains", chains)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_seed is None else random_seed
-    p, counts = sample_posterior(posterior, (chains, draws), rng=np.random.default_rng(seed))
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+            raise InputError(f"{name} must be a whole number from 1 to {_MOST:,}, got {shown(value)}")
+    seed = _seed(random_seed)
+    rng = np.random.default_rng(seed)
+    p, counts = sample_posterior(posterior, (chains, draws), rng=rng)
     dims = ("chain", "draw", "question")
     data = xr.Dataset(
         {
             "p": ((*dims, "outcome"), p[:, :, None, :]),
-            "r": (dims, (p[..., 0] / (p[..., 0] + p[..., 1]))[:, :, None]),
+            "r": (dims, _share(p, posterior.alpha, rng)[:, :, None]),
             "S": ((*dims, "outcome"), counts[:, :, None, :]),
         },
         coords={
@@ -118,6 +123,28 @@ def sample_posterior(
     return gammas / gammas.sum(axis=-1, keepdims=True), counts
 
 
+def _seed(random_seed: int | None) -> int:
+    """Return a seed that can be recorded; a fresh one for None."""
+    if random_seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or random_seed < 0:
+        raise InputError(f"random_seed must be a whole number of at least 0, or None, got {shown(random_seed)}")
+    return int(random_seed)
+
+
+def _share(p: npt.NDArray[np.float64], alpha: tuple[float, ...], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return p0 / (p0 + p1), also where both lie below all doubles, as they may for an alpha near 0 and counts of 0.
+
+    A gamma variate of shape a that is below a tiny e is e U^(1/a) with U uniform, so that logs tell the two apart.
+    """
+    both = p[..., 0] + p[..., 1]
+    lost = both == 0
+    r = p[..., 0] / np.where(lost, 1.0, both)
+    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in alpha[:2]]
+    r[lost] = expit(logs[0] - logs[1])
+    return r
+
+
 def draw_release(
     release: Release,
     *,
@@ -158,7 +185,7 @@ def draw_release(
     """
     import xarray as xr
 
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_seed is None else random_seed
+    seed = _seed(random_seed)
     names = [table.label for table in release.tables]
     streams = np.random.SeedSequence(seed).spawn(len(names))
     trees = [

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number
 from dpbayes.privacy.noise import NoiseLaw
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.checks import (
@@ -26,6 +28,7 @@ from dpbayes.verifier.checks import (
     check_alpha,
     check_explained,
     check_n_partitions,
+    check_share,
     reachable,
     verification_table,
 )
@@ -153,8 +156,7 @@ class Posterior:
 
     def prob_greater(self, threshold: float) -> float:
         """Return P(r > threshold): with 0.5, the posterior probability that the claim holds in most partitions."""
-        if not 0 <= threshold <= 1:
-            raise InputError(f"threshold of r must lie in [0, 1], got {threshold!r}; r is a share of partitions")
+        threshold = check_share(threshold, "threshold")
         # The mirrored mixture keeps relative precision when the probability is tiny.
         return float(self._mirrored.cdf(1.0 - threshold))
 
@@ -273,8 +275,8 @@ def posterior_of_counts(
     values = np.asarray(noisy, dtype=np.float64)
     prior = check_alpha(alpha, values.size)
     check_n_partitions(n_partitions)
-    if not 0 < tolerance < 1:
-        raise InputError(f"tolerance must lie strictly between 0 and 1, got {tolerance!r}; the default is 1e-12")
+    if not 0 < number(tolerance, "tolerance") < 1:
+        raise InputError(f"tolerance must lie strictly between 0 and 1, got {shown(tolerance)}; the default is 1e-12")
     values, log_shift = reachable(values, noise, n_partitions)
     axes, tilt = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
     log_weights = lattice_log_weights(axes, n_partitions)

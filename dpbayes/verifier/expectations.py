@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import xlogy
 
+from dpbayes._arguments import ordered
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import real_numbers
+from dpbayes.verifier.checks import check_confidence, check_share, given_alpha
 from dpbayes.verifier.coefficients import coefficient_table
 from dpbayes.verifier.releases import NoiseName, releases_of
 
@@ -152,7 +155,12 @@ def design_surface(
     """
     import xarray as xr
 
-    shares = [float(x) for x in np.atleast_1d(np.asarray(r, dtype=np.float64))]
+    remedy = "give a list, if need be of one"
+    n_partitions = ordered(n_partitions, "n_partitions", remedy=remedy)
+    epsilon = ordered(epsilon, "epsilon", remedy=remedy)
+    shares = np.atleast_1d(real_numbers(r, "r")).tolist()
+    if not (n_partitions and epsilon and shares):
+        raise InputError("the grid is empty; give at least one number of partitions, one epsilon and one r")
     names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
     found = np.empty((len(names), len(n_partitions), len(epsilon), len(shares)))
     for i, m in enumerate(n_partitions):
@@ -187,13 +195,13 @@ def decisions(
     noise: NoiseName,
 ) -> tuple[float, float]:
     """Return the chances of the right and of the wrong decision."""
-    if not 0.5 < confidence < 1:
-        raise InputError(f"confidence must lie strictly between 0.5 and 1, got {confidence!r}; 0.95 is usual")
+    check_confidence(confidence)
     if r == threshold:
         raise InputError(f"r = {r!r} lies on the threshold itself, where neither decision is right; choose another r")
-    if alpha is not None and len(alpha) == 2 and failed:
-        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {tuple(alpha)!r} of two")
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, noise=noise)
+    prior = None if alpha is None else given_alpha(alpha)
+    if prior is not None and len(prior) == 2 and failed:
+        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {prior!r} of two")
+    every = releases_of(n_partitions, epsilon=epsilon, alpha=prior, noise=noise)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
     above = every.prob_greater(threshold)
     yes = float(chances[above >= confidence].sum())
@@ -203,9 +211,7 @@ def decisions(
 
 def counts_pmf(n_partitions: int, r: float, failed: float) -> np.ndarray:
     """Return the multinomial probabilities of the true counts, shape (beyond, not beyond)."""
-    for name, value in (("r", r), ("failed", failed)):
-        if not 0 <= value <= 1:
-            raise InputError(f"{name} must lie in [0, 1], got {value!r}; it is a share of partitions")
+    r, failed = check_share(r, "r"), check_share(failed, "failed")
     shares = np.array([(1 - failed) * r, (1 - failed) * (1 - r), failed])
     table = coefficient_table(n_partitions)
     logs = table.log_coefficients + xlogy(table.counts, shares).sum(axis=1)

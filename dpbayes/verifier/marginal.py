@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._arguments import ordered
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.noise import NoiseLaw
@@ -157,7 +158,8 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
     InputError
         If a release is none of a verification, the numbers of outcomes differ, or names do not fit.
     """
-    given = [releases] if isinstance(releases, Release) else list(releases)
+    several = (releases,) if isinstance(releases, Release) else releases
+    given = ordered(several, "releases", remedy="give a Release or a list of them")
     if not given:
         raise InputError("no release was given; give at least one")
     tables, sizes = [], []
@@ -172,7 +174,7 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
     labels = [table.label for table in tables]
     if len(set(labels)) < len(labels):
         labels = [f"{label} {number}" for number, label in enumerate(labels, start=1)]
-    chosen = tuple(labels if names is None else names)
+    chosen = tuple(labels) if names is None else ordered(names, "names", remedy="give one a question")
     if len(chosen) != len(tables) or len(set(chosen)) < len(chosen):
         raise InputError(f"names must be {len(tables)} different names, one a question, got {list(chosen)!r}")
     noisy = np.array([table.counts for table in tables], dtype=np.float64)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import narwhals as nw
 import numpy as np
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 from dpbayes.verifier.checks import is_finite_number
 from dpbayes.verifier.counting import count_verdicts, tally
@@ -224,6 +225,9 @@ def count_statistic(
     10
     """
     _check_claim(threshold, direction)
+    if not callable(statistic):
+        # Every partition would fail, and failing is an outcome that is counted and released.
+        raise InputError(f"statistic must be a function of a partition's rows, got {shown(statistic)}")
     compare = _COMPARE[direction]
 
     def verdict(part: nw.DataFrame[Any]) -> bool | None:
@@ -242,6 +246,6 @@ def count_statistic(
 
 def _check_claim(threshold: float, direction: str) -> None:
     if not is_finite_number(threshold):
-        raise InputError(f"threshold must be a finite number, got {threshold!r}")
-    if direction not in _COMPARE:
-        raise InputError(f"direction must be one of {', '.join(_COMPARE)}, got {direction!r}")
+        raise InputError(f"threshold must be a finite number, got {shown(threshold)}")
+    if not isinstance(direction, str) or direction not in _COMPARE:
+        raise InputError(f"direction must be one of {', '.join(_COMPARE)}, got {shown(direction)}")

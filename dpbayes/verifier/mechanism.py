@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy._checks import float_up
@@ -218,8 +219,8 @@ def _law(noise: str, epsilon: Fraction) -> TwoSidedGeometric | Laplace:
 
 
 def _family(noise: str) -> type[TwoSidedGeometric] | type[Laplace]:
-    if noise not in _LAWS:
-        raise InputError(f"noise must be one of {', '.join(_LAWS)}, got {noise!r}")
+    if not isinstance(noise, str) or noise not in _LAWS:
+        raise InputError(f"noise must be one of {', '.join(_LAWS)}, got {shown(noise)}")
     return _LAWS[noise]
 
 
@@ -282,10 +283,13 @@ def _check_questions(questions: dict[str, PartitionCounts], adjacency: Adjacency
 def _split(epsilon: float, shares: Sequence[float] | None, n_questions: int) -> list[Fraction]:
     """Return each question's part of epsilon, in exact arithmetic: the parts add to epsilon."""
     if not is_finite_number(epsilon) or epsilon <= 0:
-        raise InputError(f"epsilon must be positive and finite, got {epsilon!r}; it is the total over all questions")
-    weights = [1] * n_questions if shares is None else list(shares)
+        raise InputError(
+            f"epsilon must be positive and finite, got {shown(epsilon)}; it is the total over all questions"
+        )
+    remedy = f"give {n_questions} positive numbers, one a question"
+    weights = [1] * n_questions if shares is None else ordered(shares, "shares", remedy=remedy)
     if len(weights) != n_questions or not all(is_finite_number(weight) and weight > 0 for weight in weights):
-        raise InputError(f"shares must give {n_questions} positive numbers, one a question, got {shares!r}")
+        raise InputError(f"shares must give {n_questions} positive numbers, one a question, got {shown(shares)}")
     exact = [Fraction(float(weight)) for weight in weights]
     parts = [Fraction(float(epsilon)) * weight / sum(exact) for weight in exact]
     if not all(map(float, parts)):

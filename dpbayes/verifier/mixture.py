@@ -21,7 +21,9 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, logit
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number
 from dpbayes.verifier.beta_lattice import BetaLattice
 
 __all__ = ["BetaMixture"]
@@ -257,6 +259,7 @@ class BetaMixture:
 
 def check_prob(prob: float) -> float:
     """Return an interval's probability if it lies strictly between 0 and 1."""
-    if isinstance(prob, bool) or not isinstance(prob, int | float) or not 0 < prob < 1:
-        raise InputError(f"prob must lie strictly between 0 and 1, got {prob!r}; 0.95 is usual")
-    return float(prob)
+    value = number(prob, "prob")
+    if not 0 < value < 1:
+        raise InputError(f"prob must lie strictly between 0 and 1, got {shown(prob)}; 0.95 is usual")
+    return value

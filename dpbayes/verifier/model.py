@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +10,11 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.release import Release
+from dpbayes.verifier.checks import is_finite_number
 from dpbayes.verifier.marginal import NoisyPartitions, Questions, questions_of
 
 if TYPE_CHECKING:
@@ -191,17 +193,18 @@ def _outcome_shares(r: Any, between_sd: float, prior: tuple[float, float], *, wi
 
 def _check_priors(*, between_sd: float, effect_sd: float, **centres: tuple[float, float]) -> None:
     for name, value in (("between_sd", between_sd), ("effect_sd", effect_sd)):
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} must be positive and finite, got {value!r}; 1 in log-odds is weak")
+        positive_finite(value, name, remedy="1 in log-odds is weak")
     for name, pair in centres.items():
-        if len(pair) != 2 or not all(map(math.isfinite, pair)) or pair[1] <= 0:
-            raise InputError(f"{name} must be (mean, standard deviation) in log-odds, got {pair!r}; (0, 1.5) is weak")
+        remedy = "give (mean, standard deviation) in log-odds; (0, 1.5) is weak"
+        given = ordered(pair, name, remedy=remedy)
+        if len(given) != 2 or not all(map(is_finite_number, given)) or given[1] <= 0:
+            raise InputError(f"{name} must be a mean and a positive standard deviation, got {shown(pair)}; {remedy}")
 
 
 def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:
     try:
         prior = np.broadcast_to(np.asarray(alpha, dtype=np.float64), asked.noisy.shape)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"alpha must be numbers that broadcast to shape {asked.noisy.shape}: {error}") from error
     if not np.all(np.isfinite(prior) & (prior > 0)):
         raise InputError(f"alpha must be positive and finite, got {np.asarray(alpha).tolist()!r}")

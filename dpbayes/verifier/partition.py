@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import generator
 from dpbayes.errors import InputError
 from dpbayes.verifier.checks import check_n_partitions
 
@@ -58,7 +59,7 @@ def assign_partitions(
     check_n_partitions(n_partitions)
     if n_units < 1:
         raise InputError("there are no units to partition; the data are empty")
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state, "random_state")
     if assignment == "independent":
         return rng.integers(0, n_partitions, size=n_units)
     if assignment != "balanced":

@@ -19,7 +19,7 @@ from scipy.special import betainc, gammaln
 
 from dpbayes.errors import InputError
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
-from dpbayes.verifier.checks import check_alpha, check_n_partitions
+from dpbayes.verifier.checks import check_alpha, check_n_partitions, check_share, given_alpha
 from dpbayes.verifier.coefficients import coefficient_table
 from dpbayes.verifier.count_grid import CountGrid, count_grid, no_count
 from dpbayes.verifier.mechanism import law_of
@@ -122,8 +122,7 @@ class Releases:
 
     def prob_greater(self, threshold: float) -> FloatArray:
         """Posterior probability of r > threshold for every release."""
-        if not 0 <= threshold <= 1:
-            raise InputError(f"threshold of r must lie in [0, 1], got {threshold!r}; r is a share of partitions")
+        threshold = check_share(threshold, "threshold")
         grid = np.arange(self.n_partitions + 1)
         above = betainc(self.alpha[1] + grid[None, :], self.alpha[0] + grid[:, None], 1 - threshold)
         return np.asarray(self.integrate(above) / self.evidence)
@@ -274,7 +273,7 @@ def releases_of(
     True
     """
     law = law_of(noise, epsilon)
-    prior = check_alpha(alpha, 3 if alpha is None else len(alpha))
+    prior = check_alpha(alpha, 3 if alpha is None else len(given_alpha(alpha)))
     most = most_partitions(noise, len(prior))
     if check_n_partitions(n_partitions) > most:
         raise InputError(

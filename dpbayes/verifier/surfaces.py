@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import ordered
 from dpbayes.errors import InputError
+from dpbayes.verifier.checks import check_confidence, given_alpha
 from dpbayes.verifier.releases import NoiseName, Releases, releases_of
 
 if TYPE_CHECKING:
@@ -61,8 +63,7 @@ def count_surface(
     """
     import xarray as xr
 
-    if not 0.5 < confidence < 1:
-        raise InputError(f"confidence must lie strictly between 0.5 and 1, got {confidence!r}; 0.95 is usual")
+    check_confidence(confidence)
     every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
     mode, low, high = every.summaries
     above = every.prob_greater(threshold)
@@ -136,6 +137,10 @@ def count_surfaces(
     """
     import xarray as xr
 
+    remedy = "give a list, if need be of one"
+    n_partitions = ordered(n_partitions, "n_partitions", remedy=remedy)
+    epsilon = ordered(epsilon, "epsilon", remedy=remedy)
+    priors = [given_alpha(prior) for prior in ordered(priors, "priors", remedy=remedy)]
     if not (n_partitions and epsilon and priors):
         raise InputError("the grid is empty; give at least one number of partitions, one epsilon and one prior")
     labels = [", ".join(f"{value:g}" for value in prior) for prior in priors]

@@ -249,3 +249,12 @@ def test_counts_of_csv_and_parquet_agree(tmp_path):
         for kind in ("csv", "parquet")
     )
     assert csv == parquet == [[500, 500]] * 3
+
+
+def test_a_csv_file_that_names_a_wanted_column_twice_is_refused(tmp_path):
+    path = tmp_path / "twice.csv"
+    path.write_text("a,b,a,c,c\nx,0,y,1,2\n")
+    frame = records.scan_records(path, setting="data.microdata")
+    records.require_columns(frame, ["b"], path, source="data.levels")
+    with pytest.raises(InputError, match=r"twice\.csv names the columns a twice"):
+        records.require_columns(frame, ["a", "b"], path, source="data.levels")
