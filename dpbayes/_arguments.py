@@ -44,7 +44,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} must be one array of numbers, got rows of different lengths") from None
 
 
-def instance[T](value: Any, kind: type[T], name: str, *, remedy: str) -> T:
+def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
     """Return `value` if it is of a kind, or raise `InputError`; what it holds may be confidential and is not shown.
 
     Examples

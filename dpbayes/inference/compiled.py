@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpbayes._arguments import instance, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.nuts import NutsSettings, draw
 
@@ -144,6 +145,9 @@ def compile_model(model: "pm.Model") -> CompiledModel:
     >>> compile_model(model).program.n_dim
     1
     """
+    import pymc as pm
+
+    instance(model, pm.Model, "model", remedy="build_model of a system makes one")
     if not model.free_RVs:
         raise InputError(f"model {model.name!r} has no free variable: there is nothing to sample")
     discrete = [variable.name for variable in model.discrete_value_vars]
@@ -190,7 +194,7 @@ def checked_seed(random_seed: int | None) -> int:
     if random_seed is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
     if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or not 0 <= random_seed < 2**63:
-        raise InputError(f"random_seed must be a whole number from 0 to 2**63 - 1, got {random_seed!r}")
+        raise InputError(f"random_seed must be a whole number from 0 to 2**63 - 1, got {shown(random_seed)}")
     return int(random_seed)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpbayes.inference.convergence import Mixing, bfmi, is_constant, mixing
-from dpbayes.inference.quantities import gate_variables, quantity_draws
+from dpbayes.inference.quantities import gate_variables, judged_variables, quantity_draws
 from dpbayes.inference.verdict import Finding, Quantity, Verdict
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def check_convergence(
     >>> check_convergence(tree).passed
     True
     """
-    names = gate_variables(trace) if var_names is None else tuple(var_names)
+    names = judged_variables(trace, var_names)
     draws = quantity_draws(trace, var_names=names)
     mixing_findings, worst = _mixing_findings(
         np.stack(list(draws.values())), list(draws), rhat_max=rhat_max, ess_min=ess_min

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from dpbayes._arguments import shown
 from dpbayes.errors import IncompleteSamplingError, InputError
+from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = ["Adaptation", "NutsSettings", "draw"]
+
+_MOST = 10**9
 
 Adaptation = Literal["diag", "draw_diag", "low_rank"]
 
@@ -91,7 +95,11 @@ class NutsSettings:
         for name, least in counts.items():
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+                raise InputError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
+            if value > _MOST:
+                raise InputError(f"{name} must be at most {_MOST:,}, got {shown(value)}")
+            object.__setattr__(self, name, int(value))
+        object.__setattr__(self, "target_accept", number(self.target_accept, "target_accept"))
         if not 0.0 < self.target_accept < 1.0:
             raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.9 is the default")
         if self.adaptation not in get_args(Adaptation):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpbayes._arguments import instance, ordered
 from dpbayes.errors import InputError
 from dpbayes.inference.verdict import Quantity
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["gate_variables", "quantity_draws"]
+__all__ = ["gate_variables", "judged_variables", "quantity_draws"]
 
 
 def gate_variables(trace: "xr.DataTree") -> tuple[str, ...]:
@@ -43,6 +44,24 @@ def gate_variables(trace: "xr.DataTree") -> tuple[str, ...]:
     return tuple(str(name) for name in trace["posterior"].data_vars) if "posterior" in trace.children else ()
 
 
+def judged_variables(trace: "xr.DataTree", var_names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Names of the posterior variables asked for, by default those that the gate judges; one name may stand alone.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> judged_variables(xr.DataTree.from_dict({"posterior": xr.Dataset({"a": 0.0, "b": 1.0})}), "b")
+    ('b',)
+    """
+    import xarray as xr
+
+    instance(trace, xr.DataTree, "trace", remedy="dpbayes.inference.sample and read_trace return one, with all groups")
+    if var_names is None:
+        return gate_variables(trace)
+    names = [var_names] if isinstance(var_names, str) else var_names
+    return ordered(names, "var_names", remedy="give a list of variables", kind=str)
+
+
 def quantity_draws(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None) -> dict[Quantity, np.ndarray]:
     """Draws of every quantity, found by position: a coordinate may hold a label twice.
 
@@ -66,9 +85,9 @@ def quantity_draws(trace: "xr.DataTree", *, var_names: Sequence[str] | None = No
     >>> [f"{quantity} {draws.shape}" for quantity, draws in quantity_draws(tree).items()]
     ['p[cell=a] (2, 100)', 'p[cell=a (2)] (2, 100)']
     """
+    names = judged_variables(trace, var_names)
     if "posterior" not in trace.children:
         raise InputError("the trace has no posterior group; sample the model first")
-    names = gate_variables(trace) if var_names is None else tuple(var_names)
     return _stacked(trace["posterior"].to_dataset(), names)
 
 

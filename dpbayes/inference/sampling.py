@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpbayes._arguments import instance, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.compiled import checked_seed, compile_model
 from dpbayes.inference.diagnostics import check_convergence
@@ -94,12 +95,12 @@ def sample(
         max_treedepth=max_treedepth,
         adaptation=adaptation,
         cores=cores,
-        options=dict(options or {}),
+        options=dict(instance(options or {}, Mapping, "options", remedy="give {name: value} of the sampler")),
     )
     check_options(settings)
     seed = checked_seed(random_seed)
-    if prior_draws < 1:
-        raise InputError(f"prior_draws must be at least 1, got {prior_draws}")
+    if isinstance(prior_draws, bool) or not isinstance(prior_draws, int | np.integer) or prior_draws < 1:
+        raise InputError(f"prior_draws must be a whole number of at least 1, got {shown(prior_draws)}")
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
     groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     trace: Any = compile_model(model).fit(settings, random_seed=seed, progressbar=progressbar)

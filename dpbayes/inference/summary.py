@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
-from dpbayes.inference.diagnostics import check_convergence, gate_variables, mixing_table
+from dpbayes.inference.diagnostics import check_convergence, mixing_table
+from dpbayes.inference.quantities import judged_variables
 from dpbayes.inference.verdict import Verdict
+from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -162,9 +165,9 @@ def summarize(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None, p
     p  -0.007  1.000  -1.938   1.916  1.000     2,045     1,997
     Converged: all 6 checks passed on p.
     """
-    if not 0 < prob < 1:
-        raise InputError(f"prob must lie strictly between 0 and 1, got {prob!r}; 0.95 is a 95 % interval")
-    names = gate_variables(trace) if var_names is None else tuple(var_names)
+    if not 0 < number(prob, "prob") < 1:
+        raise InputError(f"prob must lie strictly between 0 and 1, got {shown(prob)}; 0.95 is a 95 % interval")
+    names = judged_variables(trace, var_names)
     table = mixing_table(trace, var_names=names)
     posterior = trace["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"]

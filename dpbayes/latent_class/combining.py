@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.errors import InputError
 from dpbayes.latent_class.quantities import Estimates, Unseen
+from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["Combined", "combine", "combine_estimates"]
+
+_MOST = 10**15
 
 type Variant = Literal["nonnegative", "unbiased"]
 type Reference = Literal["t", "normal"]
@@ -215,7 +219,8 @@ def combine_estimates(
     >>> combine_estimates([[0.4], [0.6]], [[0.01], [0.01]], names=["p"], n_synthetic=24, n=24).variance.round(3)
     array([0.02])
     """
-    q, u = np.asarray(estimates, dtype=np.float64), np.asarray(variances, dtype=np.float64)
+    q, u = real_numbers(estimates, "estimates"), real_numbers(variances, "variances")
+    names = ordered(names, "names", remedy="give one a column of estimates")
     _check(q, u, names, n_synthetic, n, variant, reference)
     m = len(q)
     between, within = q.var(axis=0, ddof=1), u.mean(axis=0)
@@ -295,8 +300,8 @@ def _check(
     if not (np.all(np.isfinite(q)) and np.all(np.isfinite(u)) and np.all(u >= 0)):
         raise InputError("every estimate must be finite and every variance finite and not negative; one fit failed")
     for name, value in (("n_synthetic", n_synthetic), ("n", n)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= _MOST:
+            raise InputError(f"{name} must be a whole number from 1 to {_MOST:,}, got {shown(value)}")
     if variant not in ("nonnegative", "unbiased"):
         raise InputError(f"variant must be 'nonnegative' or 'unbiased', got {variant!r}")
     if reference not in ("t", "normal"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpbayes._arguments import ordered, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator, only_pairs
 from dpbayes.latent_class.possible_margins import possible_margins
@@ -169,7 +170,7 @@ def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     if len(pair) != 2 or not all(map(_is_positive, pair)):
         raise InputError(
             "concentration must be a positive number, or the shape and rate of its gamma prior, such as (40, 10); "
-            f"got {concentration!r}"
+            f"got {shown(concentration)}"
         )
     return float(pair[0]), float(pair[1])
 
@@ -198,7 +199,9 @@ def checked_profile_prior(profile_prior: Any, domain: Domain) -> float:
     if profile_prior is None:
         return PROFILE_PRIOR_OF_MANY if len(domain) > _MANY_ATTRIBUTES else PROFILE_PRIOR
     if not _is_positive(profile_prior):
-        raise InputError(f"profile_prior must be a positive and finite number, such as 0.25; got {profile_prior!r}")
+        raise InputError(
+            f"profile_prior must be a positive and finite number, such as 0.25; got {shown(profile_prior)}"
+        )
     return float(profile_prior)
 
 
@@ -247,13 +250,18 @@ def margin_name(names: Sequence[str]) -> str:
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0.0 < float(value) < math.inf
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return 0.0 < float(value) < math.inf
+    except OverflowError:  # an int beyond the doubles
+        return False
 
 
 def _requested(domain: Domain, margins: Sequence[Sequence[str]]) -> dict[tuple[str, ...], tuple[Cell, ...]]:
     """Return the cells of the margins to record, whose names must differ."""
-    if isinstance(margins, str) or not all(isinstance(names, list | tuple) for names in margins):
-        raise InputError(f"margins must be lists of attributes, such as [['age', 'sex'], ['age']]; got {margins!r}")
+    remedy = "give lists of attributes, such as [['age', 'sex'], ['age']]"
+    margins = [ordered(names, "a margin", remedy=remedy) for names in ordered(margins, "margins", remedy=remedy)]
     cells: dict[tuple[str, ...], tuple[Cell, ...]] = {}
     owner: dict[str, tuple[str, ...]] = {}
     for names in map(tuple, margins):

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import instance, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class.cell_draws import Target, margin_draws
 from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
 from dpbayes.latent_class.weighted_fits import weighted_linear, weighted_logistic
+from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -189,8 +191,9 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
     """
     import xarray as xr
 
-    if not 0.0 < prob < 1.0:
-        raise InputError(f"prob must lie between 0 and 1, got {prob}; 0.95 is usual")
+    instance(draws, xr.DataArray, "draws", remedy="margin_draws and regress return them")
+    if not 0.0 < number(prob, "prob") < 1.0:
+        raise InputError(f"prob must lie between 0 and 1, got {shown(prob)}; 0.95 is usual")
     over = ("chain", "draw")
     ends = draws.quantile([(1 - prob) / 2, (1 + prob) / 2], over)
     return xr.Dataset(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import instance
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.record_numbers import record_numbers
@@ -86,6 +87,11 @@ def fitted_domain(trace: xr.DataTree) -> Domain:
     InputError
         If the trace is not of a latent class model.
     """
+    import xarray as xr
+
+    instance(trace, xr.DataTree, "trace", remedy="sample a model of build_model, or read_trace")
+    if "posterior" not in trace.children:
+        raise InputError("the trace has no posterior group; sample the model first")
     posterior = trace["posterior"].to_dataset()
     names = [str(name).removeprefix("profile_") for name in posterior if str(name).startswith("profile_")]
     if not names or "weights" not in posterior:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import ordered
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class ZeroSet:
             there are too many parts.
         """
         disjoint: list[dict[int, int]] = []
-        for combination in impossible:
+        remedy = "give a list of combinations, such as [{'age': ['<5'], 'job': ['yes']}]"
+        for combination in ordered(impossible, "impossible", remedy=remedy):
             for cell in _expanded(domain, combination):
                 parts = [cell]
                 for other in disjoint:

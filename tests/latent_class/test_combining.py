@@ -168,7 +168,7 @@ def test_a_known_level_that_no_record_has_gets_no_interval_of_width_zero(kind):
         ({"fit": lambda frame: {"a": (np.nan, 1.0)}}, "one fit failed"),
         ({"fit": lambda frame: {"a": (1.0, -1.0)}}, "not negative"),
         ({"fit": lambda frame: {str(frame[0]): (1.0, 1.0)}}, "gave the quantities"),
-        ({"n": 0}, "n must be at least 1"),
+        ({"n": 0}, "n must be a whole number from 1"),
         ({"variant": "best"}, "'best'"),
         ({"reference": "z"}, "'z'"),
     ],
