@@ -5,7 +5,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import number
 
 Definition = Literal["tight", "quantile"]
 """Reading of (epsilon, delta): the hockey-stick divergence, or the paper's quantile of the privacy loss."""
@@ -23,9 +25,10 @@ def check_flip_prob(value: Any) -> float:
     >>> check_flip_prob(0.1)
     0.1
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < 0.5:
+    # A comparison, and no conversion, holds for an int of any size.
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < value < 0.5:
         raise InputError(
-            f"flip_prob must lie strictly between 0 and 0.5, got {value!r}; "
+            f"flip_prob must lie strictly between 0 and 0.5, got {shown(value)}; "
             "0 publishes the bits as they are and 0.5 leaves nothing of them"
         )
     if value < MIN_FLIP_PROB:
@@ -44,11 +47,25 @@ def check_count(value: Any, name: str, *, low: int, high: int | None = None) -> 
     7
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {value!r}")
+        raise InputError(f"{name} must be a whole number, got {shown(value)}")
     if value < low or (high is not None and value > high):
         span = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InputError(f"{name} must be {span}, got {value!r}")
+        raise InputError(f"{name} must be {span}, got {shown(value)}")
     return int(value)
+
+
+def check_decay(value: Any) -> float:
+    """Return `value` as a finite float of at least 0.
+
+    Examples
+    --------
+    >>> check_decay(10)
+    10.0
+    """
+    decay = number(value, "decay")
+    if not 0.0 <= decay < np.inf:
+        raise InputError(f"decay must be finite and not negative, got {shown(value)}; 0 is uniform, 10 is usual")
+    return decay
 
 
 def check_definition(value: Any) -> Definition:
@@ -61,6 +78,6 @@ def check_definition(value: Any) -> Definition:
     """
     if value not in get_args(Definition):
         raise InputError(
-            f"definition must be 'tight' or 'quantile', got {value!r}; only 'tight' implies (epsilon, delta)"
+            f"definition must be 'tight' or 'quantile', got {shown(value)}; only 'tight' implies (epsilon, delta)"
         )
     return value

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpbayes._arguments import instance, shown
 from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.secure_bits import secure_coins, secure_permutation
 from dpbayes.errors import InputError
+from dpbayes.privacy.sampling import sampler_name
 
 __all__ = ["Filters", "FlippedFilters", "logo_counts", "shuffle_flip"]
 
@@ -45,6 +47,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         k = check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
+        instance(self.logos, np.ndarray, "logos", remedy="Filters.from_bits takes bits")
         if self.logos.ndim != 1 or self.logos.size == 0 or self.logos.dtype != np.uint32:
             raise InputError(
                 f"logos must be a uint32 array with one entry a position, got {self.logos.dtype} of shape "
@@ -106,6 +109,12 @@ class FlippedFilters(Filters):
     flip_prob: float = 0.0
     sampler: Literal["secure", "simulation"] = "simulation"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flip_prob(self.flip_prob)
+        if not isinstance(self.sampler, str) or self.sampler not in ("secure", "simulation"):
+            raise InputError(f"sampler must be 'secure' or 'simulation', got {shown(self.sampler)}")
+
     def __repr__(self) -> str:
         size = f"n_filters={self.n_filters}, n_bits={self.n_bits}"
         return f"FlippedFilters({size}, flip_prob={self.flip_prob!r}, sampler={self.sampler!r})"
@@ -140,6 +149,7 @@ def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None
     (2, 4, 'secure')
     """
     p = check_flip_prob(flip_prob)
+    sampler_name(rng)
     filters = bits if isinstance(bits, Filters) else Filters.from_bits(bits)
     if isinstance(filters, FlippedFilters):
         raise InputError("these filters have been flipped already; flip the original ones once, with the final p")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import exp1
 
-from dpbayes.bloom._checks import MAX_FILTERS, check_count
+from dpbayes._arguments import instance, ordered
+from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_decay
 from dpbayes.bloom.filters import Filters
 from dpbayes.errors import InputError
 
@@ -43,8 +44,7 @@ class BitDistribution:
 
     def __post_init__(self) -> None:
         check_count(self.n_bits, "n_bits", low=1)
-        if not 0.0 <= self.decay < np.inf:
-            raise InputError(f"decay must be finite and not negative, got {self.decay!r}; 0 is uniform, 10 is usual")
+        check_decay(self.decay)
 
     @classmethod
     def geometric(cls, n_bits: int, *, ratio: float) -> "BitDistribution":
@@ -187,6 +187,9 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
     >>> filters.n_filters, int(filters.bits.sum())
     (2, 4)
     """
+    instance(distribution, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
+    remedy = "give one list of items a publisher"
+    items_by_publisher = ordered(items_by_publisher, "items_by_publisher", remedy=remedy)
     k = check_count(len(items_by_publisher), "number of publishers", low=1, high=MAX_FILTERS)
     logos = np.zeros(distribution.n_bits, dtype=np.uint32)
     for place, items in enumerate(items_by_publisher):

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpbayes._arguments import as_array
 from dpbayes._files import write_text
-from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
+from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_decay, check_flip_prob
 from dpbayes.bloom.filters import FlippedFilters, logo_counts
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.release import record_digest
@@ -52,10 +53,12 @@ class BloomRelease:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        counts = np.asarray(self.counts)
+        counts = as_array(self.counts, "counts")
         size = counts.size
         if counts.ndim != 1 or size < 2 or size & (size - 1) or counts.dtype.kind not in "iu" or (counts < 0).any():
             raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; logo_counts makes them")
+        object.__setattr__(self, "counts", counts)
+        check_decay(self.decay)
         check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
         check_flip_prob(self.flip_prob)
         if self.sampler not in ("secure", "simulation"):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
+from dpbayes.privacy._checks import number, positive_finite
 
 __all__ = ["DependenceGraph", "choose_cliques", "choose_roots", "dependence_graph", "expected_l1_error"]
 
@@ -123,6 +124,8 @@ def expected_l1_error(n_cells: int, n_tables: int, *, n_records: float, epsilon:
     >>> expected_l1_error(10, 5, n_records=1000, epsilon=0.5)
     0.1
     """
+    for name, value in (("n_records", n_records), ("epsilon", epsilon), ("stability", stability)):
+        positive_finite(value, name, remedy="the expected error of a table follows from it")
     return n_cells * stability * n_tables / (epsilon * n_records)
 
 
@@ -237,7 +240,7 @@ def choose_roots(
 
 
 def _check(max_error: float, max_size: int) -> None:
-    if not max_error > 0 or max_size < 1:
+    if not number(max_error, "max_error") > 0 or number(max_size, "max_size") < 1:
         raise InputError(f"max_error must be positive and max_size at least 1, got {max_error!r} and {max_size!r}")
 
 

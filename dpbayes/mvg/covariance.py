@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
+from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["Covariance", "CovarianceLike", "as_covariance", "check_directions"]
 
@@ -78,7 +79,7 @@ class Covariance:
         """
         try:
             values = np.atleast_2d(np.asarray(matrix, dtype=float))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{name} must be a matrix of numbers, got {type(matrix).__name__}") from error
         if values.ndim != 2 or values.shape[0] != values.shape[1]:
             raise InputError(f"{name} must be a square matrix, got shape {values.shape}")
@@ -213,7 +214,7 @@ def check_directions(directions: npt.ArrayLike, size: int) -> FloatArray:
     >>> check_directions([[0.0, 1.0], [1.0, 0.0]], 2).shape
     (2, 2)
     """
-    basis = np.asarray(directions, dtype=float)
+    basis = real_numbers(directions, "directions")
     if basis.shape != (size, size):
         raise InputError(f"directions must have shape ({size}, {size}), one column a direction, got {basis.shape}")
     gap = float(np.max(np.abs(basis.T @ basis - np.eye(size)))) if np.all(np.isfinite(basis)) else math.inf
@@ -226,7 +227,7 @@ def check_directions(directions: npt.ArrayLike, size: int) -> FloatArray:
 
 
 def _check_variances(variances: npt.ArrayLike, size: int) -> FloatArray:
-    values = np.array(variances, dtype=float)
+    values = np.array(real_numbers(variances, "variances"))
     if values.shape != (size,):
         raise InputError(f"variances must have shape ({size},), got {values.shape}")
     if not (np.all(np.isfinite(values)) and np.all(values > 0)):

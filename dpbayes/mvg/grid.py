@@ -8,6 +8,7 @@ import numpy.typing as npt
 from dpbayes._kernels import vectorized
 from dpbayes.errors import InputError
 from dpbayes.mvg.bound import ZetaReading, bound_formula, check_reading, zeta_printed
+from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["precision_bound_grid"]
 
@@ -97,7 +98,7 @@ def _sizes(values: Any, name: str) -> npt.NDArray[np.int64]:
 
 
 def _positive(values: Any, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=float)
+    array = real_numbers(values, name)
     if array.size == 0 or not np.all(np.isfinite(array) & (array > 0)):
         raise InputError(f"{name} must hold positive finite numbers, got {values!r}")
     return array

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import instance, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, exact_mu
 from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
+from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
@@ -87,6 +89,15 @@ class MatrixRelease:
     values: FloatArray
     noise: MatrixGaussian
     sampler: SamplerName
+
+    def __post_init__(self) -> None:
+        instance(self.noise, MatrixGaussian, "noise", remedy="it is the noise that was drawn")
+        array, shape = real_numbers(self.values, "values"), (self.noise.row_cov.size, self.noise.col_cov.size)
+        if array.shape != shape or not np.all(np.isfinite(array)):
+            raise InputError(f"values must be finite numbers of shape {shape}, as the noise has, got {array.shape}")
+        if not isinstance(self.sampler, str) or self.sampler not in ("opendp", "simulation"):
+            raise InputError(f"sampler must be 'opendp' or 'simulation', got {shown(self.sampler)}")
+        object.__setattr__(self, "values", array)
 
     @property
     def adjacency(self) -> str:

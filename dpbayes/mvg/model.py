@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.regression import Coordinates, WhitenedMoments, WhitenedRecords
+from dpbayes.privacy._checks import positive_finite
 
 __all__ = ["RegressionPriors", "build_moment_model", "build_record_model", "sampler_defaults"]
 
@@ -51,8 +52,7 @@ class RegressionPriors:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not (np.isfinite(value) and value > 0):
-                raise InputError(f"prior scale {name} must be positive and finite, got {value}; it is in range units")
+            positive_finite(value, f"prior scale {name}", remedy="it is in range units")
 
 
 def sampler_defaults() -> dict[str, Any]:

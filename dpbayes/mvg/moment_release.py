@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import instance, shown
 from dpbayes._files import write_text
-from dpbayes.errors import DamagedFileError, DPBayesError
+from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.clipping import ClippedRecords
 from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.symmetric import SymmetricGaussian
+from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
@@ -58,6 +60,15 @@ class MomentRelease:
     value: FloatArray
     noise: SymmetricGaussian
     sampler: SamplerName
+
+    def __post_init__(self) -> None:
+        instance(self.noise, SymmetricGaussian, "noise", remedy="it is the noise that was drawn")
+        array, shape = real_numbers(self.value, "value"), (self.noise.row_cov.size,) * 2
+        if array.shape != shape or not np.all(np.isfinite(array)):
+            raise InputError(f"value must be finite numbers of shape {shape}, as the noise has, got {array.shape}")
+        if not isinstance(self.sampler, str) or self.sampler not in ("opendp", "simulation"):
+            raise InputError(f"sampler must be 'opendp' or 'simulation', got {shown(self.sampler)}")
+        object.__setattr__(self, "value", array)
 
     @property
     def query(self) -> MomentQuery:

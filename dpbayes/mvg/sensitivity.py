@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.privacy._checks import positive_finite
+from dpbayes.privacy._checks import positive_finite, real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 __all__ = ["FeatureRanges", "FrobeniusBall", "RecordEllipsoid", "Sensitivity"]
@@ -85,7 +85,7 @@ class FeatureRanges:
 
     def __post_init__(self) -> None:
         check_adjacency(self.adjacency)
-        lower, upper = (np.atleast_1d(np.asarray(bound, dtype=float)) for bound in (self.lower, self.upper))
+        lower, upper = (np.atleast_1d(real_numbers(bound, "lower and upper")) for bound in (self.lower, self.upper))
         if lower.ndim != 1 or lower.shape != upper.shape:
             raise InputError(f"lower and upper must be vectors of one length, got shapes {lower.shape}, {upper.shape}")
         bad = ~(np.isfinite(lower) & np.isfinite(upper) & (upper > lower))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, check_directions
-from dpbayes.privacy._checks import probability_below_one
+from dpbayes.privacy._checks import probability_below_one, real_numbers
 
 __all__ = ["binary_allocation", "check_allocation", "directional_shape"]
 
@@ -34,7 +34,7 @@ def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> FloatArra
     >>> check_allocation([0.25, 0.75])
     array([0.25, 0.75])
     """
-    shares = np.atleast_1d(np.asarray(theta, dtype=float))
+    shares = np.atleast_1d(real_numbers(theta, "theta"))
     if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
         raise InputError(f"theta must hold one share for each of the {size} directions, got shape {shares.shape}")
     inside = (shares > 0) & ((shares < 1) | (shares.size == 1))
