@@ -25,8 +25,7 @@ def check_flip_prob(value: Any) -> float:
     >>> check_flip_prob(0.1)
     0.1
     """
-    # A comparison, and no conversion, holds for an int of any size.
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < value < 0.5:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < number(value, "flip_prob") < 0.5:
         raise InputError(
             f"flip_prob must lie strictly between 0 and 0.5, got {shown(value)}; "
             "0 publishes the bits as they are and 0.5 leaves nothing of them"

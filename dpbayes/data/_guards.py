@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import narwhals as nw
-
 from dpbayes.errors import DPBayesError, InputError, UnreadableDataError
 
 __all__ = ["UNREADABLE", "as_frame", "hide_values"]
@@ -28,6 +26,8 @@ def as_frame(frame: Any) -> Any:
     Traceback (most recent call last):
     dpbayes.errors.InputError: the records must be a data frame (Polars, pandas, PyArrow, DuckDB, Spark), got list
     """
+    import narwhals as nw
+
     try:
         return nw.from_native(frame)
     except nw.exceptions.DuplicateError:
