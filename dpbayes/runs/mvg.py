@@ -35,7 +35,8 @@ class Data(Section):
     file: str | None = None
     """A CSV or Parquet file of records, beside the spec."""
     layout: Literal["table", "synthea"] = "table"
-    """Whether the file is one row a record, or Synthea's vitals with one row a patient and day."""
+    """Whether the file is one row a record, or Synthea's vitals with one row a patient and day: of synthetic persons,
+    since which of them are complete, and with them the public number of records, hangs on their values."""
     truth_public: bool = False
     """Whether a file's records are public. The studies measure errors against exact answers and need it, as does a
     noise seed."""
@@ -50,6 +51,11 @@ class Data(Section):
             raise ValueError("embedded patients need n, how many to generate")
         if self.embedded is not None and (self.ranges is not None or self.truth_public):
             raise ValueError("embedded patients are public and have known ranges; leave truth_public and ranges out")
+        if self.layout == "synthea" and not self.truth_public:
+            raise ValueError(
+                'layout = "synthea" counts the patients whose values are complete, so their number is no public one; '
+                "it is for Synthea's synthetic persons, with truth_public = true"
+            )
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise ValueError(f"ranges.{name} must be [lower, upper] with lower < upper, got {bounds}")

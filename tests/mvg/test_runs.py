@@ -128,6 +128,12 @@ def test_confidential_truth_is_not_written(tmp_path):
             COVARIANCE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"),
             "leave truth_public and ranges out",
         ),
+        (
+            REGRESSION.replace('embedded = "patients"\nn = 3000', 'file = "x.csv"\nlayout = "synthea"').replace(
+                "simulation_seed = 3\n", ""
+            ),
+            "so their number is no public one",
+        ),
         (REGRESSION.replace('"bmi"', '"age"'), "regression names a column twice: age"),
         (REGRESSION.replace('"bmi"', '"systolic_mmhg"'), "regression names a column twice: systolic_mmhg"),
         (REGRESSION.replace('"bmi"', '"weight"'), "no range is known for weight of regression"),

@@ -167,7 +167,7 @@ def test_synthea_records_that_do_not_read_are_not_shown(tmp_path, monkeypatch, c
     columns = "patient,day,age,sex,smoker,systolic_mmhg,total_cholesterol_mgdl,hdl_cholesterol_mgdl,bmi,glucose_mgdl"
     row = f"p,1,40,F,{SECRET},120,200,50,25,90,5"
     (tmp_path / "records.csv").write_text(f"{columns},hba1c_pct\n{row}\n")
-    spec = SPECS["mvg"].replace('file = "FILE"', 'file = "FILE"\nlayout = "synthea"')
+    spec = SPECS["mvg"].replace('file = "FILE"', 'file = "FILE"\nlayout = "synthea"\ntruth_public = true')
     monkeypatch.setitem(SPECS, "mvg", spec)
     assert run(tmp_path, monkeypatch, "mvg", "records.csv") == 2
     shown = capfd.readouterr()
