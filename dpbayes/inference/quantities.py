@@ -45,13 +45,16 @@ def gate_variables(trace: "xr.DataTree") -> tuple[str, ...]:
 
 
 def judged_variables(trace: "xr.DataTree", var_names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Names of the posterior variables asked for, by default those that the gate judges; one name may stand alone.
+    """Names of the posterior variables asked for, by default those that the gate judges; one may stand alone.
+
+    A name that is given twice counts once.
 
     Examples
     --------
     >>> import xarray as xr
-    >>> judged_variables(xr.DataTree.from_dict({"posterior": xr.Dataset({"a": 0.0, "b": 1.0})}), "b")
-    ('b',)
+    >>> trace = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": 0.0, "b": 1.0})})
+    >>> judged_variables(trace, "b"), judged_variables(trace, ["b", "a", "b"])
+    (('b',), ('b', 'a'))
     """
     import xarray as xr
 
@@ -59,7 +62,7 @@ def judged_variables(trace: "xr.DataTree", var_names: Sequence[str] | str | None
     if var_names is None:
         return gate_variables(trace)
     names = [var_names] if isinstance(var_names, str) else var_names
-    return ordered(names, "var_names", remedy="give a list of variables", kind=str)
+    return tuple(dict.fromkeys(ordered(names, "var_names", remedy="give a list of variables", kind=str)))
 
 
 def quantity_draws(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None) -> dict[Quantity, np.ndarray]:

@@ -123,6 +123,11 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
         One line a quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse: too
         wide; on one side throughout: biased.
 
+    Raises
+    ------
+    InputError
+        If no variable is named, or one that was not ranked.
+
     Examples
     --------
     >>> import xarray as xr
@@ -136,6 +141,8 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
 
     dataset = study["prior_sbc"].to_dataset()
     names = [str(name) for name in (dataset.data_vars if var_names is None else var_names)]
+    if not names or not dataset.data_vars.keys() >= set(names):
+        raise InputError(f"var_names must be some of {list(dataset.data_vars)}, got {names}")
     bins = int(study.attrs["n_ranks"]) + 1
     columns = min(3, len(names))
     figure = Figure(figsize=(4.0 * columns, 3.0 * -(-len(names) // columns)), layout="constrained")

@@ -323,3 +323,10 @@ def test_processes_give_the_same_study(tmp_path):
     )
     assert together["prior_sbc"].to_dataset().identical(alone["prior_sbc"].to_dataset())
     assert len(list(tmp_path.glob("simulation_*.npz"))) == 4
+
+
+@pytest.mark.parametrize("names", [[], ["q"]])
+def test_variables_that_were_not_ranked_are_refused(names):
+    study = fake_study(uniform_pit(np.random.default_rng(9), 20))
+    with pytest.raises(InputError, match=r"var_names must be some of \['p'\]"):
+        plot_ranks(study, var_names=names)
