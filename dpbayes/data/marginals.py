@@ -6,7 +6,7 @@ and levels of the public domain, never a count or a value found in the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,12 +151,15 @@ def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
 
     Raises
     ------
+    MissingColumnError
+        If the frame lacks a column.
     InputError
         If a column's type does not declare its levels.
     """
     frame = as_frame(frame)
     with hide_values(UNREADABLE):
         schema = frame.collect_schema()
+    _check_columns(names, schema)
     attributes = []
     for name in names:
         dtype = schema[name]
@@ -220,17 +223,21 @@ def marginals(
     with hide_values(UNREADABLE):
         columns = table.collect_schema().names()
     wanted = list(dict.fromkeys(name for names in sets for name in names))
-    for name in wanted:
-        if name not in columns:
-            # What it has is not said: the columns of a file without a header are a person's record.
-            raise MissingColumnError(
-                f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
-                "its columns"
-            )
+    _check_columns(wanted, columns)
     if domain is None:
         domain = declared_domain(frame, wanted)
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     return tuple(_count(table, domain.project(names)) for names in sets)
+
+
+def _check_columns(wanted: Iterable[str], columns: Container[str]) -> None:
+    """Refuse a column that is not there; what there is is not said: a file without a header has a record there."""
+    for name in wanted:
+        if name not in columns:
+            raise MissingColumnError(
+                f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
+                "its columns"
+            )
 
 
 def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:

@@ -105,11 +105,15 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
     Raises
     ------
     ExistingRunError
-        If the partial folder holds a release, or more, of another spec, or another process is writing it.
+        If the partial folder holds a release, or more, of another spec, another process is writing it, or the name
+        under which a replaced run is kept for a moment is taken.
     InputError
         If the partial folder cannot be made.
     """
     partial = folder.with_name(folder.name + ".partial")
+    former = folder.with_name(folder.name + ".former")
+    if former.exists() and not (former / _SPEC).is_file():
+        raise ExistingRunError(f"{former} is not what a replaced run left; move it away, or choose another --out")
     make_folder(partial)
     with _lock(partial):
         spec = partial / _SPEC
@@ -117,7 +121,6 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
             _clear(partial)
         write_text(spec, spec_toml)
         yield partial
-        former = folder.with_name(folder.name + ".former")
         if former.exists():
             shutil.rmtree(former)
         if folder.exists():

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dpbayes.data import Domain, Marginal, check_consistent, marginals
+from dpbayes.data.marginals import declared_domain
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 
 DOMAIN = Domain.from_levels({"age": (0, 1, 2), "sex": ("f", "m"), "vote": (0, 1)})
@@ -56,6 +57,11 @@ def test_levels_are_never_read_off_confidential_rows():
 def test_a_missing_column_is_named():
     with pytest.raises(MissingColumnError, match=r"^column 'vote' is not in the data; correct its spelling, or"):
         marginals(pl.DataFrame({"age": [0], "sex": ["f"]}), [["age", "vote"]], domain=DOMAIN)
+
+
+def test_a_domain_is_not_declared_by_a_column_that_is_not_there():
+    with pytest.raises(MissingColumnError, match="'vote' is not in the data"):
+        declared_domain(pl.DataFrame({"age": [0]}), ["vote"])
 
 
 def test_the_first_record_of_a_file_without_a_header_is_not_shown(tmp_path):

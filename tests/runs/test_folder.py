@@ -131,6 +131,20 @@ def test_a_finished_run_moves_into_place_and_replaces_the_former_one(tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == ["result", "spec.toml"]
 
 
+def test_a_folder_that_no_run_left_is_not_deleted(tmp_path):
+    former = tmp_path / "run.former"
+    former.mkdir()
+    (former / "thesis.txt").touch()
+    said = r"run\.former is not what a replaced run left; move it away"
+    with pytest.raises(ExistingRunError, match=said), workspace(tmp_path / "run", "spec"):
+        pass
+    assert (former / "thesis.txt").exists() and not (tmp_path / "run.partial").exists()
+    (former / "spec.toml").touch()
+    with workspace(tmp_path / "run", "spec"):
+        pass
+    assert not former.exists()
+
+
 def test_a_failed_run_stays_and_is_resumed_by_the_same_spec_only(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(RuntimeError, match="midway"), workspace(folder, "spec") as partial:
