@@ -16,6 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpbayes.errors import InputError
+from dpbayes.inference.half_normal import HalfNormalScore
 from dpbayes.mvg.regression import Coordinates, WhitenedMoments, WhitenedRecords
 from dpbayes.privacy._checks import positive_finite
 
@@ -270,7 +271,7 @@ class _Common:
         count = len(coordinates.predictors)
         intercept = pm.Normal("intercept_range", sigma=priors.coefficient)
         slope = pm.Normal("coefficient_range", sigma=priors.coefficient, dims="predictor")
-        residual = pm.HalfNormal("residual_range", sigma=priors.residual)
+        residual = pm.HalfNormal("residual_range", sigma=priors.residual, default_transform=HalfNormalScore())
         mean = pm.Normal("mean_range", sigma=priors.mean, dims="predictor")
         # Bartlett: the factor of a Wishart with q + 3 degrees of freedom.
         degrees = count + 3.0

@@ -1,7 +1,7 @@
 """Log-densities of prior and likelihood at every draw of a run, up to constants: what power-scaling reweights by.
 
 Priors are closed forms of the parameters that the trace records. Where parameters are positive or free, the
-log-likelihood is what is left of the trace's ``lp`` once the prior and the Jacobians of the logarithms are taken off;
+log-likelihood is what is left of the trace's ``lp`` once the prior and the Jacobians of the coordinates are taken off;
 nothing is compiled.
 """
 
@@ -38,6 +38,7 @@ def regression_densities(trace: xr.DataTree) -> Densities:
         Parts ``"coefficients"``, ``"residual"`` and ``"predictors"`` (means and covariance), each with dims ``chain``
         and ``draw``; and the log-likelihood.
     """
+    from dpbayes.inference.half_normal import log_slope
     from dpbayes.mvg.model import RegressionPriors
 
     priors, values = RegressionPriors(), _Draws(trace)
@@ -52,7 +53,7 @@ def regression_densities(trace: xr.DataTree) -> Densities:
         + values.normal("scatter_lower", 1.0)
         + ((shape - 1.0) * np.log(diagonal) - diagonal / 2.0).sum(axis=-1),
     }
-    jacobian = np.log(residual).sum(axis=-1) + np.log(diagonal).sum(axis=-1)
+    jacobian = log_slope(residual, priors.residual).sum(axis=-1) + np.log(diagonal).sum(axis=-1)
     return values.named(parts, values.lp - sum(parts.values()) - jacobian)
 
 

@@ -62,3 +62,14 @@ def record_data(rng, values, *, shape):
     noise = MatrixGaussian(Covariance.from_matrix(shape), Covariance.identity(values.shape[1]), RANGES)
     noisy = values + np.linalg.cholesky(shape) @ rng.standard_normal(values.shape)
     return whiten_records(MatrixRelease(noisy, noise, "simulation"), RANGES)
+
+
+def sampled(model, point):
+    """A point in natural units by the coordinates that a sampler sees; records that are no part of it are left out."""
+    coordinates = {}
+    for variable in model.free_RVs:
+        if variable.name in point:
+            natural, transform = np.asarray(point[variable.name], dtype=float), model.rvs_to_transforms[variable]
+            moved = natural if transform is None else transform.forward(natural, *variable.owner.inputs).eval()
+            coordinates[model.rvs_to_values[variable].name] = moved
+    return coordinates

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mvg_simulate import draw_parameters, moment_data, record_data, records
+from mvg_simulate import draw_parameters, moment_data, record_data, records, sampled
 from scipy import stats
 
 from dpbayes.errors import InputError
@@ -37,15 +37,7 @@ def _point(seed):
 def _likelihood(model, point):
     """Log-likelihood of the observed variables at a point given in natural units."""
     observed = model.compile_logp(vars=model.observed_RVs, sum=True, jacobian=False)
-    start = model.initial_point()
-    transformed = {}
-    for variable in model.free_RVs:
-        value = model.rvs_to_values[variable]
-        transform = model.rvs_to_transforms[variable]
-        natural = np.asarray(point[variable.name], dtype=float)
-        transformed[value.name] = natural if transform is None else np.log(natural)
-    assert transformed.keys() == start.keys()
-    return float(observed(transformed))
+    return float(observed(sampled(model, point)))
 
 
 def _range_quantities(point):
