@@ -25,7 +25,8 @@ def render(source: Path, out: Path = FOLDER) -> Path:
     """Execute one source and write its ``.ipynb``; a cell that raises ends the run and nothing is written."""
     notebook = jupytext.read(source)
     notebook.metadata = METADATA
-    NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
+    options = {"timeout": 600, "kernel_name": "python3", "record_timing": False}
+    NotebookClient(notebook, coalesce_streams=True, **options).execute()
     for place, cell in enumerate(notebook.cells):
         cell["id"], cell["metadata"] = f"{source.stem}-{place:02d}", {}
     notebook.metadata = METADATA
