@@ -5,9 +5,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number
 
 Definition = Literal["tight", "quantile"]
 """Reading of (epsilon, delta): the hockey-stick divergence, or the paper's quantile of the privacy loss."""

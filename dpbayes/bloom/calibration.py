@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.bloom._checks import MAX_FILTERS, MIN_FLIP_PROB, Definition, check_count, check_definition
 from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.claims import EpsilonClaim
@@ -12,7 +13,6 @@ from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.transition import largest_loss
 from dpbayes.bloom.worst_count import one_filter_epsilon
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite, probability_below_one
 
 __all__ = ["bloom_epsilon", "flip_prob_for"]
 

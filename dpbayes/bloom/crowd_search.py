@@ -8,11 +8,11 @@ delta. The most exposed shape left is enclosed on finer lattices and may raise t
 from dataclasses import dataclass
 from math import log
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.homogeneous import CrowdShape, crowd_delta
 from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.loss_law import Bounds
 
 __all__ = ["worst_crowd"]

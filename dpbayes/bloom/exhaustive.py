@@ -11,11 +11,11 @@ from math import comb
 
 import numpy as np
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.bloom._checks import MAX_FILTERS, Definition, check_count, check_definition, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.transition import transition_matrix
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
 __all__ = ["common_laws", "worst_pair"]

@@ -106,7 +106,7 @@ class FlippedFilters(Filters):
     FlippedFilters(n_filters=1, n_bits=4, flip_prob=0.2, sampler='secure')
     """
 
-    flip_prob: float = 0.0
+    flip_prob: float
     sampler: Literal["secure", "simulation"] = "simulation"
 
     def __post_init__(self) -> None:

@@ -11,13 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.bloom._checks import MAX_FILTERS, Definition, check_count, check_definition, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.column_sum import Side
 from dpbayes.bloom.ratio_law import RatioLaw, ratio_law
 from dpbayes.bloom.transition import largest_loss
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import Bounds
 

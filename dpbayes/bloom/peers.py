@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from scipy.stats import binom
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.bloom._checks import check_count, check_flip_prob
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import probability_below_one
 
 __all__ = ["general_shuffle_epsilon"]
 

@@ -3,11 +3,11 @@
 import numpy as np
 from scipy.special import ndtri
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.bloom._checks import Definition, check_count, check_definition, check_flip_prob
 from dpbayes.bloom.claims import EpsilonClaim
 from dpbayes.bloom.count_scan import CountTails
 from dpbayes.bloom.one_filter import output_laws
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import Bounds
 

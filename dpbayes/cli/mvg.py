@@ -119,9 +119,9 @@ def _record(cost: NoiseCost) -> dict[str, Any]:
 
 
 def _iid(features: FeatureRanges, n: int, stddev: float, delta: float) -> dict[str, float]:
+    from dpbayes._arguments import positive_finite
     from dpbayes.mvg.accounting import MatrixGaussian
     from dpbayes.mvg.covariance import Covariance
-    from dpbayes.privacy._checks import positive_finite
 
     scale = positive_finite(stddev, "--stddev", remedy="it is the noise's standard deviation")
     noise = MatrixGaussian(Covariance.identity(features.size).scaled(scale**2), Covariance.identity(n), features)

@@ -19,9 +19,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import number, positive_finite
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-from dpbayes.privacy._checks import number, positive_finite
 
 __all__ = ["DependenceGraph", "choose_cliques", "choose_roots", "dependence_graph", "expected_l1_error"]
 

@@ -47,6 +47,13 @@ class HalfNormalScore(Transform):
 def log_slope(scale: npt.NDArray[np.float64], s: float) -> npt.NDArray[np.float64]:
     """Return log |d tau / dz| of `HalfNormalScore` at positive scales: what turns their density into that of z.
 
+    Parameters
+    ----------
+    scale
+        Scales tau, of any shape and in the unit of `s`.
+    s
+        Scale of the half-normal prior.
+
     Examples
     --------
     >>> log_slope(np.array([0.3]), 0.3).round(4)  # z = 0.4752

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import IncompleteSamplingError, InputError
-from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr

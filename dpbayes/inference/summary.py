@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.diagnostics import check_convergence, mixing_table
 from dpbayes.inference.quantities import judged_variables
 from dpbayes.inference.verdict import Verdict
-from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr

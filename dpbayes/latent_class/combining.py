@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from dpbayes._arguments import ordered, shown
+from dpbayes._arguments import ordered, real_numbers, shown
 from dpbayes.errors import InputError
 from dpbayes.latent_class.quantities import Estimates, Unseen
-from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["Combined", "combine", "combine_estimates"]
 
@@ -267,8 +266,8 @@ def _pair(name: Any, given: Any) -> tuple[float, float]:
         return float(estimate), float(variance)
     except (TypeError, ValueError):
         raise InputError(
-            f"the fitting function returned {given!r} for {str(name)!r}; it must be a pair of numbers, the estimate "
-            "and its sampling variance"
+            f"the fitting function returned {shown(given)} for {str(name)!r}; it must be a pair of numbers, the "
+            "estimate and its sampling variance"
         ) from None
 
 

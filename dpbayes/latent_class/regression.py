@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, shown
+from dpbayes._arguments import instance, number, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class.cell_draws import Target, margin_draws
 from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
 from dpbayes.latent_class.weighted_fits import weighted_linear, weighted_logistic
-from dpbayes.privacy._checks import number
 
 if TYPE_CHECKING:
     import xarray as xr

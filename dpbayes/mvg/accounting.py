@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges, FrobeniusBall, RecordEllipsoid, Sensitivity
 from dpbayes.mvg.vertices import Maximum, box_maximum
-from dpbayes.privacy._checks import positive_finite, probability_below_one
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.ellipsoid import smallest_trace
 from dpbayes.mvg.sensitivity import FeatureRanges, FrobeniusBall, RecordEllipsoid, Sensitivity
 from dpbayes.mvg.vertices import sign_vectors
-from dpbayes.privacy._checks import positive_finite
 
 __all__ = ["OptimalCovariance", "optimal_covariance", "optimal_variances"]
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import CovarianceLike, as_covariance
-from dpbayes.privacy._checks import positive_finite, probability_below_one
 
 __all__ = [
     "BoundCheck",

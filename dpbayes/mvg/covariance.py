@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["Covariance", "CovarianceLike", "as_covariance", "check_directions"]
 

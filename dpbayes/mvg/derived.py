@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import mu_for
 from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.shapes import directional_shape
-from dpbayes.privacy._checks import positive_finite, probability_below_one
 
 __all__ = ["DerivedDirections", "derive_directions", "split_mu"]
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import real_numbers
 from dpbayes._kernels import vectorized
 from dpbayes.errors import InputError
 from dpbayes.mvg.bound import ZetaReading, bound_formula, check_reading, zeta_printed
-from dpbayes.privacy._checks import real_numbers
 
 __all__ = ["precision_bound_grid"]
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, shown
+from dpbayes._arguments import instance, real_numbers, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import MatrixGaussian, exact_mu
 from dpbayes.mvg.booking import reserve_gaussian
 from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
-from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 

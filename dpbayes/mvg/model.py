@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
 from dpbayes.inference.half_normal import HalfNormalScore
 from dpbayes.mvg.regression import Coordinates, WhitenedMoments, WhitenedRecords
-from dpbayes.privacy._checks import positive_finite
 
 __all__ = ["RegressionPriors", "build_moment_model", "build_record_model", "sampler_defaults"]
 

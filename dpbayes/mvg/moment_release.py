@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, shown
+from dpbayes._arguments import instance, real_numbers, shown
 from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 from dpbayes.mvg.booking import reserve_gaussian
@@ -21,7 +21,6 @@ from dpbayes.mvg.covariance import Covariance
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.symmetric import SymmetricGaussian
-from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.noise import Gaussian
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 

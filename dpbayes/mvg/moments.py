@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
 from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.sensitivity import FeatureRanges
 from dpbayes.mvg.vertices import Maximum, box_maximum, sign_vectors
-from dpbayes.privacy._checks import positive_finite
 
 __all__ = ["MomentQuery"]
 

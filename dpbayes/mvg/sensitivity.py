@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import positive_finite, real_numbers
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.privacy._checks import positive_finite, real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 __all__ = ["FeatureRanges", "FrobeniusBall", "RecordEllipsoid", "Sensitivity"]

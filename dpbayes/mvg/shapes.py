@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import probability_below_one, real_numbers
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, check_directions
-from dpbayes.privacy._checks import probability_below_one, real_numbers
 
 __all__ = ["binary_allocation", "check_allocation", "directional_shape"]
 

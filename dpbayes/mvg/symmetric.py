@@ -14,12 +14,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
 from dpbayes.mvg.accounting import mu_for
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.mvg.moments import MomentQuery
 from dpbayes.mvg.vertices import Maximum
-from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon
 

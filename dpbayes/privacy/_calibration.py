@@ -8,7 +8,8 @@ under Gaussian noise, L1 where a pure law is charged its zCDP bound.
 import math
 from fractions import Fraction
 
-from dpbayes.privacy._checks import float_up, positive_finite
+from dpbayes._arguments import positive_finite
+from dpbayes.privacy._rounding import float_up
 
 __all__ = ["epsilon_from_scale", "rho_from_stddev", "scale_from_epsilon", "stddev_from_rho"]
 

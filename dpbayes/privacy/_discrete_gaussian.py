@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy._geometric import at_integers
 from dpbayes.privacy._laws import ConcentratedNoise
 

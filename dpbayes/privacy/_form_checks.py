@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import number, positive_finite, real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number, positive_finite, real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.curves import PrivacyLoss

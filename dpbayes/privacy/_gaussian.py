@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import number, probability_below_one
 from dpbayes.privacy import _graphs
 from dpbayes.privacy._calibration import epsilon_from_scale
-from dpbayes.privacy._checks import number, probability_below_one
 from dpbayes.privacy._laws import ConcentratedNoise
 
 __all__ = ["Gaussian"]

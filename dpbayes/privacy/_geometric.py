@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import probability_below_one
 from dpbayes.privacy import _graphs
-from dpbayes.privacy._checks import probability_below_one
 from dpbayes.privacy._laws import PureNoise
 
 __all__ = ["TwoSidedGeometric", "at_integers"]

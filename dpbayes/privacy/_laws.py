@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from dpbayes._arguments import positive_finite
 from dpbayes.privacy._calibration import (
     SCALE_REMEDY,
     STDDEV_REMEDY,
@@ -11,7 +12,6 @@ from dpbayes.privacy._calibration import (
     scale_from_epsilon,
     stddev_from_rho,
 )
-from dpbayes.privacy._checks import positive_finite
 
 __all__ = ["ConcentratedNoise", "PureNoise"]
 

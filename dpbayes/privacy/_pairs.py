@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import number, real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number, real_numbers
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
 __all__ = ["check_pair", "direction_law", "log_masses", "probability", "worse"]

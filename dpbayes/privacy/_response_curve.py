@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import number
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number
 from dpbayes.privacy._form_checks import ROUNDING, checked_delta, each, symmetric
 from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.loss_law import LossLaw

@@ -13,9 +13,9 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import float_up, positive_finite
+from dpbayes.privacy._rounding import float_up
 
 __all__ = [
     "Adjacency",

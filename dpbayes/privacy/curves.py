@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpbayes._arguments import number, real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number, real_numbers
 from dpbayes.privacy._pairs import check_pair, direction_law, log_masses, probability, worse
 from dpbayes.privacy.adjacency import Relation, check_relation
 from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join

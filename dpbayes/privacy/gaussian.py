@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes._arguments import real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import real_numbers
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]

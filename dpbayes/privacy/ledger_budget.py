@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpbayes.errors import BudgetExceededError, InputError
-from dpbayes.privacy._checks import nearest_float
+from dpbayes.privacy._rounding import nearest_float
 from dpbayes.privacy.ledger_cost import Cost, Spending
 from dpbayes.privacy.ledger_entries import BookTerms
 from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal

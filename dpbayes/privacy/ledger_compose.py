@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.privacy._checks import float_up
+from dpbayes.privacy._rounding import float_up
 from dpbayes.privacy.ledger_rounding import float_up_or_decimal
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 

@@ -50,8 +50,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric, noise_from_dict
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.ledger_cost import Cost, delta_in_range, law_from_dict
 from dpbayes.privacy.ledger_rounding import decimal_reading

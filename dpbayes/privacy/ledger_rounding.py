@@ -8,7 +8,7 @@ that remains is rounded down in both, because a law calibrated to it takes the d
 import math
 from fractions import Fraction
 
-from dpbayes.privacy._checks import float_up, nearest_float
+from dpbayes.privacy._rounding import float_up, nearest_float
 
 __all__ = ["decimal_down", "decimal_reading", "float_down", "float_up_or_decimal"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpbayes._arguments import ordered, shown
+from dpbayes._arguments import number, ordered, positive_finite, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.marginals import Marginal, check_consistent
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import float_up, number, positive_finite
+from dpbayes.privacy._rounding import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.ledger_cost import delta_in_range
 from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down

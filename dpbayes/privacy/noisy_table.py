@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance
+from dpbayes._arguments import as_array, instance, positive_finite
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.noise import Laplace, NoiseLaw, TwoSidedGeometric, check_law
 
 __all__ = ["NoisyTable", "NoisyTotal"]

@@ -14,8 +14,8 @@ import math
 import sys
 from collections.abc import Callable
 
+from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite, probability_below_one
 
 __all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import ordered, shown
+from dpbayes._arguments import number, ordered, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number, positive_finite
 from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, NoiseLaw
 from dpbayes.privacy.release import NoisyTable, Release
 

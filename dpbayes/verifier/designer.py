@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number
 from dpbayes.verifier.expectations import decisions, expected
 from dpbayes.verifier.releases import NoiseName, most_partitions
 

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number
 from dpbayes.privacy.noise import NoiseLaw
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.checks import (

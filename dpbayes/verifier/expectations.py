@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import xlogy
 
-from dpbayes._arguments import ordered
+from dpbayes._arguments import ordered, real_numbers
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import real_numbers
 from dpbayes.verifier.checks import check_confidence, check_share, given_alpha
 from dpbayes.verifier.coefficients import coefficient_table
 from dpbayes.verifier.releases import NoiseName, releases_of

@@ -12,7 +12,7 @@ import numpy as np
 from dpbayes._arguments import ordered, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import float_up
+from dpbayes.privacy._rounding import float_up
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Release, record_words

@@ -21,9 +21,8 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, logit
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import number
 from dpbayes.verifier.beta_lattice import BetaLattice
 
 __all__ = ["BetaMixture"]

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import ordered, shown
+from dpbayes._arguments import ordered, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._checks import positive_finite
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.checks import is_finite_number
 from dpbayes.verifier.marginal import NoisyPartitions, Questions, questions_of
