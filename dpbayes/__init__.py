@@ -1,6 +1,6 @@
 """Bayesian inference that knows about privacy noise.
 
-The rooms of the house load on first use: ``import dpbayes`` imports neither PyMC nor a plotting library.
+Its packages load on first use: ``import dpbayes`` imports neither PyMC nor a plotting library.
 
 >>> import dpbayes
 >>> dpbayes.data.datasets.acs_tables()[0].total
@@ -16,6 +16,7 @@ __all__ = [
     "__version__",
     "bloom",
     "data",
+    "distributions",
     "errors",
     "ide",
     "inference",

@@ -9,6 +9,7 @@ The package sums the counts out (`dpbayes.latent_class.build_model`) and is held
     release = release_tables(datasets.acs_tables(), epsilon=1.0)
     model = latent_class(release, n_classes=5)          # the paper: a multinomial for each table, as if independent
     model = one_table(release, n_classes=5)             # the ideal: all tables are margins of one table
+    model = one_table(release, n_classes=5, shares=...)  # profiles about common shares, the package's default
 """
 
 import numpy as np
@@ -16,13 +17,22 @@ import pymc as pm
 import pytensor.tensor as pt
 
 
-def mixture(domain, n_classes):
-    """Theta: class weights by stick breaking, and a distribution of each attribute in each class."""
+def mixture(domain, n_classes, shares=None):
+    """Theta: class weights by stick breaking, and a distribution of each attribute in each class.
+
+    Profiles are Dirichlet, as the paper's; or, given shares of each attribute's levels, vary about these.
+    """
     alpha = pm.Gamma("alpha", 40, 10)
     V = pm.Beta("V", 1, alpha, shape=n_classes - 1)
     left = pt.concatenate([[1.0], pt.cumprod(1 - V)])
     pi = pm.Deterministic("pi", left * pt.concatenate([V, [1.0]]))
-    psi = [pm.Dirichlet(f"psi_{a.name}", np.full(a.size, 0.25), shape=(n_classes, a.size)) for a in domain]
+    psi = []
+    for j, a in enumerate(domain):
+        if shares is None:
+            psi.append(pm.Dirichlet(f"psi_{a.name}", np.full(a.size, 0.5), shape=(n_classes, a.size)))
+        else:
+            z = pm.Normal(f"z_{a.name}", shape=(n_classes, a.size))
+            psi.append(pm.math.softmax(np.log(shares[j]) + 2.5 * z, axis=1))
 
     # P(x) = sum_h pi_h prod_j psi[j][h, x_j], one axis an attribute.
     P = pi
@@ -62,11 +72,11 @@ def latent_class(release, n_classes):
     return model
 
 
-def one_table(release, n_classes):
+def one_table(release, n_classes, shares=None):
     """State the ideal model: one confidential table X, and every released table is a margin of it."""
     domain = release.domain
     with pm.Model() as model:
-        P = mixture(domain, n_classes)
+        P = mixture(domain, n_classes, shares)
         X = pm.Multinomial("X", n=release.n, p=P.ravel(), shape=domain.size)
         for t, table in enumerate(release.tables):
             M_t = margin(domain, X.reshape(domain.shape), table.attributes)

@@ -1,7 +1,7 @@
 """The verification of a threshold, as the paper states it: plain PyMC, the true counts left in.
 
 Read this first and vary it. `dpbayes.verifier.build_model` sums the counts S out so that NUTS can sample it, and
-`dpbayes.verifier.posterior` sums everything out; `tests/verifier/test_question_model.py` holds both to this file.
+`dpbayes.verifier.posterior` sums everything out; `tests/verifier/test_model.py` holds both to this file.
 
     p          ~ Dirichlet(alpha)            shares of partitions beyond, not beyond, not computed
     S | p      ~ Multinomial(M, p)           the confidential counts

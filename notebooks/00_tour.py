@@ -120,9 +120,9 @@ print(f"true counts inside their interval: {np.mean((low <= truth) & (truth <= h
 # %%
 gaussian = release_tables(tables, rho=0.05, noise="discrete-gaussian", rng=np.random.default_rng(7))
 other_noise = latent_class.build_model(gaussian)
-other_prior = latent_class.build_model(release, profile_prior=0.5)
-paper = latent_class.build_model(release, likelihood="composite")
-for name, one in (("discrete Gaussian", other_noise), ("flatter profiles", other_prior), ("the paper's", paper)):
+other_prior = latent_class.build_model(release, spread=1.5)
+paper = latent_class.build_model(release, profiles="dirichlet")
+for name, one in (("discrete Gaussian", other_noise), ("profiles more alike", other_prior), ("the paper's", paper)):
     print(f"{name:18s} free: {', '.join(variable.name for variable in one.free_RVs)}")
 print(isinstance(gaussian.tables[0].noise, DiscreteGaussian), gaussian.tables[0].noise)
 

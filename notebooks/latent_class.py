@@ -46,7 +46,7 @@ SETTINGS = {"draws": 40, "tune": 60, "chains": 2} if SMOKE else latent_class.sam
 # so $\Delta = 2$, and ten tables share the budget. At a total of $\epsilon = 0.5$ the scale is 40 records.
 
 # %%
-tables = datasets.acs_tables()  # confidential in earnest; public here, so that we can check
+tables = datasets.acs_tables()  # really confidential; public here, so that we can check
 release = release_tables(tables, epsilon=0.5, rng=np.random.default_rng(11))
 names = release.domain.names
 truth = np.concatenate([table.counts.ravel() for table in tables]).astype(float)

@@ -30,7 +30,9 @@ import numpy as np
 
 from dpbayes import mvg
 from dpbayes.data import datasets
-from dpbayes.data.patients import PATIENT_RANGES
+from dpbayes.data.datasets import PATIENT_RANGES
+from dpbayes.mvg.bound import bound_terms
+from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -48,7 +50,7 @@ plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.ri
 # %%
 for m, n in [(1, 1), (2, 2), (10, 70_000)]:
     size = {"m": m, "n": n, "gamma": math.sqrt(n) if n > 2 else 1.0, "sensitivity": 1.0}
-    terms = mvg.bound_terms(**size, epsilon=1.0, delta=1e-5)
+    terms = bound_terms(**size, epsilon=1.0, delta=1e-5)
     print(f"{m:2d} x {n:6d}: alpha {terms.alpha:.4g}, beta {terms.beta:.4g}, B = {terms.bound:.4g}")
 
 # %% [markdown]
@@ -146,7 +148,8 @@ _ = right.legend(fontsize=7, frameon=False, loc="upper left")
 # %%
 names = list(PATIENT_RANGES)
 ranges = mvg.FeatureRanges(*np.array(list(PATIENT_RANGES.values())).T, "replace-one")
-paper_theta = mvg.binary_allocation(len(names), [names.index("framingham")], 0.5)  # half of the precision to the score
+paper = system_module("study:mvg_paper")  # the reproductions of the paper's experiments, models/studies/mvg_paper.py
+paper_theta = paper.binary_allocation(len(names), [names.index("framingham")], 0.5)  # half of the precision to the score
 costs = mvg.compare_noise(
     ranges, n=20_000, epsilon=1.0, delta=1e-6, theta=paper_theta, weights=ranges.widths**-2.0
 )
@@ -163,7 +166,7 @@ for cost in costs:
 # %%
 records = datasets.patients(2_000 if SMOKE else 50_000, 1).to_numpy().T
 sizes = [500, 2_000] if SMOKE else [2_000, 10_000, 50_000]
-study = mvg.covariance_study(
+study = paper.covariance_study(
     records, ranges, sizes=sizes, epsilon=1.0, delta=1e-6, draws=3 if SMOKE else 15, rng=np.random.default_rng(2)
 )
 figure, axis = plt.subplots(figsize=(5.2, 3.2), layout="constrained")
@@ -180,7 +183,7 @@ _ = axis.legend(title="query", frameon=False)
 # ## A regression that knows about the noise
 #
 # A released moment matrix holds all that least squares needs, and the law of its noise is public. `naive_regression` takes
-# the numbers as exact; `build_moment_model` puts the noise in the likelihood: given the predictors' confidential
+# the numbers as exact; `moment_posterior` puts the noise in the likelihood (`build_moment_model` states the same model in PyMC, to vary it): given the predictors' confidential
 # moments $G$, coefficients $b$ and residual variance $\tau^2$, the response's moments have mean $(Gb,\ b^TGb + \tau^2)$ and known
 # sampling covariance, and the noise adds to it.
 
@@ -198,17 +201,9 @@ for term, estimate, stderr in zip(naive.terms, naive.estimate, naive.stderr, str
     print(f"  {term:10s} {estimate:8.2f} +- {1.96 * stderr:.2f}")
 
 # %%
-from dpbayes.inference import check_convergence, sample
-from dpbayes.mvg.model import sampler_defaults
+from dpbayes.inference import check_convergence
 
-size = {"draws": 100, "tune": 200, "chains": 2} if SMOKE else {"draws": 1000, "tune": 1000, "chains": 4}
-trace = sample(
-    mvg.build_moment_model(white),
-    **sampler_defaults() | size,
-    random_seed=3,
-    progressbar=False,
-    predictive=False,
-)
+trace = mvg.moment_posterior(white, draws=100 if SMOKE else 1000, random_seed=3)  # two seconds, nothing is compiled
 verdict = check_convergence(trace)
 print(verdict.summary() if not SMOKE else "smoke run")
 
@@ -224,7 +219,7 @@ for i, (axis, name) in enumerate(zip(axes, columns[:-1], strict=True)):
         *(naive.estimate[i + 1] + 1.96 * naive.stderr[i + 1] * np.array([-1, 1])), color="#b5651d", alpha=0.6, label="naive 95 %"
     )
     axis.axvline(clean[i + 1], color="#111111", ls="--", label="confidential least squares")
-    axis.set(xlabel=f"mmHg a unit of {name}", yticks=[])
+    axis.set(xlabel=f"mmHg per unit of {name}", yticks=[])
 _ = axes[0].legend(fontsize=7, frameon=False)
 
 # %% [markdown]

@@ -22,7 +22,7 @@ def check(folder: Path) -> None:
     with xr.open_datatree(folder / "trace.nc") as trace:
         assert trace.attrs["release_digest"] == release.digest
         cells = trace["posterior"]["cell"]
-        assert cells.sizes == {"chain": 2, "draw": 150} | dict.fromkeys(release.domain.names, 2)
+        assert cells.sizes == {"chain": 4, "draw": 80} | dict.fromkeys(release.domain.names, 2)
         np.testing.assert_allclose(cells.sum(release.domain.names), 1, rtol=1e-9)
         assert not np.isnan(cells).any()
 
@@ -33,7 +33,7 @@ def check(folder: Path) -> None:
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["headline"]["epsilon"] == 1.0
     assert facts["about"]["headline"]["epsilon"] == "epsilon in total, replace-one"
-    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 0.0}
     ours, _, raw = (row["mean_l1"] for row in facts["tables"]["margin_error"])
     # Raw noise of scale 20 on 40 counts gives .008; with few draws the fit is still well below .02.
     assert ours < 0.02, ours

@@ -13,12 +13,12 @@ from dpbayes.privacy import (
     NoisyTotal,
     Release,
     TwoSidedGeometric,
-    draw_noise,
     gaussian_delta,
     laplace_loss,
     release_tables,
     release_values,
 )
+from dpbayes.privacy.sampling import draw_noise
 
 HUGE = 10**5000
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m", "x")})

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from dpbayes._files import write_text
-from dpbayes.bloom.release import BloomRelease
+from dpbayes.bloom.filters import BloomRelease
 from dpbayes.data import datasets
 from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
 from dpbayes.privacy import release_tables
-from dpbayes.runs import write_text as public
 
 
 @pytest.fixture
@@ -55,7 +54,3 @@ def test_a_release_that_cannot_be_written_leaves_no_damaged_file(make, tmp_path,
     with pytest.raises(OSError, match="No space left"):
         release.write(tmp_path / "release.json")
     assert not list(tmp_path.iterdir())
-
-
-def test_runs_offers_the_same_function():
-    assert public is write_text

@@ -10,29 +10,31 @@ from dpbayes.bloom import (
     FlippedFilters,
     build_filters,
     shuffle_flip,
-    transition_matrix,
 )
+from dpbayes.bloom.filters import transition_matrix
 from dpbayes.errors import InputError
 from dpbayes.ide.workload import expected_l1_error
 from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
-    MatrixRelease,
     MomentQuery,
-    MomentRelease,
-    RegressionPriors,
     calibrate,
     calibrate_moments,
-    directional_shape,
-    precision_bound_grid,
+    compare_noise,
+    naive_regression,
+    optimal_covariance,
+    release_moments,
 )
+from dpbayes.mvg.bound import directional_shape
+from dpbayes.mvg.model import RegressionPriors
+from dpbayes.mvg.moments import MomentRelease
+from dpbayes.mvg.release import MatrixRelease
 
 HUGE = 10**5000
 LOGOS = np.array([0, 1, 2, 3], dtype=np.uint32)
 RANGES = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
 MATRIX = calibrate(Covariance.identity(2), Covariance.identity(3), RANGES, epsilon=1.0, delta=1e-5)
 MOMENTS = calibrate_moments(MomentQuery(RANGES, 10), epsilon=1.0, delta=1e-5)
-GRID = {"m": 3, "n": 10, "gamma": 1.0, "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-5}
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,12 @@ GRID = {"m": 3, "n": 10, "gamma": 1.0, "sensitivity": 1.0, "epsilon": 1.0, "delt
         lambda: directional_shape([0.5, 0.5], "eye"),
         lambda: directional_shape("half"),
         lambda: calibrate([[HUGE]], [[1.0]], RANGES, epsilon=1.0, delta=1e-5),
-        lambda: precision_bound_grid(**GRID | {"epsilon": "1"}),
         lambda: RegressionPriors(coefficient="wide"),
+        lambda: naive_regression("moments"),
+        lambda: optimal_covariance("ball", mu=1.0),
+        lambda: calibrate_moments("query", epsilon=1.0, delta=1e-5),
+        lambda: compare_noise("ranges", n=3, epsilon=1.0, delta=1e-5),
+        lambda: release_moments([[1.0]], "noise"),
         lambda: RegressionPriors(residual=HUGE),
         lambda: expected_l1_error(10, 5, n_records=1000, epsilon=0.0),
         lambda: expected_l1_error(10, 5, n_records=1000, epsilon=float("nan")),

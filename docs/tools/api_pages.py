@@ -1,17 +1,30 @@
-"""A hook of the documentation build: pages from docstrings, one a room, and one of all keys of run specs."""
+"""A hook of the documentation build: pages from docstrings, one per package, and one of all keys of run specs."""
 
 import importlib
 import inspect
 
 from mkdocs.structure.files import File
 
-ROOMS = ("data", "privacy", "inference", "latent_class", "verifier", "bloom", "mvg", "ide", "report", "runs", "errors")
+PACKAGES = (
+    "data",
+    "privacy",
+    "distributions",
+    "inference",
+    "latent_class",
+    "verifier",
+    "bloom",
+    "mvg",
+    "ide",
+    "report",
+    "runs",
+    "errors",
+)
 
 
 def on_files(files, config):
     """Add the pages to the build; they are not written to the source."""
-    for room in ROOMS:
-        files.append(File.generated(config, f"api/{room}.md", content=page(room)))
+    for package in PACKAGES:
+        files.append(File.generated(config, f"api/{package}.md", content=page(package)))
     files.append(File.generated(config, "api/spec_keys.md", content=spec_keys()))
     return files
 
@@ -35,9 +48,9 @@ def spec_keys():
     return "\n".join(parts)
 
 
-def page(room):
-    """Return the Markdown of a room's page: a directive for every public name, at the place of its definition."""
-    name = f"dpbayes.{room}"
+def page(package):
+    """Return the Markdown of a package's page: a directive for every public name, at the place of its definition."""
+    name = f"dpbayes.{package}"
     module = importlib.import_module(name)
     lines = [f"# {name}", "", (module.__doc__ or "").split("\n\n")[0], ""]
     for public in module.__all__:

@@ -1,20 +1,30 @@
-"""The flip probability that a privacy target asks for."""
+"""Epsilon of Bloom filters in one call, the flip probability that a target asks for, and figures of either."""
 
-from collections.abc import Callable
-from typing import Literal
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpbayes._arguments import positive_finite, probability_below_one
-from dpbayes.bloom._checks import MAX_FILTERS, MIN_FLIP_PROB, Definition, check_count, check_definition
+from dpbayes._arguments import positive_finite, shown
 from dpbayes.bloom.all_pairs import all_pairs_epsilon
-from dpbayes.bloom.claims import EpsilonClaim
+from dpbayes.bloom.claims import (
+    MAX_FILTERS,
+    MIN_FLIP_PROB,
+    Definition,
+    EpsilonClaim,
+    check_count,
+    check_definition,
+    check_delta,
+)
+from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.transition import largest_loss
-from dpbayes.bloom.worst_count import one_filter_epsilon
+from dpbayes.bloom.one_filter import one_filter_epsilon
 from dpbayes.errors import InputError
 
-__all__ = ["bloom_epsilon", "flip_prob_for"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Pairs = Literal["paper", "all"]
 _ACCURACY = 1e-8
@@ -57,7 +67,7 @@ def bloom_epsilon(
     """
     check_definition(definition)
     if pairs not in ("paper", "all"):
-        raise InputError(f"pairs must be 'paper' or 'all', got {pairs!r}; only 'all' protects every input")
+        raise InputError(f"pairs must be 'paper' or 'all', got {shown(pairs)}; only 'all' protects every input")
     k = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS)
     if k == 1:
         return one_filter_epsilon(n_bits=n_bits, flip_prob=flip_prob, delta=delta, definition=definition)
@@ -91,7 +101,7 @@ def flip_prob_for(
     Returns
     -------
     float
-        Deterministic. The upper end of `bloom_epsilon` at it does not exceed the target.
+        Deterministic. The upper bound of `bloom_epsilon` at it does not exceed the target.
 
     Raises
     ------
@@ -104,8 +114,11 @@ def flip_prob_for(
     >>> bloom_epsilon(flip_prob=p, delta=1e-3, n_filters=1, n_bits=500).upper <= 0.2
     True
     """
+    # scipy.optimize takes longer to import than the first answer for the paper's pair takes altogether.
+    from scipy.optimize import brentq
+
     target = positive_finite(epsilon, "epsilon", remedy="ln 3 = 1.0986 is the paper's")
-    delta = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / number of people")
+    delta = check_delta(delta)
     k = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS)
     low, high = _ACCURACY * k, largest_loss(k, MIN_FLIP_PROB)
     if not low <= target <= high:
@@ -118,44 +131,91 @@ def flip_prob_for(
         claim = bloom_epsilon(
             flip_prob=flip_prob, delta=delta, n_filters=k, n_bits=n_bits, definition=definition, pairs=pairs
         )
-        return float(np.log(max(claim.upper, 1e-300)) - np.log(target))
+        return float(np.log(max(claim.upper / target, 1e-9)))
 
-    # Here each filter's share is target / k without any help from the crowd: enough for pure differential privacy.
-    # The hair above it covers rounding where nothing less is enough.
+    # Here each filter's share is target / k without any help from the others, as pure
+    # differential privacy needs. The hair above it covers rounding where nothing less is enough.
     high = 1.0 / (1.0 + float(np.exp(target / k))) + 0.2 * _ACCURACY
-    low, excess_low = high, 0.0
-    while excess_low <= 0.0:
+    low = high
+    while excess(low) <= 0.0:
         high, low = low, 0.5 * low
         if low < MIN_FLIP_PROB:
             return high
-        excess_low = excess(low)
-    return _illinois(excess, low, high, excess_low)
+    # The certified bound is not quite continuous: step from its root to where it is kept.
+    flip_prob = float(brentq(excess, low, high, xtol=0.2 * _ACCURACY)) if low < high else high
+    while excess(flip_prob) > 0.0:
+        flip_prob += 0.2 * _ACCURACY
+        if flip_prob >= 0.5:
+            raise InputError(f"no flip_prob below 0.5 is enough for epsilon {target!r}; ask for a larger one, or delta")
+    return flip_prob
 
 
-def _illinois(excess: Callable[[float], float], low: float, high: float, excess_low: float) -> float:
-    """Return the upper end of a bracket of the root, at most 1e-8 wide: false position, safeguarded."""
-    excess_high, side = excess(high), 0
-    if excess_high > 0.0:
-        raise InputError(f"flip_prob {high} should be enough and is not; ask for a larger epsilon or delta")
-    while high - low > _ACCURACY:
-        span = high - low
-        guess = high - span * max(excess_high, -50.0) / (max(excess_high, -50.0) - excess_low)
-        # Aim a hair past the root, so that the far end of the bracket moves too.
-        guess += 0.3 * _ACCURACY * (1 if side >= 0 else -1)
-        middle = min(max(guess, low + 0.25 * _ACCURACY), high - 0.25 * _ACCURACY)
-        value = excess(middle)
-        if value <= 0.0:
-            high, excess_high = middle, min(value, -1e-300)
-            excess_low = 0.5 * excess_low if side == 1 else excess_low
-            side = 1
-        else:
-            low, excess_low = middle, value
-            excess_high = 0.5 * excess_high if side == -1 else excess_high
-            side = -1
-        if high - low > 0.5 * span:  # false position has stalled: halve once
-            middle = 0.5 * (low + high)
-            value = excess(middle)
-            low, high = (low, middle) if value <= 0.0 else (middle, high)
-            excess_low, excess_high = (excess_low, min(value, -1e-300)) if value <= 0.0 else (value, excess_high)
-            side = 0
-    return high
+# What the figures cover.
+_COVERS = {
+    "paper": "one filter: all pairs; several: the paper's pair; one position differs",
+    "all": "all pairs (several filters: an upper bound); one position differs",
+}
+_LEAST = 1e-4
+
+
+def epsilon_figure(
+    *,
+    n_filters: Sequence[int],
+    n_bits: Sequence[int],
+    delta: float,
+    flip_probs: Sequence[float] | None = None,
+    definition: Definition = "tight",
+    pairs: Pairs = "paper",
+) -> Figure:
+    """Plot epsilon against the flip probability, one line for each number of filters and of bits."""
+    import matplotlib.pyplot as plt
+
+    grid = np.linspace(0.05, 0.45, 17) if flip_probs is None else np.asarray(flip_probs)
+    figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    for colour, k in enumerate(n_filters):
+        for m, style in zip(n_bits, ("-", "--", ":", "-.") * len(n_bits), strict=False):
+            epsilons = [
+                bloom_epsilon(flip_prob=p, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs).upper
+                for p in grid
+            ]
+            # Below the total variation delta is enough on its own: epsilon 0 has no place on a log axis.
+            visible = np.where(np.array(epsilons) > _LEAST, epsilons, np.nan)
+            axis.plot(grid, visible, color=f"C{colour}", linestyle=style, label=f"k = {k}, m = {m:,}")
+    axis.set_yscale("log")
+    axis.set_xlabel("flip probability")
+    axis.set_ylabel(f"epsilon at delta {delta:g} ({definition})")
+    axis.set_title(
+        f"{_COVERS[pairs]}\na line ends where delta {delta:g} is enough for epsilon 0", fontsize=9, loc="left"
+    )
+    axis.legend(fontsize=8)
+    return figure
+
+
+def flip_prob_figure(
+    *,
+    n_filters: Sequence[int],
+    n_bits: Sequence[int],
+    epsilon: float,
+    delta: float,
+    definition: Definition = "tight",
+    pairs: Pairs = "paper",
+    flip_probs: Mapping[tuple[int, int], float] | None = None,
+) -> Figure:
+    """Plot the flip probability that a target asks for against the number of filters."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
+    for m in n_bits:
+        needed = [
+            flip_prob_for(epsilon=epsilon, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs)
+            if flip_probs is None
+            else flip_probs[k, m]
+            for k in n_filters
+        ]
+        axis.plot(list(n_filters), needed, marker="o", label=f"m = {m:,}")
+    axis.set_xticks(list(n_filters))
+    axis.set_xlabel("filters")
+    axis.set_ylabel(f"flip probability for epsilon {epsilon:.4g}\nat delta {delta:g} ({definition})")
+    axis.set_title(_COVERS[pairs], fontsize=9, loc="left")
+    axis.legend()
+    return figure

@@ -1,15 +1,101 @@
-"""What a privacy number of this room stands for: its definition, and which pairs of inputs it covers."""
+"""What a privacy number of Bloom filters stands for: its definition, and which pairs of inputs it covers.
+
+| question | answer |
+|---|---|
+| one filter, one pair of inputs, exact | `one_filter_loss` |
+| one filter, every pair, exhaustive | `one_filter.one_filter_epsilon` |
+| k filters, the paper's pair, certified bounds | `filters_loss` |
+| k filters, every pair, any size, proven upper bound | `all_pairs.all_pairs_epsilon` |
+| k filters, the worst pair known at any size | `worst_known_pair` |
+| any of these by one call | `bloom_epsilon` |
+
+Neighbouring inputs differ in one position of the filters, whose bits may change in all of them (one-position). A
+person sets bits at one position, hashed from the person. So a person more or less, or one person's other publishers,
+costs a number once. One person exchanged for another changes up to two positions and costs more: `exchange_bound`.
+"""
 
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal, get_args
 
-from dpbayes.bloom._checks import Definition
+import numpy as np
+
+from dpbayes._arguments import instance, number, ordered, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
 
-__all__ = ["EpsilonClaim", "Scope", "exchange_bound", "outward"]
+Definition = Literal["tight", "quantile"]
+"""Reading of (epsilon, delta): the hockey-stick divergence, or the paper's quantile of the privacy loss."""
+
+MAX_FILTERS = 20
+MIN_FLIP_PROB = 1e-12
+"""Least flip probability supported: below it, 1 - p and powers of p/q run out of digits."""
+
+
+def check_flip_prob(value: Any) -> float:
+    """Return `value` as a float from 1e-12 up and below 1/2."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < number(value, "flip_prob") < 0.5:
+        raise InputError(
+            f"flip_prob must lie strictly between 0 and 0.5, got {shown(value)}; "
+            "0 publishes the bits as they are and 0.5 leaves nothing of them"
+        )
+    if value < MIN_FLIP_PROB:
+        raise InputError(
+            f"flip_prob must be at least {MIN_FLIP_PROB:g}, got {value!r}; less is as good as publishing the bits"
+        )
+    return float(value)
+
+
+def check_count(value: Any, name: str, *, low: int, high: int | None = None) -> int:
+    """Return `value` as an int between `low` and `high`, both included."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {shown(value)}")
+    if value < low or (high is not None and value > high):
+        span = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InputError(f"{name} must be {span}, got {shown(value)}")
+    return int(value)
+
+
+def check_publishers(value: Any, n_publishers: int) -> int:
+    """Return a set of publishers, given by number, as a logo: digit i says that publisher i is in it."""
+    remedy = f"publishers must be numbers from 0 to {n_publishers - 1}, at least one"
+    chosen = range(n_publishers) if value is None else ordered(value, "publishers", remedy=remedy)
+    if not chosen:
+        raise InputError(f"{remedy}, got {shown(value)}")
+    return sum({1 << check_count(place, "each of publishers", low=0, high=n_publishers - 1) for place in chosen})
+
+
+def check_decay(value: Any) -> float:
+    """Return `value` as a finite float of at least 0."""
+    decay = number(value, "decay")
+    if not 0.0 <= decay < np.inf:
+        raise InputError(f"decay must be finite and not negative, got {shown(value)}; 0 is uniform, 10 is usual")
+    return decay
+
+
+def check_delta(value: Any) -> float:
+    """Return `value` as a float strictly between 0 and 1."""
+    return probability_below_one(value, "delta", remedy="a usual choice is below 1 / number of people")
+
+
+def check_share(value: Any, name: str, *, remedy: str) -> float:
+    """Return `value` as a float strictly between 0 and 1, saying so with a remedy."""
+    share = number(value, name)
+    if not 0.0 < share < 1.0:
+        raise InputError(f"{name} must lie between 0 and 1, got {shown(value)}; {remedy}")
+    return share
+
+
+def check_definition(value: Any) -> Definition:
+    """Return `value` if it names a definition of epsilon."""
+    if value not in get_args(Definition):
+        raise InputError(
+            f"definition must be 'tight' or 'quantile', got {shown(value)}; only 'tight' implies (epsilon, delta)"
+        )
+    return value
+
 
 Scope = Literal["one pair", "paper's pair, certified", "all pairs, exhaustive", "all pairs, upper bound"]
 """Which neighbouring inputs a number covers; only the last two protect every input."""
@@ -17,28 +103,7 @@ Scope = Literal["one pair", "paper's pair, certified", "all pairs, exhaustive", 
 
 @dataclass(frozen=True)
 class EpsilonClaim:
-    """An epsilon at one delta, with certified ends and the pairs of inputs that it covers.
-
-    Parameters
-    ----------
-    epsilon
-        Certified ends. Under an upper bound for all pairs the lower end is that of the worst pair found.
-    delta
-        The delta it holds at.
-    definition
-        "tight" (hockey-stick divergence, so (epsilon, delta)-differential privacy) or "quantile" (the paper's).
-    scope
-        The pairs of inputs covered. Neighbours differ in one position of the filters (one-position): a person more or
-        less, or one person's other publishers. For a person exchanged for another see `exchange_bound`.
-    pair
-        The pair behind the number, in words.
-
-    Examples
-    --------
-    >>> claim = EpsilonClaim(Bounds(0.9, 1.0), 1e-3, "tight", "all pairs, upper bound", "any")
-    >>> claim.upper, str(claim)
-    (1.0, 'epsilon 1 at delta 0.001 (tight; all pairs, upper bound)')
-    """
+    """An epsilon at one delta, with certified bounds and the pairs of inputs that it covers."""
 
     epsilon: Bounds
     delta: float
@@ -48,12 +113,12 @@ class EpsilonClaim:
 
     @property
     def lower(self) -> float:
-        """Lower end of epsilon."""
+        """Lower bound of epsilon."""
         return self.epsilon.lower
 
     @property
     def upper(self) -> float:
-        """Upper end of epsilon: the number to promise."""
+        """Upper bound of epsilon: the number to promise."""
         return self.epsilon.upper
 
     def __str__(self) -> str:
@@ -91,10 +156,11 @@ def exchange_bound(claim: EpsilonClaim) -> tuple[float, float]:
     >>> epsilon, round(delta, 6)
     (1.0, 0.002649)
     """
+    instance(claim, EpsilonClaim, "claim", remedy="bloom_epsilon(..., pairs='all') gives it")
     if not claim.scope.startswith("all pairs"):
         raise InputError(
             f"an epsilon for all pairs is needed to bound the exchange of a person, got one for {claim.scope!r}; "
-            "all_pairs_epsilon gives it"
+            "bloom_epsilon(..., pairs='all') gives it"
         )
     # The last factor covers the roundings of the exponential, the sum and the product.
     delta = (1.0 + math.exp(min(claim.upper, 700.0))) * claim.delta * (1.0 + 2.0**-50)
@@ -102,22 +168,7 @@ def exchange_bound(claim: EpsilonClaim) -> tuple[float, float]:
 
 
 def outward(value: float, *, digits: int = 6, up: bool = True) -> str:
-    """Print a certified end without moving it inwards: a promise is never made smaller by printing it.
-
-    Parameters
-    ----------
-    value
-        The end.
-    digits
-        Significant digits.
-    up
-        Round upwards, for an upper end; else downwards.
-
-    Examples
-    --------
-    >>> outward(2.4127401, digits=4), outward(2.4127401, digits=4, up=False), outward(0.5)
-    ('2.413', '2.412', '0.5')
-    """
+    """Print a certified bound without moving it inwards: a promise is never made smaller by printing it."""
     direction = ROUND_CEILING if up else ROUND_FLOOR
     shown = Context(prec=digits, rounding=direction).create_decimal(repr(float(value))).normalize()
     return f"{shown:f}" if abs(value) >= 1e-4 else f"{shown:g}"

@@ -1,22 +1,30 @@
-"""Bloom filters of several publishers, and the mechanism that makes them safe to give out.
+"""Bloom filters of several publishers, the mechanism that makes them safe to give out, and what leaves.
 
-The k filters are kept as one logo a position, a number whose binary digit i is the bit of filter i: four bytes a
+The k filters are kept as one logo per position, a number whose binary digit i is the bit of filter i: four bytes per
 position whatever k. `shuffle_flip` puts the positions in one random order, the same for all filters, and flips every
-bit on its own.
+bit on its own. After the common permutation the logo counts are all that the filters hold, so nothing is lost by
+releasing them alone (`BloomRelease`).
+
+Flipping turns logo i into j with probability p^H q^(k - H), H their Hamming distance (the paper prints m - H for k -
+H): the k-fold Kronecker power T of the 2 x 2 channel of one bit. It acts on 2^k numbers in k sweeps and is never
+needed as a matrix.
 """
 
+import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import instance, shown
-from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_flip_prob
-from dpbayes.bloom.secure_bits import secure_coins, secure_permutation
-from dpbayes.errors import InputError
+from dpbayes._arguments import as_array, instance, shown
+from dpbayes.bloom.claims import MAX_FILTERS, check_count, check_decay, check_flip_prob
+from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
 
-__all__ = ["Filters", "FlippedFilters", "logo_counts", "shuffle_flip"]
+_MAX_MATRIX = 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +58,7 @@ class Filters:
         instance(self.logos, np.ndarray, "logos", remedy="Filters.from_bits takes bits")
         if self.logos.ndim != 1 or self.logos.size == 0 or self.logos.dtype != np.uint32:
             raise InputError(
-                f"logos must be a uint32 array with one entry a position, got {self.logos.dtype} of shape "
+                f"logos must be a uint32 array with one entry per position, got {self.logos.dtype} of shape "
                 f"{self.logos.shape}; Filters.from_bits takes bits"
             )
         if int(self.logos.max()) >> k:
@@ -58,13 +66,13 @@ class Filters:
 
     @classmethod
     def from_bits(cls, bits: Any) -> "Filters":
-        """Pack an array of zeros and ones of shape (k, m), one row a filter."""
+        """Pack an array of zeros and ones of shape (k, m), one row per filter."""
         try:
             array = np.asarray(bits)
         except ValueError:
             raise InputError("the filters are ragged; give every filter the same number of bits") from None
         if array.ndim != 2 or array.shape[1] == 0:
-            raise InputError(f"bits must have one row a filter and one column a position, got shape {array.shape}")
+            raise InputError(f"bits must have one row per filter and one column per position, got shape {array.shape}")
         check_count(array.shape[0], "number of filters", low=1, high=MAX_FILTERS)
         if array.dtype != bool and not np.isin(array, (0, 1)).all():
             raise InputError("bits must be 0 or 1")
@@ -83,6 +91,11 @@ class Filters:
         """The bits as a uint8 array of shape (k, m)."""
         places = np.arange(self.n_filters, dtype=np.uint32)
         return ((self.logos[None, :] >> places[:, None]) & 1).astype(np.uint8)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How often each of the 2^k logos occurs, int64 of shape (2^k,); it adds up to m."""
+        return np.bincount(self.logos, minlength=2**self.n_filters).astype(np.int64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,7 +139,7 @@ def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None
     Parameters
     ----------
     bits
-        `Filters`, or zeros and ones of shape (k, m), one row a filter.
+        `Filters`, or zeros and ones of shape (k, m), one row per filter.
     flip_prob
         Flip probability p, between 0 and 1/2.
     rng
@@ -161,23 +174,206 @@ def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None
     return FlippedFilters(logos, filters.n_filters, p, "secure" if rng is None else "simulation")
 
 
-def logo_counts(bits: Any) -> np.ndarray:
-    """Count how often each of the 2^k logos occurs.
+@dataclass(frozen=True, eq=False)
+class BloomRelease(Enveloped):
+    """Logo counts of shuffled and flipped filters; make it with `from_filters`.
 
     Parameters
     ----------
-    bits
-        `Filters` or `FlippedFilters`, or zeros and ones of shape (k, m).
+    counts
+        Released count of every logo, int64 of shape (2^k,).
+    flip_prob
+        Flip probability p.
+    sampler
+        "secure" or "simulation": what drew the permutation and the flips.
+    decay
+        Decay of the bit distribution (public), 0 for uniform.
 
-    Returns
-    -------
-    numpy.ndarray
-        int64, shape (2^k,); it adds up to m.
+    Notes
+    -----
+    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
+    one person exchanged for another changes two. What the release costs is a function of its three public numbers:
+    `bloom_epsilon`.
 
     Examples
     --------
-    >>> logo_counts([[1, 0, 1], [1, 0, 0]]).tolist()
-    [1, 1, 0, 1]
+    >>> BloomRelease(np.array([70, 10, 15, 5]), 0.1, "simulation").n_filters
+    2
     """
-    filters = bits if isinstance(bits, Filters) else Filters.from_bits(bits)
-    return np.bincount(filters.logos, minlength=2**filters.n_filters).astype(np.int64)
+
+    FILE: ClassVar[FileKind] = FileKind("dpbayes-bloom", "a release of Bloom filters")
+
+    counts: np.ndarray
+    flip_prob: float
+    sampler: Literal["secure", "simulation"]
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        counts = as_array(self.counts, "counts")
+        size = counts.size
+        if counts.ndim != 1 or size < 2 or size & (size - 1) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; a FlippedFilters has them")
+        object.__setattr__(self, "counts", counts)
+        check_decay(self.decay)
+        check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
+        check_flip_prob(self.flip_prob)
+        if not isinstance(self.sampler, str) or self.sampler not in ("secure", "simulation"):
+            raise InputError(f"sampler must be 'secure' or 'simulation', got {shown(self.sampler)}")
+
+    @classmethod
+    def from_filters(cls, flipped: FlippedFilters, *, decay: float = 0.0) -> "BloomRelease":
+        """Return the logo counts of flipped filters, with the decay of the bits that they were built with."""
+        instance(flipped, FlippedFilters, "flipped", remedy="shuffle_flip makes them; nothing else may leave")
+        return cls(flipped.counts, flipped.flip_prob, flipped.sampler, decay)
+
+    @property
+    def n_filters(self) -> int:
+        """Number k of filters."""
+        return int(self.counts.size).bit_length() - 1
+
+    @property
+    def n_bits(self) -> int:
+        """Number m of positions."""
+        return int(self.counts.sum())
+
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring inputs differ in one position."""
+        return "one-position"
+
+    @property
+    def privacy_record(self) -> dict[str, Any]:
+        """What decides the privacy cost, for a trace."""
+        return {
+            "adjacency": self.adjacency,
+            "flip_prob": self.flip_prob,
+            "n_filters": self.n_filters,
+            "sampler": self.sampler,
+        }
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "adjacency": self.adjacency,
+            "flip_prob": self.flip_prob,
+            "sampler": self.sampler,
+            "decay": self.decay,
+            "counts": self.counts.tolist(),
+        }
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        expect(body, "adjacency flip_prob sampler decay counts", "a release of Bloom filters")
+        if body["adjacency"] != "one-position":
+            raise DamagedFileError(
+                f"its adjacency is {shown(body['adjacency'])}, and that of Bloom filters is one-position"
+            )
+        return cls(np.array(body["counts"], dtype=np.int64), body["flip_prob"], body["sampler"], body["decay"])
+
+
+def read_bloom_release(path: str | Path) -> BloomRelease:
+    """Read a release that `BloomRelease.write` wrote.
+
+    Parameters
+    ----------
+    path
+        The JSON file.
+
+    Returns
+    -------
+    BloomRelease
+
+    Raises
+    ------
+    DamagedFileError
+        If the file is no such release, or was changed.
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "release.json"
+    ...     _ = BloomRelease(np.array([70, 10, 15, 5]), 0.1, "simulation").write(path)
+    ...     read_bloom_release(path).n_bits
+    100
+    """
+    if not isinstance(path, str | Path):
+        raise InputError(f"path must be a str or a Path, got {type(path).__name__}; give that of the JSON file")
+    return BloomRelease.read(path)
+
+
+def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
+    """Return the matrix of logo transition probabilities; it is symmetric and its rows sum to 1."""
+    k, p = check_count(n_filters, "n_filters", low=1, high=_MAX_MATRIX), check_flip_prob(flip_prob)
+    bit = np.array([[1.0 - p, p], [p, 1.0 - p]])
+    matrix = np.ones((1, 1))
+    for _ in range(k):
+        matrix = np.kron(matrix, bit)
+    return matrix
+
+
+def largest_loss(differ: int, flip_prob: float) -> float:
+    """Return h ln(q/p), the largest loss between logos that differ in h filters, rounded up."""
+    # The quotient keeps its relative accuracy up to p = 1/2; all roundings together stay below eight units of 2^-53.
+    return differ * float(np.log1p((1.0 - 2.0 * flip_prob) / flip_prob)) * (1.0 + 2.0**-49)
+
+
+def apply_transition(values: np.ndarray, flip_prob: float) -> np.ndarray:
+    """Return the transition matrix times `values`, in k sweeps."""
+    p = check_flip_prob(flip_prob)
+    return _sweep(values, 1.0 - p, p)
+
+
+def solve_transition(values: np.ndarray, flip_prob: float) -> np.ndarray:
+    """Return the inverse of the transition matrix times `values`, in k sweeps: released counts, debiased."""
+    p = check_flip_prob(flip_prob)
+    scale = 1.0 - 2.0 * p
+    return _sweep(values, (1.0 - p) / scale, -p / scale)
+
+
+def _sweep(values: np.ndarray, same: float, other: float) -> np.ndarray:
+    """Apply [[same, other], [other, same]] along every binary digit of the first axis."""
+    result = np.array(values, dtype=float)
+    length = result.shape[0] if result.ndim else 0
+    if length < 2 or length & (length - 1):
+        raise InputError(f"logo values must number a power of two, got {length}; there is one for each of 2^k logos")
+    stride = 1
+    while stride < length:
+        pairs = result.reshape(length // (2 * stride), 2, stride, -1)
+        pairs[:] = np.stack(
+            [same * pairs[:, 0] + other * pairs[:, 1], other * pairs[:, 0] + same * pairs[:, 1]], axis=1
+        )
+        stride *= 2
+    return result
+
+
+def secure_coins(n: int, prob: float) -> np.ndarray:
+    """Return `n` independent coins that are true with probability exactly `prob`."""
+    coins = np.full(n, prob >= 1.0)
+    rest = Fraction(prob) if prob < 1.0 else Fraction(0)
+    undecided = None  # all of them, while None
+    while rest > 0:
+        digit = int(rest * 256)
+        rest = rest * 256 - digit
+        count = n if undecided is None else undecided.size
+        if count == 0:
+            break
+        byte = np.frombuffer(os.urandom(count), dtype=np.uint8)
+        if undecided is None:
+            coins = byte < digit
+            undecided = np.flatnonzero(byte == digit)
+        else:
+            coins[undecided] = byte < digit
+            undecided = undecided[byte == digit]
+    return coins
+
+
+def secure_permutation(n: int) -> np.ndarray:
+    """Return a permutation of 0, ..., n - 1, every one of them exactly as likely."""
+    while True:
+        keys = np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+        order = np.argsort(keys)
+        ranked = keys[order]
+        if not (ranked[1:] == ranked[:-1]).any():
+            return order

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.special import exp1
 
-from dpbayes._arguments import instance, ordered
-from dpbayes.bloom._checks import MAX_FILTERS, check_count, check_decay
+from dpbayes._arguments import instance, ordered, real_numbers
+from dpbayes.bloom.claims import MAX_FILTERS, check_count, check_decay, check_share
 from dpbayes.bloom.filters import Filters
 from dpbayes.errors import InputError
-
-__all__ = ["BitDistribution", "build_filters", "hash_items"]
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,14 @@ class BitDistribution:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_count(self.n_bits, "n_bits", low=1)
+        check_count(self.n_bits, "n_bits", low=1, high=2**53)
         check_decay(self.decay)
 
     @classmethod
     def geometric(cls, n_bits: int, *, ratio: float) -> "BitDistribution":
         """Each position is `ratio` (between 0 and 1) times as likely as the one before."""
-        if not 0.0 < ratio < 1.0:
-            raise InputError(f"ratio must lie between 0 and 1, got {ratio!r}; it is that of neighbouring positions")
-        return cls(n_bits, -n_bits * float(np.log(ratio)))
+        check_share(ratio, "ratio", remedy="it is that of neighbouring positions")
+        return cls(check_count(n_bits, "n_bits", low=1, high=2**53), -n_bits * float(np.log(ratio)))
 
     def probabilities(self) -> np.ndarray:
         """Probability of each position, shape (n_bits,)."""
@@ -70,7 +67,7 @@ class BitDistribution:
 
         Positions are taken as independent Poisson and, for a decay, as a continuum: both are off by O(1/n_bits).
         """
-        people = np.asarray(people, dtype=float)
+        people = real_numbers(people, "people")
         if not self.decay:
             return np.exp(-people / self.n_bits)
         rate = np.maximum(people * self.decay / (self.n_bits * -np.expm1(-self.decay)), 1e-300)
@@ -78,7 +75,7 @@ class BitDistribution:
 
     def people(self, zero_fraction: np.ndarray) -> np.ndarray:
         """Invert `zero_fraction`; a share above 1, as debiasing may give, stands for less than nobody."""
-        share = np.asarray(zero_fraction, dtype=float)
+        share = real_numbers(zero_fraction, "zero_fraction")
         if (share <= 0).any():
             raise InputError(
                 f"no position is estimated to be empty (share {share.min():.3g}); the filters are too full for their "
@@ -105,31 +102,7 @@ class BitDistribution:
 
 
 def hash_items(items: Any, *, seed: int) -> np.ndarray:
-    """Hash people to 64 bits; equal items and seeds give equal hashes everywhere.
-
-    Parameters
-    ----------
-    items
-        An array of integers (hashed by a vectorized 64-bit mixer), or strings or bytes (hashed by keyed BLAKE2).
-    seed
-        The seed that the publishers share, below 2^64.
-
-    Returns
-    -------
-    numpy.ndarray
-        uint64, one a person.
-
-    Raises
-    ------
-    InputError
-        If an item is of another type, or integers and text stand together. The message names the type and never the
-        item.
-
-    Examples
-    --------
-    >>> int(hash_items([1, 2], seed=7)[0]) == int(hash_items(np.array([1]), seed=7)[0])
-    True
-    """
+    """Hash people to 64 bits; equal items and seeds give equal hashes everywhere."""
     check_count(seed, "seed", low=0, high=2**64 - 1)
     # NumPy makes one type of a list: a text among integers would turn all of them into texts, with other hashes.
     values = np.asarray(items, dtype=object) if isinstance(items, list | tuple) else np.asarray(items)
@@ -165,7 +138,7 @@ def _mix(value: np.ndarray) -> np.ndarray:
 
 
 def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistribution, seed: int) -> Filters:
-    """Build one filter a publisher from the people that each has reached.
+    """Build one filter per publisher from the people that each has reached.
 
     Parameters
     ----------
@@ -188,7 +161,7 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
     (2, 4)
     """
     instance(distribution, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
-    remedy = "give one list of items a publisher"
+    remedy = "give one list of items per publisher"
     items_by_publisher = ordered(items_by_publisher, "items_by_publisher", remedy=remedy)
     k = check_count(len(items_by_publisher), "number of publishers", low=1, high=MAX_FILTERS)
     logos = np.zeros(distribution.n_bits, dtype=np.uint32)

@@ -1,53 +1,410 @@
-"""Privacy of k filters for the paper's pair of inputs, with certified ends.
+"""Privacy of k filters for the paper's pair of inputs, with certified bounds.
 
-D is all zeros, D' has ones in all k filters at one position. `ratio_law` certifies the law of R = P(D' gives x)/P(D
-gives x); here its curves are inverted. Each of the four numbers (tight or quantile, D' from D or D from D') is a root
-of a monotone curve, and is refined on a finer lattice until its ends are close.
+D is all zeros, D' has ones in all k filters at one position. Counting in each position the bits y that look like D',
+
+    R = P(D' gives x) / P(D gives x) = (1/m) sum_i v(y_i),     v(y) = (q/p)^(2y - k),
+
+with y_i ~ Binomial(k, p) independent under D, and one of them Binomial(k, q) under D'. Both weigh the levels so that
+P_D'(y) = v(y) P_D(y), hence E_D(v) = 1. What is asked of R mixes, over the y of one position, which stays exact, the
+sum S over the other n = m - 1, which `column_sum` certifies. Sums with a level above t m put R above t for certain:
+
+    delta(ln t) of D' from D = E_D(R - t)_+ = (1/m) sum_y P_D(y) E(v(y) + S - t m)_+
+    delta(-ln t) of D from D', times t = E_D(t - R)_+ = (1/m) sum_y P_D(y) E(t m - v(y) - S)_+,  only S <= t m counting.
+
+Each of the four numbers (tight or quantile, D' from D or D from D') is a root of a monotone curve, and is refined on a
+finer lattice until its bounds are close.
+
+The sum S of n independent columns with values v_y >= 0 of probability w_y goes to a lattice, where the law of the
+lattice sum S' is the n-th power of one discrete Fourier transform.
+
+*Two ways to the lattice.* Rounding to the nearest point gives S a known mean shift and a small centred error.
+Splitting a value between its two neighbours, its mean kept, adds noise W of mean zero given S. Both errors obey
+Bernstein's inequality: at most `slack` in size but for a small probability. Under splitting, moreover, Jensen gives
+E(S' - x)_+ >= E(S - x)_+, and since (S + W - x)_+ - (S - x)_+ - W 1[S > x] is at most |W| and vanishes unless |W| >
+|S - x|,
+
+    E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small,
+
+which is of second order in the lattice step; the same holds for (x - S)_+.
+
+*Rare, enormous jumps.* Values above x_max are dropped from the lattice and counted apart: a sum with one of them is
+above x_max for certain. `ColumnSum` is the law on the event that there is none, its total mass W^n below 1.
+
+*Tilting.* Roundoff of a transform is spread evenly over the lattice. Tilting the column's law by exp(theta v) towards
+the tail of interest makes it small in proportion to that tail.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
+from scipy.fft import next_fast_len
+from scipy.special import binom
 
-from dpbayes._arguments import probability_below_one
-from dpbayes.bloom._checks import MAX_FILTERS, Definition, check_count, check_definition, check_flip_prob
-from dpbayes.bloom.claims import EpsilonClaim
-from dpbayes.bloom.column_sum import Side
-from dpbayes.bloom.ratio_law import RatioLaw, ratio_law
-from dpbayes.bloom.transition import largest_loss
+from dpbayes._arguments import number
+from dpbayes.bloom.claims import (
+    MAX_FILTERS,
+    Definition,
+    EpsilonClaim,
+    check_count,
+    check_definition,
+    check_delta,
+    check_flip_prob,
+    check_share,
+)
+from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
-from dpbayes.privacy.curves import PrivacyLoss
-from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.convolution import lattice_sum
+from dpbayes.privacy.loss_law import UNIT, Bounds
+from dpbayes.privacy.losses import PrivacyLoss
 
-__all__ = ["FiltersLoss", "filters_loss"]
+# Log of the probability that Chernoff's inequality may leave outside of the lattice on either side.
+_OUTSIDE = 36.0
+Side = Literal["upper", "lower"]
+
+
+@dataclass(frozen=True)
+class LatticePower:
+    """Masses of an n-fold convolution on consecutive lattice points."""
+
+    first: int  # index of the first point
+    mass: np.ndarray
+    error: np.ndarray  # bound on the error of the sum of the 1, 2, ... points nearest to the side's end
+    beyond: float  # bound on the sum, over the steps past that end, of the mass further out
+    split: bool  # whether the lattice law was made by splitting values with their means kept
+
+
+def _log_mgf(weights: np.ndarray, values: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    # Weights join the exponents: one far below its neighbours may still decide, and must not underflow first.
+    some = weights > 0
+    exponent = np.outer(rates, values[some]) + np.log(weights[some])
+    top = exponent.max(axis=1)
+    return np.log(np.exp(exponent - top[:, None]).sum(axis=1)) + top
+
+
+def chernoff_range(weights: np.ndarray, values: np.ndarray, n: int) -> tuple[float, float]:
+    """Return where Chernoff's inequality leaves less than e^-36 of a sum of `n` terms below and above."""
+    scale = float(values[-1])
+    rates = np.geomspace(1e-8, 1e8, 160) / scale
+    low = float(np.max((-n * _log_mgf(weights, values, -rates) - _OUTSIDE) / rates))
+    high = float(np.min((n * _log_mgf(weights, values, rates) + _OUTSIDE) / rates))
+    return max(low, 0.0), min(max(high, 0.0), n * scale)
+
+
+def lattice_power(
+    weights: np.ndarray,
+    index: np.ndarray,
+    *,
+    n: int,
+    size: int,
+    theta: float,
+    ends: tuple[float, float],
+    side: Side,
+    split: bool,
+) -> LatticePower:
+    """Return the n-fold convolution of a law on lattice points `index`."""
+    values = index.astype(float)
+    tilted = weights * np.exp(theta * (values - (values.max() if theta > 0 else 0.0)))
+    log_total = float(np.log(tilted.sum())) + (theta * float(values.max()) if theta > 0 else 0.0)
+    tilted /= tilted.sum()
+    low, high = chernoff_range(tilted, values, n)
+    first = int(min(low, ends[0]))
+    last = int(min(max(high, ends[1]), n * values.max())) + 1
+    length = next_fast_len(max(last - first + 2, min(size, 64)), real=True)
+    law = lattice_sum([(np.bincount(index % length, tilted, minlength=length), n)], first=first)
+    mass = law.mass[: last - first + 1]
+    log_growth = n * log_total - theta * (first + np.arange(mass.size))
+    growth = np.exp(np.minimum(log_growth, 300.0))
+    outward = growth if side == "lower" else growth[::-1]
+    # What lies outside of one length, e^-36 of the tilted law on either side, may have folded onto any point.
+    error = law.square_error * np.sqrt(np.cumsum(outward**2)) + 2 * np.exp(-_OUTSIDE) * np.maximum.accumulate(outward)
+    outside = 2 * np.exp(-_OUTSIDE) * outward[0] / min(abs(theta), 1.0)
+    return LatticePower(first, mass * growth, error, float(outside), split)
+
+
+# Candidate lattice steps: rounding gains from a lucky step, splitting hardly does.
+_STEPS = {True: 64, False: 2000}
+
+
+@dataclass(frozen=True)
+class ColumnSum:
+    """Law of the sum S of n columns none of which is above x_max, through a lattice sum S'."""
+
+    origin: float  # S' takes the values origin + step * (0, 1, 2, ...)
+    step: float
+    power: LatticePower
+    slack: float  # bound on |S - S'|, outside of an event of probability `exception`
+    exception: float
+    side: Side  # "upper" answers for S > x, "lower" for S <= x
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """Masses summed towards the lattice point from the side's end; one more entry, 0, past that end."""
+        mass = self.power.mass
+        return np.append(0.0, np.cumsum(mass if self.side == "lower" else mass[::-1]))
+
+    @cached_property
+    def _integral(self) -> np.ndarray:
+        return np.append(0.0, np.cumsum(self._sums[1:])) * self.step
+
+    @cached_property
+    def _error(self) -> np.ndarray:
+        return np.append(self.power.error[0], self.power.error)
+
+    @cached_property
+    def _integral_error(self) -> np.ndarray:
+        return np.append(0.0, np.cumsum(self._error[1:])) * self.step + self.power.beyond * self.step
+
+    def _place(self, x: np.ndarray) -> np.ndarray:
+        """Distance of `x` from the side's end point, in steps; nothing is added near the lower end: it would round."""
+        at = (x - self.origin) / self.step
+        return at if self.side == "lower" else (self.power.mass.size - 1) - at
+
+    def _tail(self, x: np.ndarray, *, shift: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mass beyond `x`, the threshold moved outward by `shift` (negative: inward), with its error."""
+        outward = -shift if self.side == "lower" else shift
+        place = self._place(x + outward)
+        count = np.floor(place) + 1 if self.side == "lower" else np.ceil(place)
+        count = np.clip(count, 0, self.power.mass.size).astype(np.int64)
+        return self._sums[count], self._error[count]
+
+    def tail_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of P(S > x) for the upper side, P(S <= x) for the lower."""
+        fewer, error_fewer = self._tail(x, shift=self.slack)
+        more, error_more = self._tail(x, shift=-self.slack)
+        lower, upper = fewer - error_fewer - self.exception, more + error_more + self.exception
+        return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
+
+    def excess_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of E(S - x)_+ for the upper side, E(x - S)_+ for the lower; needs splitting."""
+        if not self.power.split:
+            raise ValueError("excess_bounds needs a law made by splitting; ask column_sum for split=True")
+        size = self.power.mass.size
+        at = np.clip(self._place(x), 0.0, None)
+        below = np.minimum(at, size - 1 if self.side == "lower" else size).astype(np.int64)
+        slope = self._sums[np.minimum(below + 1, size)]
+        value = self._integral[below] + (at - below) * self.step * slope
+        miss = self._integral_error[below] + (at - below) * self.step * self._error[np.minimum(below + 1, size)]
+        miss = miss + 8 * UNIT * (1 + size**0.5) * value + 8 * UNIT * (np.abs(x) + abs(self.origin)) * slope
+        near_more, error = self._tail(x, shift=-2 * self.slack)
+        near_fewer, _ = self._tail(x, shift=2 * self.slack)
+        drop = self.slack * (near_more - near_fewer + 2 * error + 3 * self.exception)
+        return np.maximum(value - drop - miss, 0.0), value + miss
+
+
+def column_sum(
+    weights: np.ndarray,
+    values: np.ndarray,
+    *,
+    n: int,
+    x_max: float,
+    focus: float,
+    side: Side,
+    size: int,
+    exception: float,
+    split: bool,
+) -> ColumnSum:
+    """Return the law of the sum of `n` columns none of which is above `x_max`."""
+    keep = values <= max(x_max, values[0])
+    weights, offsets = weights[keep], values[keep] - values[0]
+    base = n * values[0]
+    if n == 0 or weights.size == 1:
+        point = LatticePower(0, np.array([float(weights[0]) ** n]), np.array([UNIT * (n + 4)]), 0.0, split)
+        return ColumnSum(base, max(base, 1.0), point, 0.0, 0.0, side)
+    # In units of a power of two near the largest value, exactly: squares of values would overflow.
+    unit = 2.0 ** np.floor(np.log2(offsets[-1]))
+    offsets = offsets / unit
+    theta = _tilt(weights, offsets, n, (focus - base) / unit, side)
+    low, high = _span(weights, offsets, n, theta, (x_max - base) / unit)
+    step, slack = _choose_step(weights, offsets, n, max(high - low, offsets[-1] / 8) / (size - 16), exception, split)
+    masses, index, shift = _to_lattice(weights, offsets / step, split)
+    power = lattice_power(
+        masses, index, n=n, size=size, theta=theta * step, ends=(low / step, high / step), side=side, split=split
+    )
+    step, slack = step * unit, slack * unit
+    origin = base + n * step * shift + step * power.first
+    # The lattice itself is exact to a few ulps of its largest value.
+    slack += 8 * UNIT * (abs(base) + n * step * abs(shift) + step * (power.first + power.mass.size))
+    return ColumnSum(origin, step, power, slack, exception, side)
+
+
+def _tilt(weights: np.ndarray, offsets: np.ndarray, n: int, focus: float, side: Side) -> float:
+    """Return the tilt that moves the mean onto the focus, no further than a tail of e^-25 and never quite zero."""
+    share = weights / weights.sum()
+    mean = float(share @ offsets)
+    stddev = float(np.sqrt(n * (share @ (offsets - mean) ** 2)))
+    fastest = 60.0 / stddev if side == "upper" else 1e6 / stddev
+    rates = np.geomspace(1e-3 / (stddev + offsets[-1]), min(fastest, 500.0 / offsets[-1]), 250)
+    rates *= 1.0 if side == "upper" else -1.0
+    growth = np.exp(np.outer(rates, offsets)) * share
+    total = growth.sum(axis=1)
+    means = growth @ offsets / total
+    rarity = n * (np.log(total) - rates * means)
+    # A law that has run into its end point would be tilted for ever.
+    if side == "upper":
+        short = means <= min(focus / n, 0.9 * offsets[-1] + 0.1 * mean)
+    else:
+        short = means >= max(focus / n, 0.1 * mean)
+    return float(rates[np.flatnonzero((rarity >= -0.1) | (short & (rarity >= -25.0)))[-1]])
+
+
+def _span(weights: np.ndarray, offsets: np.ndarray, n: int, theta: float, x_max: float) -> tuple[float, float]:
+    """Return the range of the lattice: both the plain and the tilted law lie within, but for e^-36 each."""
+    tilted = weights * np.exp(theta * (offsets - (offsets[-1] if theta > 0 else 0.0)))
+    low, high = chernoff_range(tilted / tilted.sum(), offsets, n)
+    plain_low, plain_high = chernoff_range(weights, offsets, n)
+    return min(low, plain_low), max(high, min(plain_high, x_max))
+
+
+def _to_lattice(weights: np.ndarray, jumps: np.ndarray, split: bool) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return masses and indices on the lattice, and the mean of what rounding takes away from a column, in steps."""
+    nearest = np.rint(jumps)
+    if not split:
+        return weights, nearest.astype(np.int64), float(weights @ (jumps - nearest)) / float(weights.sum())
+    jumps = np.where(np.abs(jumps - nearest) <= 8 * UNIT * jumps, nearest, jumps)
+    floor = np.floor(jumps)
+    up = jumps - floor
+    index = np.concatenate([floor, floor + 1]).astype(np.int64)
+    masses = np.concatenate([weights * (1 - up), weights * up])
+    return masses[masses > 0], index[masses > 0], 0.0
+
+
+def _choose_step(
+    weights: np.ndarray, offsets: np.ndarray, n: int, smallest: float, exception: float, split: bool
+) -> tuple[float, float]:
+    """Return the lattice step, of many slightly above the smallest, that leaves the least slack."""
+    jumps = offsets[1:] / smallest
+    # Steps that hit one value exactly come first: a column with two values then has no error at all.
+    exact = (offsets[1:] / np.maximum(np.floor(jumps), 1.0))[jumps >= 1.0]
+    steps = np.concatenate([exact, smallest * np.linspace(1.0, 1.4, _STEPS[split])])
+    share = weights / weights.sum()
+    errors = offsets[None, :] - np.rint(offsets[None, :] / steps[:, None]) * steps[:, None]
+    errors[np.abs(errors) <= 8 * UNIT * offsets[None, :]] = 0.0
+    if split:
+        # A value at distance e from the nearest of two points that are h apart: variance e (h - e).
+        away = np.abs(errors)
+        variance, largest = (away * (steps[:, None] - away)) @ share, steps * (away.max(axis=1) > 0)
+    else:
+        centred = errors - (errors @ share)[:, None]
+        variance, largest = (centred**2) @ share, np.abs(centred).max(axis=1)
+    log_odds = np.log(2.0 / exception)
+    half = largest * log_odds / 3
+    slack = half + np.sqrt(half**2 + 2 * n * variance * log_odds)
+    best = int(np.argmin(slack))
+    return float(steps[best]), float(slack[best])
+
+
+ROUNDING = 2.0**-46
+"""Share to which thresholds, values and weights are known: a power of q/p takes 42 roundings of 2^-53, the rest fewer.
+
+An excess E(R - t)_+ moves by that share of E(R + t) over the outputs that count, and may be far below that itself.
+"""
+
+
+@dataclass(frozen=True)
+class RatioLaw:
+    """Certified law of R, sharp in one tail; build it with `ratio_law`."""
+
+    n_bits: int
+    values: np.ndarray  # v(y) for y = 0, ..., k
+    under: np.ndarray  # probabilities of y under D, Binomial(k, p)
+    under_alternative: np.ndarray  # those in the differing position of D', Binomial(k, q)
+    kept: int  # levels, from the lowest, that the sum over the other positions was made of
+    others: ColumnSum  # law of that sum
+
+    def _rest(self, t: np.ndarray) -> np.ndarray:
+        """Return what the other positions add up to where R = t; shape (t, kept levels)."""
+        return np.atleast_1d(np.asarray(t, dtype=float))[:, None] * self.n_bits - self.values[None, : self.kept]
+
+    def _dropped(self) -> tuple[float, float]:
+        """Probability that some other position is above the kept levels, and E(S) on that event."""
+        n = self.n_bits - 1
+        mass, mean = float(self.under[self.kept :].sum()), float(self.under_alternative[self.kept :].sum())
+        if n == 0 or mass == 0.0:
+            return 0.0, 0.0
+        with np.errstate(divide="ignore"):
+            log_kept, log_mean = np.log1p(-mass), np.log1p(-min(mean, 1.0))
+        return float(-np.expm1(n * log_kept)), float(-n * np.expm1(log_mean + (n - 1) * log_kept))
+
+    def call_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of E_D(R - t)_+, the hockey-stick divergence of D' from D at epsilon = ln t."""
+        t = np.atleast_1d(np.asarray(t, dtype=float))
+        rest, m = self._rest(t), self.n_bits
+        mass, mean = self._dropped()
+        above, above_alternative = self.under[self.kept :].sum(), self.under_alternative[self.kept :].sum()
+        # A level above t m, in the position kept apart or in another one, makes the excess positive for certain.
+        gain = above_alternative + above * (m - 1) + mean * self.under[: self.kept].sum()
+        cost = above * t * m + mass * (rest @ self.under[: self.kept])
+        lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(rest))
+        beyond = t * m * (self.others.tail_bounds(rest)[1] @ self.under[: self.kept])
+        rounding = ROUNDING * (gain + np.abs(cost) + upper + beyond) / m
+        return (gain - cost + lower) / m - rounding, np.minimum((gain - cost + upper) / m + rounding, 1.0)
+
+    def put_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of E_D(t - R)_+."""
+        t = np.atleast_1d(np.asarray(t, dtype=float))
+        rest = self._rest(t)
+        lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(rest))
+        rounding = ROUNDING * t * (self.others.tail_bounds(rest)[1] @ self.under[: self.kept])
+        return np.maximum(lower / self.n_bits - rounding, 0.0), upper / self.n_bits + rounding
+
+    def exceed_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of P(R > t) under D'."""
+        mass, _ = self._dropped()
+        lower, upper = (bound @ self.under_alternative[: self.kept] for bound in self.others.tail_bounds(self._rest(t)))
+        certain = self.under_alternative[self.kept :].sum() + mass * self.under_alternative[: self.kept].sum()
+        return certain + lower, np.minimum(certain + upper, 1.0)
+
+    def cdf_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Certified bounds of P(R <= t) under D."""
+        lower, upper = (bound @ self.under[: self.kept] for bound in self.others.tail_bounds(self._rest(t)))
+        return lower, np.minimum(upper, 1.0)
+
+
+def ratio_law(
+    *,
+    n_filters: int,
+    n_bits: int,
+    flip_prob: float,
+    t: float,
+    side: Side,
+    size: int = 2**16,
+    exception: float = 1e-9,
+    split: bool = True,
+) -> RatioLaw:
+    """Return the law of R for questions about one tail."""
+    y = np.arange(n_filters + 1)
+    under = binom(n_filters, y) * flip_prob**y * (1.0 - flip_prob) ** (n_filters - y)
+    under /= under.sum()
+    values = ((1.0 - flip_prob) / flip_prob) ** (2.0 * y - n_filters)
+    x_max = max(t if side == "upper" else 1.0, 1.0) * n_bits * (1 + 1e-9)
+    kept = max(1, int(np.searchsorted(values, x_max, side="right")))
+    others = column_sum(
+        under,
+        values,
+        n=n_bits - 1,
+        x_max=x_max,
+        focus=t * n_bits,
+        side=side,
+        size=size,
+        exception=exception,
+        split=split,
+    )
+    return RatioLaw(n_bits, values, under, under[::-1].copy(), kept, others)
+
 
 _SIZES = (2**13, 2**16, 2**19, 2**22)
 # Share of delta that the lattice's exceptional event may take.
 _EXCEPTION = 1e-5
-_DELTA_REMEDY = "a usual choice is below 1 / number of people"
 _Curve = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class FiltersLoss:
-    """Privacy loss of k shuffled and flipped filters for the paper's pair of inputs; build it with `filters_loss`.
-
-    Parameters
-    ----------
-    n_filters, n_bits, flip_prob
-        Filters k, positions m and flip probability p.
-    tolerance
-        Width of the certified ends, relative to epsilon, at which refining stops.
-
-    Examples
-    --------
-    >>> loss = filters_loss(n_filters=2, n_bits=1000, flip_prob=0.2)
-    >>> bounds = loss.epsilon_bounds(1e-3)
-    >>> bounds.width < 5e-4 * bounds.upper, loss.delta_bounds(bounds.upper).lower <= 1e-3
-    (True, True)
-    """
+    """Privacy loss of k shuffled and flipped filters for the paper's pair of inputs; build it with `filters_loss`."""
 
     n_filters: int
     n_bits: int
@@ -66,21 +423,21 @@ class FiltersLoss:
         return float(np.sqrt(np.expm1(self.n_filters * np.log(q * q / p + p * p / q)) / self.n_bits))
 
     def epsilon_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 with hockey-stick divergence at most `delta`, both directions."""
-        delta = probability_below_one(delta, "delta", remedy=_DELTA_REMEDY)
+        """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
+        delta = check_delta(delta)
         return self._worse(delta, self._tight_up, self._tight_down, split=True)
 
     def epsilon(self, delta: float) -> float:
-        """Upper end of `epsilon_bounds`."""
+        """Upper bound of `epsilon_bounds`."""
         return self.epsilon_bounds(delta).upper
 
     def quantile_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
-        delta = probability_below_one(delta, "delta", remedy=_DELTA_REMEDY)
+        """Certified bounds of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
+        delta = check_delta(delta)
         return self._worse(delta, self._quantile_up, self._quantile_down, split=False)
 
     def quantile_epsilon(self, delta: float) -> float:
-        """Upper end of `quantile_bounds`."""
+        """Upper bound of `quantile_bounds`."""
         return self.quantile_bounds(delta).upper
 
     def claim(self, delta: float, *, definition: Definition = "tight") -> EpsilonClaim:
@@ -90,8 +447,8 @@ class FiltersLoss:
         return EpsilonClaim(bounds, float(delta), definition, "paper's pair, certified", pair)
 
     def delta_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the hockey-stick divergence at `epsilon` >= 0, the larger of both directions."""
-        epsilon = float(epsilon)
+        """Certified bounds of the hockey-stick divergence at `epsilon` >= 0, the larger of both directions."""
+        epsilon = number(epsilon, "epsilon")
         if not 0.0 <= epsilon < np.inf:
             raise InputError(f"epsilon must be finite and not negative, got {epsilon!r}")
         if epsilon >= self.largest:
@@ -107,8 +464,6 @@ class FiltersLoss:
 
     def compose(self, n_releases: int) -> PrivacyLoss:
         """Return the loss of `n_releases` independent releases, through a dominating pair of laws."""
-        from dpbayes.bloom.dominating import dominating_loss
-
         return dominating_loss(self).compose(n_releases)
 
     def law(self, epsilon: float, side: Side, size: int, exception: float, *, split: bool) -> RatioLaw:
@@ -175,10 +530,7 @@ _Family = Callable[[RatioLaw], _Curve]
 
 
 def _root(curve: _Curve, delta: float, largest: float) -> Bounds:
-    """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not.
-
-    Both ends are points at which the curve was evaluated, so they hold even if its bounds are not monotone.
-    """
+    """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not."""
     low, high = 0.0, largest
     for _ in range(8):
         grid = np.linspace(low, high, 34)
@@ -199,7 +551,7 @@ def _root(curve: _Curve, delta: float, largest: float) -> Bounds:
 
 
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: float = 5e-4) -> FiltersLoss:
-    """Return the privacy loss of k filters for the paper's pair, with certified ends.
+    """Return the privacy loss of k filters for the paper's pair, with certified bounds.
 
     Parameters
     ----------
@@ -210,13 +562,13 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     flip_prob
         Flip probability p, between 0 and 1/2.
     tolerance
-        Relative width of the certified ends at which refining stops.
+        Relative width of the certified bounds at which refining stops.
 
     Returns
     -------
     FiltersLoss
         Covers the pair that the paper calls worst: all zeros against ones in all filters at one position
-        (one-position). It is not always the worst; see `worst_pair` and `all_pairs_epsilon`.
+        (one-position). It is not always the worst; see `worst_known_pair` and `bloom_epsilon(..., pairs="all")`.
 
     Raises
     ------
@@ -234,6 +586,69 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     (2.41, 2.8)
     """
     k, m = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS), check_count(n_bits, "n_bits", low=1)
-    if not 0.0 < tolerance < 1.0:
-        raise InputError(f"tolerance must lie between 0 and 1, got {tolerance!r}; it is relative to epsilon")
-    return FiltersLoss(k, m, check_flip_prob(flip_prob), float(tolerance))
+    tolerance = check_share(tolerance, "tolerance", remedy="it is relative to epsilon")
+    return FiltersLoss(k, m, check_flip_prob(flip_prob), tolerance)
+
+
+def dominating_loss(loss: FiltersLoss, *, n_points: int = 2000) -> PrivacyLoss:
+    """Return a loss whose curve is nowhere below that of `loss`, in either direction."""
+    ratio, height = _upper_points(loss, n_points)
+    keep = _lower_hull(ratio, height)
+    ratio, height = ratio[keep], height[keep]
+    slopes = np.append(np.diff(height) / np.diff(ratio), 0.0)
+    mass = np.diff(slopes)  # Q-mass at ratio[1:]; at ratio 0 it is 1 + slopes[0]
+    used = mass > 0
+    with np.errstate(divide="ignore"):
+        log_ratio, log_mass = np.log(ratio[1:][used]), np.log(mass[used])
+    return PrivacyLoss.from_losses(
+        log_ratio,
+        log_ratio + log_mass,
+        log_mass,
+        infinite_p=max(float(height[-1]), 0.0),
+        infinite_q=max(1.0 + float(slopes[0]), 0.0),
+        log_error=1e-9,
+        adjacency="one-position",
+    )
+
+
+def _upper_points(loss: FiltersLoss, n_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ratios t from 0 up with upper bounds of h(t), on windows of epsilon that double on either side of 0."""
+    edges = [0.0, min(2.0 * loss.spread, loss.largest)]
+    while edges[-1] < loss.largest and _left(loss, edges[-1]) > 1e-11:
+        edges.append(min(2.0 * edges[-1], loss.largest))
+    per_window = max(64, n_points // (2 * (len(edges) - 1)))
+    ratios, heights = [np.zeros(1)], [np.ones(1)]
+    for start, stop in itertools.pairwise(edges):
+        grid = np.linspace(start, stop, per_window + 1)[1:]
+        down = loss.law(stop, "lower", 2**16, 1e-12, split=True).put_bounds(np.exp(-grid))[1]
+        up = loss.law(stop, "upper", 2**16, 1e-12, split=True).call_bounds(np.exp(grid))[1]
+        ratios += [np.exp(-grid), np.exp(grid)]
+        heights += [1.0 - np.exp(-grid) + down, up]
+    # No ratio is above q/p to the k-th power: there the curve is 0 for certain.
+    ratios.append(np.array([np.exp(loss.largest) * (1 + 1e-12)]))
+    heights.append(np.zeros(1))
+    ratio, height = np.concatenate(ratios), np.concatenate(heights)
+    order = np.argsort(ratio, kind="stable")
+    return ratio[order], np.minimum(height[order], 1.0)
+
+
+def _left(loss: FiltersLoss, epsilon: float) -> float:
+    """Return the upper bound of h beyond `epsilon`, roughly."""
+    return float(loss.law(epsilon, "upper", 2**13, 1e-12, split=True).call_bounds(np.exp([epsilon]))[1][0])
+
+
+def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the indices of the lower convex hull of points sorted by x."""
+    hull: list[int] = []
+    for place in range(x.size):
+        if hull and x[place] <= x[hull[-1]]:
+            if y[place] >= y[hull[-1]]:
+                continue
+            hull.pop()
+        while len(hull) >= 2:
+            a, b = hull[-2], hull[-1]
+            if (y[b] - y[a]) * (x[place] - x[a]) < (y[place] - y[a]) * (x[b] - x[a]):
+                break
+            hull.pop()
+        hull.append(place)
+    return np.array(hull)

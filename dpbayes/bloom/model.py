@@ -8,58 +8,36 @@ proportional to theta_i T_ij: `draw_true_counts` puts them back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._arguments import instance, positive_finite
+from dpbayes.bloom.claims import check_count, check_publishers
+from dpbayes.bloom.filters import BloomRelease, transition_matrix
 from dpbayes.bloom.hashing import BitDistribution
-from dpbayes.bloom.release import BloomRelease
-from dpbayes.bloom.transition import transition_matrix
+from dpbayes.bloom.lattice import ReachNumbers, empty_positions, shown_sets
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import xarray as xr
 
-__all__ = ["build_model", "draw_reach", "draw_true_counts"]
 
 MAX_FILTERS = 8
+CONCENTRATION = 0.5
+"""Jeffreys' prior."""
+_TINY = 1e-300
 
 
-def build_model(release: BloomRelease, *, concentration: float = 0.5) -> pm.Model:
-    r"""State the model of the true logos behind a release.
-
-    .. math:: \theta \sim \text{Dirichlet}(a, \dots, a), \qquad x \sim \text{Multinomial}(m, T \theta).
-
-    Parameters
-    ----------
-    release
-        Released logo counts, of at most 8 filters.
-    concentration
-        The Dirichlet parameter a.
-
-    Returns
-    -------
-    pymc.Model
-        Free: ``logo_probability`` (logo). Recorded: ``released_probability`` (released_logo). Observed: ``released``
-        (released_logo), its data in ``released_counts``.
-
-    Raises
-    ------
-    InputError
-        If there are more than 8 filters, or the concentration is not positive.
-
-    Examples
-    --------
-    >>> release = BloomRelease(np.array([700, 120, 110, 70]), 0.1, "simulation")
-    >>> [variable.name for variable in build_model(release).free_RVs]
-    ['logo_probability']
-    """
+def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
+    r"""State the model of the true logos behind a release of at most 8 filters."""
+    instance(release, BloomRelease, "release", remedy="BloomRelease.from_filters makes it")
     if release.n_filters > MAX_FILTERS:
         raise InputError(f"the model takes at most {MAX_FILTERS} filters, got {release.n_filters}; use estimate_reach")
-    if not 0.0 < concentration < np.inf:
-        raise InputError(f"concentration must be positive and finite, got {concentration!r}; 0.5 is Jeffreys' prior")
+    positive_finite(concentration, "concentration", remedy="0.5 is Jeffreys' prior")
     logos = [format(logo, f"0{release.n_filters}b")[::-1] for logo in range(release.counts.size)]
     kernel = transition_matrix(release.n_filters, release.flip_prob)
     with pm.Model(coords={"logo": logos, "released_logo": logos}) as model:
@@ -70,34 +48,130 @@ def build_model(release: BloomRelease, *, concentration: float = 0.5) -> pm.Mode
     return model
 
 
-def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, random_seed: int) -> npt.NDArray[np.int64]:
-    """Draw true logo counts given the release, one for each posterior draw of the logo probabilities.
+def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float, classes: int = 12) -> pm.Model:
+    r"""State the model of an audience behind published reach numbers, or behind released filters; see `lattice`.
+
+    .. math::
+
+        p_{cit} = \text{logistic}(\delta_{it} + a_{ci}), \qquad
+        n_{St} = \text{population} \; \frac1C \sum_c \Bigl[1 - \prod_{i \in S} (1 - p_{cit})\Bigr].
 
     Parameters
     ----------
-    probabilities
-        Posterior draws of ``logo_probability``, shape (draws, 2^k).
-    release
-        The release that the model was built from.
-    random_seed
-        Seed of the draws; it touches nothing confidential.
+    data
+        Reach numbers of at most 10 publishers and 52 weeks, or a release of filters of at most 10 publishers, uniformly
+        hashed, about one week.
+    population
+        People who might be reached: public, such as a census count.
+    classes
+        Number C of classes.
 
     Returns
     -------
-    numpy.ndarray
-        int64, shape (draws, 2^k); every row adds up to m.
+    pymc.Model
+        Recorded: ``reach`` (set, week) of each publisher, each pair and all, in people; ``position`` (class, publisher)
+        and ``level`` (publisher, week), from which `dpbayes.bloom.lattice.ReachLattice` makes any other number.
 
     Raises
     ------
     InputError
-        If the probabilities do not fit the release.
+        If the data are neither, or the population is not positive.
+
+    Notes
+    -----
+    The reach of each publisher alone is nearly a parameter: :math:`\delta` is its logit times sqrt(1 + 0.346 v), v the
+    variance of the publisher's positions, since a logistic curve averaged over a normal law is nearly logistic (Zeger,
+    Liang and Albert 1988, Biometrics 44). So each number moves few parameters, and the sampler's steps stay long. The
+    growth over weeks splits at the middle week, each half at its middle, and so on, with logistic-normal shares.
 
     Examples
     --------
-    >>> release = BloomRelease(np.array([90, 10]), 0.1, "simulation")
-    >>> draw_true_counts([[1.0, 0.0], [0.9, 0.1]], release, random_seed=1)[0].tolist()
-    [100, 0]
+    >>> from dpbayes.bloom.lattice import ReachNumbers
+    >>> numbers = ReachNumbers.of({("A",): [300, 410], ("B",): [200, 350], ("A", "B"): [450, 600]}, stddev=25.0)
+    >>> model = build_lattice_model(numbers, population=2000)
+    >>> [variable.name for variable in model.observed_RVs]
+    ['reach_number']
     """
+    if not isinstance(data, ReachNumbers | BloomRelease):
+        raise InputError(f"data must be ReachNumbers or a BloomRelease, got {type(data).__name__}")
+    people = positive_finite(population, "population", remedy="give the number of people who might be reached")
+    c = check_count(classes, "classes", low=2, high=200)
+    if isinstance(data, BloomRelease):
+        names, weeks = [f"publisher {place + 1}" for place in range(data.n_filters)], 1
+    else:
+        names, weeks = list(data.publishers), data.n_weeks
+    k = len(names)
+    sets = shown_sets(k)
+    coords = {
+        "publisher": names,
+        "class": range(1, c + 1),
+        "week": range(1, weeks + 1),
+        "set": [" + ".join(names[place] for place in which) for which in sets],
+    }
+    with pm.Model(coords=coords) as model:
+        pm.Data("population", people)
+        final = pm.math.sigmoid(pm.Normal("final_share", -2.0, 1.5, dims="publisher"))  # logits
+        share = final[:, None] * _growth(weeks)
+        activity = pm.Normal("activity", 0.0, 1.5, dims="class")
+        taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
+        spread = activity[:, None] + taste
+        position = pm.Deterministic("position", spread - spread.mean(axis=0), dims=("class", "publisher"))
+        steep = pt.sqrt(1.0 + 0.346 * (position**2).mean(axis=0))[:, None]
+        level = pm.Deterministic("level", steep * (pt.log(share) - pt.log1p(-share)), dims=("publisher", "week"))
+        # log(1 - p), by publisher, week and class
+        stay = -pt.softplus(level[:, :, None] + position.T[:, None, :])
+
+        def reach(membership: npt.NDArray[np.bool_]) -> Any:
+            missed = pt.exp(pt.dot(membership.astype(float), stay.reshape((k, weeks * c))))
+            return people * (1.0 - missed.reshape((len(membership), weeks, c)).mean(axis=2))
+
+        pm.Deterministic("reach", reach(_membership(sets, k)), dims=("set", "week"))
+        if isinstance(data, BloomRelease):
+            which, counts, root = empty_positions(data)
+            m = data.n_bits
+            pm.MvNormal("empty_positions", m * pt.exp(-reach(which)[:, 0] / m), chol=root, observed=counts)
+        else:
+            which, place = np.unique(data.sets, axis=0, return_inverse=True)
+            mean = reach(which)[place, data.weeks - 1]
+            values, stddev = pm.Data("published", data.values), pm.Data("stddev", data.stddev)
+            if data.noise == "laplace":
+                pm.Laplace("reach_number", mean, stddev / np.sqrt(2.0), observed=values)
+            else:
+                pm.Normal("reach_number", mean, stddev, observed=values)
+    model.convergence_variables = ("reach",)
+    return model
+
+
+def _membership(sets: list[tuple[int, ...]], k: int) -> npt.NDArray[np.bool_]:
+    return np.array([[place in which for place in range(k)] for which in sets])
+
+
+def _growth(weeks: int) -> Any:
+    """Share of its final reach that each publisher has by each week, dims publisher and week: halves of halves."""
+    if weeks == 1:
+        return np.ones((1, 1))
+    left, right = np.zeros((weeks, weeks - 1)), np.zeros((weeks, weeks - 1))
+    spans: list[tuple[int, int]] = []
+    todo = [(0, weeks)]
+    while todo:
+        start, stop = todo.pop()
+        if stop - start > 1:
+            middle = (start + stop) // 2
+            left[start:middle, len(spans)] = right[middle:stop, len(spans)] = 1.0
+            spans.append((middle - start, stop - middle))
+            todo += [(start, middle), (middle, stop)]
+    first, second = np.array(spans, dtype=float).T
+    model = pm.modelcontext(None)
+    model.add_coord("split", range(1, weeks))
+    # Independent weekly parts of relative variance v make a log-ratio of halves of variance v (1/first + 1/second).
+    uneven = pm.HalfNormal("unevenness", 1.0) * np.sqrt(1.0 / first + 1.0 / second)
+    split = np.log(first / second) + uneven * pm.Normal("split_share", 0.0, 1.0, dims=("publisher", "split"))
+    parts = pt.exp(-pt.dot(pt.softplus(-split), left.T) - pt.dot(pt.softplus(split), right.T))
+    return pt.minimum(pt.cumsum(parts, axis=1), 1.0)
+
+
+def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, random_seed: int) -> npt.NDArray[np.int64]:
+    """Draw true logo counts given the release, one row for each posterior draw of the logo probabilities."""
     theta = np.asarray(probabilities, dtype=float)
     if theta.ndim != 2 or theta.shape[1] != release.counts.size:
         raise InputError(f"probabilities must have shape (draws, {release.counts.size}), got {theta.shape}")
@@ -118,43 +192,10 @@ def draw_reach(
     publishers: tuple[int, ...] | None = None,
     random_seed: int,
 ) -> npt.NDArray[np.float64]:
-    """Draw the number of people that a set of publishers has reached together, given draws of the true counts.
-
-    Parameters
-    ----------
-    true_counts
-        From `draw_true_counts`.
-    distribution
-        Law of the positions that the filters were built with.
-    publishers
-        Publishers by number; all by default.
-    random_seed
-        Seed of the draws.
-
-    Returns
-    -------
-    numpy.ndarray
-        People, shape (draws,). Given the empty positions, the number of people is normal about linear counting's
-        estimate with its variance, ``m (exp(n/m) - 1 - n/m)`` for uniform hashing: a flat prior on people and an
-        occupancy law that is normal to within 1/m.
-
-    Raises
-    ------
-    InputError
-        If no position is empty in some draw, or a publisher is unknown.
-
-    Examples
-    --------
-    >>> draws = draw_reach(np.array([[900, 100]] * 4), BitDistribution(1000), random_seed=1)
-    >>> bool(np.all(np.abs(draws - 105.4) < 12))
-    True
-    """
+    """Draw the number of people that a set of publishers has reached together, given draws of the true counts."""
     size = true_counts.shape[1]
     k = size.bit_length() - 1
-    chosen = range(k) if publishers is None else publishers
-    if not len(chosen) or any(not 0 <= place < k for place in chosen):
-        raise InputError(f"publishers must be numbers from 0 to {k - 1}, at least one, got {publishers!r}")
-    code = sum({1 << place for place in chosen})
+    code = check_publishers(publishers, k)
     m = distribution.n_bits
     empty = true_counts[:, (np.arange(size) & code) == 0].sum(axis=1) / m
     people = np.maximum(distribution.people(empty), 0.0)
@@ -162,3 +203,31 @@ def draw_reach(
     # Positions are independent for a Poisson number of people; fixing the number takes its variance away.
     variance = np.maximum((empty - distribution.zero_fraction(2.0 * people)) / (m * slope**2) - people, 0.0)
     return people + np.sqrt(variance) * np.random.default_rng(random_seed).normal(size=people.size)
+
+
+def reach_variances(
+    true_counts: npt.NDArray[np.int64],
+    distribution: BitDistribution,
+    *,
+    publishers: tuple[int, ...] | None = None,
+    random_seed: int,
+    repeats: int = 20,
+) -> tuple[float, float]:
+    """Split the variance of the people reached over the true logo counts: from flipping, and from hashing."""
+    again = np.repeat(true_counts, repeats, axis=0)
+    people = draw_reach(again, distribution, publishers=publishers, random_seed=random_seed).reshape(-1, repeats)
+    within = float(people.var(axis=1, ddof=1).mean())
+    return max(float(people.mean(axis=1).var(ddof=1)) - within / repeats, 0.0), within
+
+
+def logo_densities(trace: xr.DataTree, counts: npt.ArrayLike) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return log prior (with the default concentration) and log-likelihood at every draw, up to constants."""
+    import xarray as xr
+
+    posterior, dims = trace["posterior"].to_dataset(), ("chain", "draw")
+    shares, shown = (
+        np.log(np.maximum(posterior[name].transpose(*dims, ...).to_numpy(), _TINY))
+        for name in ("logo_probability", "released_probability")
+    )
+    prior = (CONCENTRATION - 1.0) * shares.sum(axis=-1)
+    return xr.DataArray(prior, dims=dims), xr.DataArray(shown @ np.asarray(counts, dtype=float), dims=dims)

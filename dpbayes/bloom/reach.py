@@ -18,29 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.bloom.filters import FlippedFilters
+from dpbayes._arguments import as_array, instance, real_numbers
+from dpbayes.bloom.claims import check_count, check_publishers, check_share
+from dpbayes.bloom.filters import BloomRelease, FlippedFilters, solve_transition
 from dpbayes.bloom.hashing import BitDistribution
-from dpbayes.bloom.release import BloomRelease, release_counts
-from dpbayes.bloom.transition import solve_transition
 from dpbayes.errors import InputError
-
-__all__ = ["Estimate", "LogoEstimate", "ReachEstimate", "debias", "estimate_reach"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error.
-
-    Parameters
-    ----------
-    value, stderr
-        In people, or positions.
-
-    Examples
-    --------
-    >>> Estimate(100.0, 10.0).interval(0.95)
-    (80.4, 119.6)
-    """
+    """A number and its standard error."""
 
     value: float
     stderr: float
@@ -49,29 +36,14 @@ class Estimate:
         """Return the normal interval with this coverage, rounded to one decimal."""
         from scipy.special import ndtri
 
+        check_share(prob, "prob", remedy="0.95 is usual")
         half = float(ndtri(0.5 + prob / 2)) * self.stderr
         return round(self.value - half, 1), round(self.value + half, 1)
 
 
 @dataclass(frozen=True)
 class LogoEstimate:
-    """Unbiased estimates of the true logo counts; build it with `debias`.
-
-    Parameters
-    ----------
-    released
-        Released counts x, shape (2^k,).
-    counts
-        Debiased counts, shape (2^k,); some may be negative.
-    flip_prob
-        Flip probability p.
-
-    Examples
-    --------
-    >>> found = debias(np.array([82, 18]), flip_prob=0.1)
-    >>> found.counts.round(6).tolist(), round(found.linear(np.array([0.0, 1.0])).stderr, 3)
-    ([90.0, 10.0], 3.75)
-    """
+    """Unbiased estimates of the true logo counts; build it with `debias`."""
 
     released: np.ndarray
     counts: np.ndarray
@@ -89,7 +61,7 @@ class LogoEstimate:
 
     def linear(self, coefficients: np.ndarray) -> Estimate:
         """Return the unbiased estimate of ``coefficients @ true counts`` and its standard error over the flips."""
-        coefficients = np.asarray(coefficients, dtype=float)
+        coefficients = _coefficients(coefficients, self.counts.size)
         return Estimate(float(coefficients @ self.counts), float(np.sqrt(max(self.flip_variance(coefficients), 0.0))))
 
     def flip_variance(self, coefficients: np.ndarray) -> float:
@@ -99,56 +71,16 @@ class LogoEstimate:
 
 
 def debias(counts: np.ndarray, *, flip_prob: float) -> LogoEstimate:
-    """Undo the flipping in expectation.
-
-    Parameters
-    ----------
-    counts
-        Released logo counts, shape (2^k,).
-    flip_prob
-        Flip probability p with which they were released.
-
-    Returns
-    -------
-    LogoEstimate
-
-    Raises
-    ------
-    InputError
-        If the counts do not number a power of two or the flip probability is out of range.
-
-    Examples
-    --------
-    >>> debias(np.array([3, 1]), flip_prob=0.25).counts.tolist()
-    [4.0, 0.0]
-    """
-    released = np.asarray(counts)
-    if released.ndim != 1 or (released < 0).any() or not released.sum():
-        raise InputError("logo counts must be a list of counts >= 0, one for each logo; logo_counts makes them")
+    """Undo the flipping in expectation."""
+    released = as_array(counts, "logo counts")
+    if released.ndim != 1 or released.dtype.kind not in "iuf" or not (released >= 0).all() or not released.sum():
+        raise InputError("logo counts must be a list of counts >= 0, one for each logo; a BloomRelease has them")
     return LogoEstimate(released, solve_transition(released, flip_prob), float(flip_prob))
 
 
 @dataclass(frozen=True)
 class ReachEstimate:
-    """People reached by every set of publishers; build it with `estimate_reach`.
-
-    Parameters
-    ----------
-    logos
-        Debiased logo counts.
-    distribution
-        Law of the positions.
-    people
-        n_S for every set S of publishers, coded as a logo, shape (2^k,).
-
-    Examples
-    --------
-    >>> from dpbayes.bloom import build_filters, shuffle_flip
-    >>> filters = build_filters([range(300), range(200, 500)], distribution=BitDistribution(10_000), seed=1)
-    >>> reach = estimate_reach(shuffle_flip(filters, flip_prob=0.01, rng=np.random.default_rng(1)))
-    >>> abs(reach.union().value - 500) < 4 * reach.union().stderr
-    True
-    """
+    """People reached by every set of publishers; build it with `estimate_reach`."""
 
     logos: LogoEstimate
     distribution: BitDistribution
@@ -169,35 +101,30 @@ class ReachEstimate:
     def frequency(self, publishers: int) -> Estimate:
         """People reached by exactly this many publishers, at least one."""
         k = self.logos.n_filters
-        if not 1 <= publishers <= k:
-            raise InputError(f"a person is reached by 1 to {k} publishers, got {publishers!r}")
+        check_count(publishers, "the number of publishers that reached a person", low=1, high=k)
         sizes = np.bitwise_count(np.arange(2**k)).astype(int)
         exactly = np.where(sizes == publishers, 1.0, 0.0)
         # People within S number n_all - n_(complement of S); those with exactly T follow by inclusion and exclusion.
-        coefficients = -_subsets(exactly[::-1], inverse=True)
+        coefficients = -subset_sums(exactly[::-1], inverse=True)
         coefficients[0] = 0.0
         return self.combine(coefficients)
 
     def combine(self, coefficients: np.ndarray) -> Estimate:
         """Return ``sum_S coefficients[S] n_S`` with its standard error, flipping and hashing together."""
-        m = self.logos.n_bits
+        coefficients, m = _coefficients(coefficients, self.people.size), self.logos.n_bits
         slope = self.distribution.slope(np.maximum(self.people, 1e-9))
         # n_S as a function of the count of positions without a bit in S has slope -1 / (m slope).
         local = np.where(coefficients != 0.0, -coefficients / (m * slope), 0.0)
-        gradient = _subsets(local)[::-1]
+        gradient = subset_sums(local)[::-1]
         flips = self.logos.flip_variance(gradient)
         spread = self.logos.counts @ gradient**2 - (self.logos.counts @ gradient) ** 2 / m
-        meeting = coefficients.sum() - _subsets(coefficients)[::-1]
-        exactly = _subsets(self.people[-1] - self.people[::-1], inverse=True)
+        meeting = coefficients.sum() - subset_sums(coefficients)[::-1]
+        exactly = subset_sums(self.people[-1] - self.people[::-1], inverse=True)
         hashing = max(float(spread - meeting**2 @ exactly), 0.0)
         return Estimate(float(coefficients @ self.people), float(np.sqrt(max(flips, 0.0) + hashing)))
 
     def _code(self, publishers: tuple[int, ...] | None) -> int:
-        k = self.logos.n_filters
-        chosen = tuple(range(k)) if publishers is None else tuple(publishers)
-        if not chosen or any(not 0 <= place < k for place in chosen):
-            raise InputError(f"publishers must be numbers from 0 to {k - 1}, at least one, got {publishers!r}")
-        return sum({1 << place for place in chosen})
+        return check_publishers(publishers, self.logos.n_filters)
 
 
 def estimate_reach(
@@ -233,17 +160,26 @@ def estimate_reach(
     >>> abs(estimate.value - 3000) < 3 * estimate.stderr, 50 < estimate.stderr < 150
     (True, True)
     """
-    release = release_counts(released) if isinstance(released, FlippedFilters) else released
+    release = BloomRelease.from_filters(released) if isinstance(released, FlippedFilters) else released
+    instance(release, BloomRelease, "released", remedy="give FlippedFilters or a BloomRelease")
     law = BitDistribution(release.n_bits, release.decay) if distribution is None else distribution
+    instance(law, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
     if law.n_bits != release.n_bits:
         raise InputError(f"the distribution has {law.n_bits} positions and the filters {release.n_bits}")
     logos = debias(release.counts, flip_prob=release.flip_prob)
     # Positions without a bit in S hold a logo inside the complement of S.
-    empty = _subsets(logos.counts)[::-1]
+    empty = subset_sums(logos.counts)[::-1]
     return ReachEstimate(logos, law, law.people(empty / release.n_bits))
 
 
-def _subsets(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:
+def _coefficients(values: np.ndarray, size: int) -> np.ndarray:
+    array = real_numbers(values, "coefficients")
+    if array.shape != (size,):
+        raise InputError(f"coefficients must be {size} numbers, one per logo or set, got shape {array.shape}")
+    return array
+
+
+def subset_sums(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:
     """Sum over all subsets of each set (zeta transform), or undo that (Moebius)."""
     result = np.array(values, dtype=float)
     stride = 1

@@ -22,30 +22,15 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dpbayes.bloom._checks import check_count, check_flip_prob
-from dpbayes.bloom.transition import apply_transition, transition_matrix
+from dpbayes._arguments import number, real_numbers
+from dpbayes.bloom.claims import check_count, check_flip_prob
+from dpbayes.bloom.filters import apply_transition, transition_matrix
 from dpbayes.errors import InputError
-
-__all__ = ["Signal", "signal_to_noise", "skewed_counts"]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Signal-to-noise ratios of all changes of one logo; build it with `signal_to_noise`.
-
-    Parameters
-    ----------
-    counts
-        True logo counts or shares d, shape (2^k,); those of real filters are confidential and stay out of the repr.
-    flip_prob
-        Flip probability p.
-
-    Examples
-    --------
-    >>> signal = signal_to_noise([1.0, 1.0, 1.0, 1.0], flip_prob=0.1)
-    >>> round(4 * signal.ratio(0, 3), 4)  # shares instead of counts
-    14.2222
-    """
+    """Signal-to-noise ratios of all changes of one logo; build it with `signal_to_noise`."""
 
     counts: np.ndarray = field(repr=False)
     flip_prob: float
@@ -148,11 +133,12 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
 
     Examples
     --------
+    >>> from dpbayes.bloom.signal import skewed_counts
     >>> signal = signal_to_noise(skewed_counts(3, skewness=3.0), flip_prob=0.05)
     >>> round(signal.ratio(0, 7), 3), round(signal.largest[0], 3), signal.largest[1]
     (83.122, 93.947, (4, 7))
     """
-    array = np.asarray(counts, dtype=float)
+    array = real_numbers(counts, "counts")
     if array.ndim != 1 or array.size < 2 or array.size & (array.size - 1):
         raise InputError(f"counts must hold one number for each of 2^k logos, got shape {array.shape}")
     if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
@@ -162,25 +148,7 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
 
 
 def skewed_counts(n_filters: int, *, skewness: float) -> np.ndarray:
-    """Return the paper's skewed logo shares, proportional to exp(-skewness (i + 1) / 2^k).
-
-    Parameters
-    ----------
-    n_filters
-        Filters k, at most 10.
-    skewness
-        0 for equal shares; the paper goes to 20.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shares that sum to 1, shape (2^k,).
-
-    Examples
-    --------
-    >>> skewed_counts(1, skewness=0.0).tolist()
-    [0.5, 0.5]
-    """
+    """Return the paper's skewed logo shares, proportional to exp(-skewness (i + 1) / 2^k)."""
     size = 2 ** check_count(n_filters, "n_filters", low=1, high=10)
-    weight = np.exp(-skewness * (np.arange(size) + 1) / size)
+    weight = np.exp(-number(skewness, "skewness") * (np.arange(size) + 1) / size)
     return weight / weight.sum()

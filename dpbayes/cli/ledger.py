@@ -1,4 +1,4 @@
-"""`dpbayes ledger`: open, show, verify and export a budget book."""
+"""`dpbayes ledger`: open, show, verify and export a privacy-budget ledger."""
 
 import contextlib
 import sys
@@ -9,22 +9,29 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli._choices import AdjacencyChoice
+from dpbayes.cli.tables import show_budget, show_releases
 from dpbayes.errors import DPBayesError
-
-__all__ = ["app"]
 
 EXIT_BAD_INPUT = 2  # as in dpbayes.cli.main, which mounts this app
 
 app = typer.Typer(
     name="ledger",
-    help="Keep the privacy budget of one confidential dataset in a book that cannot be overspent.",
+    help="Keep the privacy budget of one confidential dataset in a ledger that cannot be overspent.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Book = Annotated[Path, typer.Argument(metavar="BOOK", help="File of the budget book.")]
-Head = Annotated[str | None, typer.Option(metavar="DIGEST", help="Head digest noted earlier; it must be in the book.")]
+LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="File of the privacy-budget ledger.")]
+Head = Annotated[
+    str | None, typer.Option(metavar="DIGEST", help="Head digest noted earlier; it must be in the ledger.")
+]
+
+
+class AdjacencyChoice(StrEnum):
+    """Neighbouring relations, as `dpbayes.privacy.adjacency.Adjacency`."""
+
+    REPLACE_ONE = "replace-one"
+    ADD_REMOVE = "add-remove"
 
 
 class CompositionChoice(StrEnum):
@@ -43,7 +50,7 @@ class FormatChoice(StrEnum):
 
 @app.command("open")
 def open_command(
-    book: Annotated[Path, typer.Argument(metavar="BOOK", help="New file; an existing one is never overwritten.")],
+    path: Annotated[Path, typer.Argument(metavar="LEDGER", help="New file; an existing one is never overwritten.")],
     epsilon: Annotated[float, typer.Option(help="Total epsilon over all releases.")],
     adjacency: Annotated[AdjacencyChoice, typer.Option(help="What neighbouring datasets are.")],
     delta: Annotated[float, typer.Option(help="Total delta; 0 allows pure mechanisms only.")] = 0.0,
@@ -52,12 +59,12 @@ def open_command(
     ] = CompositionChoice.BASIC,
     dataset: Annotated[str, typer.Option(help="Public name of the dataset.")] = "confidential dataset",
 ) -> None:
-    """Create the budget book of one confidential dataset."""
+    """Create the privacy-budget ledger of one confidential dataset."""
     with _one_sentence():
         from dpbayes.privacy.ledger import create_ledger
 
         created = create_ledger(
-            book,
+            path,
             epsilon=epsilon,
             delta=delta,
             adjacency=adjacency.value,
@@ -66,61 +73,56 @@ def open_command(
         )
         terms = created.terms
         typer.echo(
-            f"{book}: epsilon {terms.epsilon!r} and delta {terms.delta!r} for {terms.dataset} under {terms.adjacency}, "
+            f"{path}: epsilon {terms.epsilon!r} and delta {terms.delta!r} for {terms.dataset} under {terms.adjacency}, "
             f"{terms.composition} composition decides."
         )
         typer.echo(f"head {created.head}")
 
 
 @app.command()
-def show(book: Book, head: Head = None) -> None:
+def show(path: LedgerFile, head: Head = None) -> None:
     """Print the total, what is spent by plain addition and tightly, what is left, and every release."""
     with _one_sentence():
-        from rich.console import Console
-
-        from dpbayes.cli._ledger_tables import budget_table, release_table
         from dpbayes.privacy.ledger import open_ledger
 
-        opened = open_ledger(book, expected_head=head)
-        console = Console(highlight=False)
-        console.print(budget_table(opened))
+        opened = open_ledger(path, expected_head=head)
+        show_budget(opened)
         if opened.entries():
-            console.print(release_table(opened))
+            show_releases(opened)
         if waiting := opened.unconfirmed():
             numbers = ", ".join(str(release.entry) for release in waiting)
-            console.print(f"Reserved and never confirmed, counted as spent: entries {numbers}.", markup=False)
+            typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
 
 
 @app.command()
-def verify(book: Book, head: Head = None) -> None:
+def verify(path: LedgerFile, head: Head = None) -> None:
     """Check every entry, the chain of digests and the head; exit 2 with a sentence if anything is wrong."""
     with _one_sentence():
         from dpbayes.privacy.ledger import open_ledger
 
-        opened = open_ledger(book, expected_head=head)
+        opened = open_ledger(path, expected_head=head)
         spent = opened.spent()
         typer.echo(
-            f"{book} is intact: {spent.releases} releases, {spent.unconfirmed} of them never confirmed, epsilon "
+            f"{path} is intact: {spent.releases} releases, {spent.unconfirmed} of them never confirmed, epsilon "
             f"{spent.epsilon:.6g} of {opened.terms.epsilon!r} spent."
         )
         typer.echo(f"head {opened.head}")
         if head is None:
-            typer.echo("Without --head, a book that was rewritten as a whole looks intact; note the head elsewhere.")
+            typer.echo("Without --head, a ledger that was rewritten as a whole looks intact; note the head elsewhere.")
 
 
 @app.command()
 def export(
-    book: Book,
+    path: LedgerFile,
     form: Annotated[FormatChoice, typer.Option("--format", help="What to write.")] = FormatChoice.JSON,
     out: Annotated[Path | None, typer.Option(help="New file to write; standard output by default.")] = None,
 ) -> None:
-    """Write the book as JSON (all of it) or CSV (one line a release)."""
+    """Write the ledger as JSON (all of it) or CSV (one line per release)."""
     with _one_sentence():
         from dpbayes.privacy.ledger import open_ledger
-        from dpbayes.privacy.ledger_export import to_csv, to_json
 
-        opened = open_ledger(book)
-        text = to_csv(opened) if form is FormatChoice.CSV else to_json(opened) + "\n"
+        opened = open_ledger(path)
+        text = opened.to_csv() if form is FormatChoice.CSV else opened.to_json() + "\n"
         if out is None:
             sys.stdout.write(text)
             return

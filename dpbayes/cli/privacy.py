@@ -1,15 +1,22 @@
 """`dpbayes privacy`: what a mechanism costs, or how much noise a promise needs, as a table and a plot."""
 
 import inspect
+import json
+import math
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpbayes.cli._choices import AdjacencyChoice
+from dpbayes.cli.ledger import AdjacencyChoice
+from dpbayes.cli.tables import check_figure, show_table
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from dpbayes.bloom.claims import EpsilonClaim
+    from dpbayes.mvg.allocation import NoiseCost
+    from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer(
     name="privacy",
@@ -43,24 +50,10 @@ Stddev = Annotated[float | None, typer.Option(help="Standard deviation of the no
 
 
 def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bool = False) -> Any:
-    """Register a noise law as a command: every law takes the same options but for its own parameter.
+    """Register a noise law as a command of the options that all laws share.
 
-    Parameters
-    ----------
-    command, law
-        Name of the command, and of the law in tables.
-    parameter
-        `Scale` or `Stddev`.
-    sensitivity
-        `RealMove` or `WholeMove`.
-    pure
-        Whether epsilon at delta 0 is exactly runs * sensitivity / parameter.
-
-    Returns
-    -------
-    callable
-        Decorates the function of (parameter, sensitivity, runs) that gives the composed loss; its docstring is the
-        help text.
+    The decorated function of (parameter, sensitivity, runs) gives the composed loss; its docstring is the help text.
+    `pure` says that epsilon at delta 0 is exactly runs * sensitivity / parameter.
     """
     name = "scale" if parameter is Scale else "stddev"
     options = {
@@ -75,7 +68,7 @@ def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bo
 
     def register(build: Callable[[float, Any, int], Any]) -> Callable[[float, Any, int], Any]:
         def run(**given: Any) -> None:
-            from dpbayes.cli._privacy_tables import Query, answer
+            from dpbayes.cli.tables import Query, answer
 
             value, move, runs, epsilon, delta, adjacency, plot = (given[option] for option in options)
             query = Query(law, name, value, move, runs, epsilon, delta, adjacency.value, plot, pure=pure)
@@ -101,7 +94,7 @@ def gaussian(stddev: float, sensitivity: float, runs: int) -> Any:
 
     Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.
     """
-    from dpbayes.cli._privacy_tables import GaussianTotal
+    from dpbayes.cli.tables import GaussianTotal
 
     return GaussianTotal(sensitivity * runs**0.5 / stddev)
 
@@ -152,7 +145,7 @@ def randomized_response(
 
     Example: `dpbayes privacy randomized-response --truth-probability 0.75 --compositions 100 --delta 1e-6`
     """
-    from dpbayes.cli._privacy_tables import Query, answer
+    from dpbayes.cli.tables import Query, answer
     from dpbayes.privacy.closed_forms import randomized_response_loss
 
     def loss(probability: float) -> Any:
@@ -160,11 +153,299 @@ def randomized_response(
 
     name = f"Randomized response, {categories} categories"
     query = Query(name, "truth probability", truth_probability, None, compositions, epsilon, delta, "replace-one", plot)
-    answer(query, loss, largest_below=_uniform_to_one(categories))
+    answer(query, loss, parameter_of=_uniform_to_one(categories))
 
 
 def _uniform_to_one(categories: int) -> Callable[[float], float]:
     """Map noise in (0, infinity) to a truth probability between uniform and 1, decreasing."""
-    import math
-
     return lambda noise: 1 / (1 + (categories - 1) * math.exp(-1 / noise))
+
+
+@app.command()
+def bloom(
+    n_filters: Annotated[list[int], typer.Option("-k", "--filters", help="Number of filters; may be given again.")],
+    n_bits: Annotated[list[int], typer.Option("-m", "--bits", help="Bits of a filter; may be given again.")],
+    flip_prob: Annotated[
+        list[float] | None, typer.Option("-p", "--flip-prob", help="Flip probability; may be given again.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-3,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Find the flip probability for this epsilon, for every -k and -m.")
+    ] = None,
+    definition: Annotated[
+        str, typer.Option(help="tight: (epsilon, delta)-DP; quantile: the paper's, with epsilon exceeded rarely.")
+    ] = "tight",
+    pairs: Annotated[
+        str, typer.Option(help="paper: the pair the paper calls worst; all: proven for every pair (slower).")
+    ] = "paper",
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Write a plot here: epsilon against flipping, or with --epsilon flipping against filters."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Privacy cost of Bloom filters that are shuffled together and then flipped bit by bit.
+
+    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
+    one person exchanged for another changes two. Every number says which pairs of inputs it covers: one filter is
+    covered exhaustively; for several, "paper's pair, certified" protects that pair and no other, and --pairs all
+    gives a bound that holds for all.
+
+    Example: `dpbayes privacy bloom -k 6 -m 100000 -p 0.1 --delta 1e-3`
+    """
+    from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+    from dpbayes.errors import InputError
+
+    if (flip_prob is None) == (epsilon is None):
+        raise InputError("give either --flip-prob, to be told epsilon, or --epsilon, to be told the flip probability")
+    check_figure(plot)
+    common: dict[str, Any] = {"delta": delta, "definition": definition, "pairs": pairs}
+    rows = []
+    for k in n_filters:
+        for m in n_bits:
+            if epsilon is None:
+                needed = flip_prob or []
+            else:
+                needed = [flip_prob_for(epsilon=epsilon, n_filters=k, n_bits=m, **common)]
+            rows += [(k, m, p, bloom_epsilon(flip_prob=p, n_filters=k, n_bits=m, **common)) for p in needed]
+    if as_json:
+        typer.echo(json.dumps([_facts(*row) for row in rows], indent=2))
+    else:
+        _print_claims(rows)
+    if plot is not None:
+        known = None if epsilon is None else {(k, m): p for k, m, p, _ in rows}
+        _plot_claims(plot, n_filters, n_bits, epsilon, known, common)
+        typer.echo(f"plot: {plot}", err=as_json)
+
+
+def _facts(k: int, m: int, p: float, claim: "EpsilonClaim") -> dict[str, Any]:
+    return {"n_filters": k, "n_bits": m, "flip_prob": p, "adjacency": "one-position", **asdict(claim)}
+
+
+def _print_claims(rows: list[tuple[int, int, float, "EpsilonClaim"]]) -> None:
+    first = rows[0][3]
+    show_table(
+        ("filters", "bits", "flip probability", "epsilon", "covers"),
+        [(str(k), f"{m:,}", _probability(p), _interval(claim), claim.scope) for k, m, p, claim in rows],
+        title=f"epsilon at delta {first.delta:g}, {first.definition}, one-position",
+    )
+    if any(claim.scope == "paper's pair, certified" for *_, claim in rows):
+        typer.echo("The paper's pair is not always the worst; --pairs all gives an epsilon that holds for every pair.")
+    typer.echo(
+        "one-position: a person more or less, or one person's other publishers, costs epsilon once; one person "
+        "exchanged for another changes two positions: at most (2 epsilon, (1 + e^epsilon) delta), and only where "
+        "epsilon covers all pairs."
+    )
+
+
+def _interval(claim: "EpsilonClaim") -> str:
+    from dpbayes.bloom.claims import outward
+
+    if claim.scope == "all pairs, upper bound":
+        return f"{outward(claim.upper, digits=4)} (worst pair found: {outward(claim.lower, digits=4, up=False)})"
+    if claim.upper - claim.lower < 1e-8 * max(claim.upper, 1e-3):
+        return outward(claim.upper, digits=8)
+    return f"{outward(claim.lower, up=False)} to {outward(claim.upper)}"
+
+
+def _probability(p: float) -> str:
+    """Round up: more flipping costs less, so that what is printed keeps the epsilon beside it."""
+    from dpbayes.bloom.claims import outward
+
+    shown = outward(p, digits=8)
+    return shown if float(shown) < 0.5 else repr(p)
+
+
+def _plot_claims(
+    path: Path,
+    n_filters: list[int],
+    n_bits: list[int],
+    epsilon: float | None,
+    known: dict[tuple[int, int], float] | None,
+    common: dict[str, Any],
+) -> None:
+    """Draw the question of the table: its delta, its definition and its pairs."""
+    from dpbayes.bloom.calibration import epsilon_figure, flip_prob_figure
+
+    if epsilon is None:
+        figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, **common)
+    else:
+        figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, flip_probs=known, **common)
+    figure.savefig(path, dpi=150)
+
+
+@app.command()
+def mvg(
+    ranges: Annotated[
+        list[str],
+        typer.Option("--range", metavar="[Kx]LOWER:UPPER", help="Public bounds of a feature, or of K equal ones."),
+    ],
+    n: Annotated[int, typer.Option("-n", "--records", help="Number of records.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy parameter of the release.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Failure probability of the guarantee, well below 1 / n.")] = 1e-6,
+    adjacency: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    theta: Annotated[
+        str | None, typer.Option(metavar="T1,T2,...", help="Precision allocation; equal shares by default.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="C1,C2,...",
+            help="Weights of the features' noise variances in the root mean square that is shown and least; ones by "
+            "default.",
+        ),
+    ] = None,
+    zeta: Annotated[str, typer.Option(help="Reading of the paper's zeta: printed or laurent-massart.")] = "printed",
+    stddev: Annotated[
+        float | None, typer.Option(help="Also give the exact epsilon of i.i.d. noise of this standard deviation.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the noise ellipses of the first two features here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Privacy cost of matrix Gaussian noise on records with bounded features.
+
+    Shows the terms of the paper's Theorem 2, and the noise that the same guarantee takes by the paper's bound, as
+    i.i.d. analytic Gaussian, directionally at the exact cost, and optimally.
+
+    Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
+    """
+    from dpbayes.errors import InputError
+    from dpbayes.mvg.allocation import compare_noise
+    from dpbayes.mvg.bound import check_reading
+
+    check_reading(zeta)
+    check_figure(plot)
+    features = _ranges(ranges, adjacency)
+    if plot is not None and features.size < 2:
+        raise InputError("--plot draws two features; give at least two with --range")
+    shares, costs_weights = _numbers(theta, "--theta"), _numbers(weights, "--weights")
+    costs = compare_noise(
+        features,
+        n=n,
+        epsilon=epsilon,
+        delta=delta,
+        theta=shares,
+        weights=costs_weights,
+        zeta=zeta,  # type: ignore[arg-type]
+    )
+    record = _bound_record(features, n, epsilon, delta, zeta) | {"mechanisms": [_cost_record(cost) for cost in costs]}
+    if stddev is not None:
+        record["iid"] = _iid(features, n, stddev, delta)
+    if plot is not None:
+        record["plot"] = str(_plot_ellipses(costs, features, plot))
+    if as_json:
+        typer.echo(json.dumps(record, indent=1))
+    else:
+        _print_costs(record)
+
+
+def _bound_record(features: "FeatureRanges", n: int, epsilon: float, delta: float, zeta: str) -> dict[str, Any]:
+    from dpbayes.mvg.allocation import supremum_norm
+    from dpbayes.mvg.bound import bound_terms
+
+    gamma = supremum_norm(features, n)
+    terms = bound_terms(
+        m=features.size,
+        n=n,
+        gamma=gamma,
+        sensitivity=features.frobenius,
+        epsilon=epsilon,
+        delta=delta,
+        zeta=zeta,  # type: ignore[arg-type]
+    )
+    return {
+        "m": features.size,
+        "n": n,
+        "epsilon": epsilon,
+        "delta": delta,
+        "adjacency": features.adjacency,
+        "sensitivity": features.frobenius,
+        "gamma": gamma,
+        "zeta_reading": zeta,
+        "zeta": terms.zeta,
+        "alpha": terms.alpha,
+        "beta": terms.beta,
+        "bound": terms.bound,
+    }
+
+
+def _cost_record(cost: "NoiseCost") -> dict[str, Any]:
+    return {
+        "mechanism": cost.mechanism,
+        "stddev": cost.stddev,
+        "ratio_to_optimal": cost.ratio,
+        "exact_epsilon": cost.epsilon,
+        "mu": cost.noise.mu.value,
+        "mu_known_by": cost.noise.mu.method,
+    }
+
+
+def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict[str, float]:
+    from dpbayes._arguments import positive_finite
+    from dpbayes.mvg.cost import MatrixGaussian
+    from dpbayes.mvg.covariance import Covariance
+
+    scale = positive_finite(stddev, "--stddev", remedy="it is the noise's standard deviation")
+    noise = MatrixGaussian(Covariance.identity(features.size).scaled(scale**2), Covariance.identity(n), features)
+    return {"stddev": scale, "mu": noise.mu.value, "epsilon": noise.epsilon(delta)}
+
+
+def _plot_ellipses(costs: "tuple[NoiseCost, ...]", features: "FeatureRanges", path: Path) -> Path:
+    from dpbayes.mvg.allocation import noise_ellipses
+
+    figure = noise_ellipses(costs, features)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _ranges(texts: list[str], adjacency: str) -> "FeatureRanges":
+    from dpbayes.errors import InputError
+    from dpbayes.mvg.sensitivity import FeatureRanges
+    from dpbayes.privacy.adjacency import check_adjacency
+
+    lower, upper = [], []
+    for text in texts:
+        try:
+            times, separator, rest = text.partition("x")
+            count = int(times) if separator else 1
+            low, high = (float(part) for part in (rest if separator else text).split(":"))
+        except ValueError:
+            raise InputError(f"--range takes LOWER:UPPER or KxLOWER:UPPER such as 10x0:1, got {text!r}") from None
+        if not 1 <= count <= 10_000:
+            raise InputError(f"--range repeats a feature 1 to 10,000 times, got {text!r}")
+        lower += [low] * count
+        upper += [high] * count
+    return FeatureRanges(lower, upper, check_adjacency(adjacency))  # type: ignore[arg-type]
+
+
+def _numbers(text: str | None, option: str) -> list[float] | None:
+    from dpbayes.errors import InputError
+
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} takes numbers with commas between them, got {text!r}") from None
+
+
+def _print_costs(record: dict[str, Any]) -> None:
+    typer.echo(
+        f"{record['m']} features x {record['n']:,} records, epsilon {record['epsilon']:g}, delta {record['delta']:g}, "
+        f"{record['adjacency']}\n"
+        f"Theorem 2 ({record['zeta_reading']} zeta): sensitivity {record['sensitivity']:.6g}, "
+        f"gamma {record['gamma']:.6g}, zeta {record['zeta']:.6g}, alpha {record['alpha']:.6g}, "
+        f"beta {record['beta']:.6g}\nprecision bound {record['bound']:.12g}\n"
+    )
+    show_table(
+        ("mechanism", "noise stddev", "x optimal", "exact epsilon", "mu"),
+        [
+            (row["mechanism"], *(f"{row[key]:.5g}" for key in ("stddev", "ratio_to_optimal", "exact_epsilon")),
+             f"{row['mu']:.5g} ({row['mu_known_by']})")
+            for row in record["mechanisms"]
+        ],
+    )  # fmt: skip
+    if "iid" in record:
+        typer.echo(f"\ni.i.d. noise of stddev {record['iid']['stddev']:g}: epsilon {record['iid']['epsilon']:.6g}")
+    if "plot" in record:
+        typer.echo(f"\nplot: {record['plot']}")

@@ -2,6 +2,6 @@
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Attribute, Domain
-from dpbayes.data.marginals import Marginal, check_consistent, marginals
+from dpbayes.data.tables import Marginal, check_consistent, marginals
 
 __all__ = ["Attribute", "Domain", "Marginal", "check_consistent", "datasets", "marginals"]

@@ -1,11 +1,11 @@
-"""Attributes, their levels, and the product domain that they span."""
+"""Attributes, their levels with labels, and the product domain that they span."""
 
 from __future__ import annotations
 
 import html
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,47 +14,56 @@ import numpy as np
 from dpbayes._arguments import instance, ordered, shown
 from dpbayes.errors import InputError
 
-__all__ = ["Attribute", "Domain", "Level"]
-
 type Level = str | int
-"""A level's label, as it stands in the microdata: text or a whole number, as all levels of its attribute are."""
+"""A level as it stands in the microdata: text or a whole number, as all levels of its attribute are."""
+
+type Labels = Mapping[Any, str] | Sequence[str]
+"""What levels are called: a label per level in their order, or a mapping of levels (as such or as text) to labels."""
 
 _NAMES = "give a list of attributes' names"
+# Labels that say nothing without their attribute's name.
+_BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated"}
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A categorical attribute with its labelled levels, in order.
+    """A categorical attribute with its levels, in order.
 
     Parameters
     ----------
     name
         The attribute's name, which is also its column in microdata.
     levels
-        Two or more distinct labels, all text or all integers. They are public: they come from a codebook, never from
-        the confidential data.
+        Two or more distinct levels, all text or all integers, as microdata hold them. They are public: they come from
+        a codebook, never from the confidential data.
+    labels
+        What the levels are called on pages and in pictures: a text per level in their order, or a mapping of levels to
+        texts, in which a level that is left out keeps its own. Two attributes of the same levels are equal whatever
+        their labels.
 
     Raises
     ------
     InputError
-        If the name is empty, there are fewer than two levels, or a label is repeated, of another type, or text beside
-        integers.
+        If the name is empty, there are fewer than two levels, a level is repeated, of another type, or text beside
+        integers, or a label is repeated, empty, or of no level.
 
     Examples
     --------
-    >>> Attribute("sex", ("female", "male")).size
-    2
+    >>> sex = Attribute("sex", (1, 2), labels={1: "male", 2: "female"})
+    >>> sex.size, sex.labels
+    (2, ('male', 'female'))
     """
 
     name: str
     levels: tuple[Level, ...]
+    labels: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(
                 f"an attribute's name must be non-empty text, got {shown(self.name)}; name it as its column"
             )
-        levels = ordered(self.levels, f"levels of {self.name!r}", remedy="give its labels in order, such as (0, 1)")
+        levels = ordered(self.levels, f"levels of {self.name!r}", remedy="give them in order, such as (0, 1)")
         object.__setattr__(self, "levels", tuple(_as_level(level, self.name) for level in levels))
         if len({isinstance(level, str) for level in self.levels}) > 1:
             raise InputError(
@@ -69,11 +78,30 @@ class Attribute:
         if len(set(self.levels)) < len(self.levels):
             repeated = next(level for level in self.levels if self.levels.count(level) > 1)
             raise InputError(f"attribute {self.name!r} repeats level {repeated!r}; list each level once")
+        object.__setattr__(self, "labels", _labels(self.labels, self))
 
     @property
     def size(self) -> int:
         """Number of levels."""
         return len(self.levels)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What each level is called: its label, or else itself."""
+        return self.labels or tuple(map(str, self.levels))
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What each level is called where the attribute's name does not stand beside it.
+
+        Examples
+        --------
+        >>> Attribute("age", (0, 1)).phrases, Attribute("age", (0, 1), ("under 18", "18 or over")).phrases
+        (('age=0', 'age=1'), ('under 18', '18 or over'))
+        """
+        if not self.labels:
+            return tuple(f"{self.name}={level}" for level in self.levels)
+        return tuple(f"{self.name}: {label}" if label.casefold() in _BARE else label for label in self.labels)
 
 
 @dataclass(frozen=True)
@@ -98,8 +126,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         remedy = "Domain.from_levels makes a domain from names and levels"
-        attributes = ordered(self.attributes, "attributes", remedy=remedy, kind=Attribute)
-        object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "attributes", ordered(self.attributes, "attributes", remedy=remedy, kind=Attribute))
         if not self.attributes:
             raise InputError("a domain needs at least one attribute, got none")
         names = [attribute.name for attribute in self.attributes]
@@ -108,16 +135,19 @@ class Domain:
             raise InputError(f"attribute {repeated!r} stands twice in the domain; name each attribute once")
 
     @classmethod
-    def from_levels(cls, levels: Mapping[str, Iterable[Level]]) -> Domain:
-        """Build a domain from a mapping of names to levels.
+    def from_levels(cls, levels: Mapping[str, Iterable[Level]], labels: Mapping[str, Labels] | None = None) -> Domain:
+        """Build a domain from a mapping of names to levels, and of names to labels for those that have some.
 
         Examples
         --------
-        >>> Domain.from_levels({"vote": ("no", "yes")}).shape
-        (2,)
+        >>> Domain.from_levels({"vote": (0, 1)}, {"vote": ("did not vote", "voted")}).cell_labels()
+        ['did not vote', 'voted']
         """
         named = instance(levels, Mapping, "levels", remedy="give {name: [level, ...], ...}")
-        return cls(tuple(Attribute(name, labels) for name, labels in named.items()))
+        called = instance(labels or {}, Mapping, "labels", remedy="give {name: {level: label, ...}, ...}")
+        if unknown := [name for name in called if name not in named]:
+            raise InputError(f"labels name {unknown}, which has no levels; there are {list(named)}")
+        return cls(tuple(Attribute(name, given, called.get(name, ())) for name, given in named.items()))
 
     @classmethod
     def from_dict(cls, data: Any) -> Domain:
@@ -126,20 +156,23 @@ class Domain:
         Raises
         ------
         InputError
-            If the structure is not a list of ``{"name": ..., "levels": [...]}``.
+            If the structure is not a list of ``{"name": ..., "levels": [...]}``, with ``"labels"`` or without.
         """
         if not isinstance(data, list):
             raise InputError(f"a domain is a list of attributes, got {type(data).__name__}")
         attributes = []
         for item in data:
-            if not isinstance(item, dict) or set(item) != {"name", "levels"} or not isinstance(item["levels"], list):
+            keys = set(item) - {"labels"} if isinstance(item, dict) else set()
+            if keys != {"name", "levels"} or not isinstance(item["levels"], list):
                 raise InputError(f"an attribute is {{name, levels}} with a list of levels, got {item!r}")
-            attributes.append(Attribute(item["name"], tuple(item["levels"])))
+            attributes.append(Attribute(item["name"], tuple(item["levels"]), item.get("labels", ())))
         return cls(tuple(attributes))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return a JSON-ready form."""
-        return [{"name": a.name, "levels": list(a.levels)} for a in self.attributes]
+        return [
+            {"name": a.name, "levels": list(a.levels)} | ({"labels": list(a.labels)} if a.labels else {}) for a in self
+        ]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -175,11 +208,6 @@ class Domain:
         ------
         InputError
             If the domain has no such attribute.
-
-        Examples
-        --------
-        >>> Domain.from_levels({"age": (0, 1), "sex": (0, 1)}).axis("sex")
-        1
         """
         try:
             return self.names.index(name)
@@ -196,8 +224,8 @@ class Domain:
         """Return the domain of some of the attributes, in the order given."""
         return Domain(tuple(self[name] for name in ordered(names, "names", remedy=_NAMES)))
 
-    def cell_labels(self, separator: str = ", ") -> list[str]:
-        """Return a label for every cell, in C order.
+    def cell_labels(self, separator: str = ", ", *, names: bool = True) -> list[str]:
+        """Return a label for every cell, in C order; without names where the attributes stand beside it.
 
         Examples
         --------
@@ -205,23 +233,39 @@ class Domain:
         ['age=0, sex=f', 'age=0, sex=m', 'age=1, sex=f', 'age=1, sex=m']
         """
         labels = [""]
-        for attribute in self.attributes:
-            labels = [
-                (label + separator if label else "") + f"{attribute.name}={level}"
-                for label in labels
-                for level in attribute.levels
-            ]
+        for attribute in self:
+            parts = attribute.phrases if names else attribute.words
+            labels = [(label + separator if label else "") + part for label in labels for part in parts]
         return labels
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(a.name)}</td><td>{html.escape(', '.join(map(str, a.levels)))}</td></tr>"
-            for a in self.attributes
+            f"<tr><td>{html.escape(a.name)}</td><td>{html.escape(', '.join(a.words))}</td></tr>" for a in self
         )
         return (
             f"<table><caption>Domain of {len(self)} attributes, {self.size:,} cells</caption>"
             f"<tr><th>attribute</th><th>levels</th></tr>{rows}</table>"
         )
+
+
+def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
+    """Return a label per level; empty where none is given."""
+    name, levels = attribute.name, attribute.levels
+    if isinstance(labels, Mapping):
+        given = {str(level): label for level, label in labels.items()}
+        if unknown := [level for level in given if level not in map(str, levels)]:
+            raise InputError(f"labels of {name!r} are for {unknown}, which are no levels; it has {list(levels)!r}")
+        called = tuple(given.get(str(level), str(level)) for level in levels) if given else ()
+    else:
+        called = ordered(labels, f"labels of {name!r}", remedy='give {level: label, ...}, such as {0: "no", 1: "yes"}')
+        if called and len(called) != len(levels):
+            raise InputError(f"attribute {name!r} has {len(levels)} levels and {len(called)} labels; label each level")
+    for label in called:
+        if not isinstance(label, str) or not label.strip():
+            raise InputError(f"labels of {name!r} must be text, got {shown(label)}; put it in quotes")
+        if called.count(label) > 1:
+            raise InputError(f"two levels of {name!r} are labelled {label!r}; give each level a label of its own")
+    return called
 
 
 def _as_level(level: Any, name: str) -> Level:

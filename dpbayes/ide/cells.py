@@ -1,4 +1,4 @@
-"""The map from a distribution on a prior's support to the cells of several tables."""
+"""Released tables as linear measurements of a distribution on a prior's support."""
 
 from __future__ import annotations
 
@@ -11,36 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-
-__all__ = ["CellMap"]
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_of_records
 
 type Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class CellMap:
-    """Which cell of each table every row of a support falls into.
-
-    Parameters
-    ----------
-    support
-        The prior whose rows are mapped.
-    attribute_sets
-        Attributes of each table. Cells of all tables are flattened in C order and joined.
-
-    Notes
-    -----
-    Groups that start from one prior share its map, and with it what is costly and depends on the prior alone: the
-    cells' chances and their covariance are computed once.
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> prior = Prior.full(Domain.from_levels({"x": (0, 1), "y": (0, 1)}), [[1, 2], [3, 4]])
-    >>> CellMap(prior, (("x",), ("y",))).predict(prior.weights).round(9).tolist()
-    [0.3, 0.7, 0.4, 0.6]
-    """
+    """Which cell of each table every row of a support falls into."""
 
     support: Prior
     attribute_sets: tuple[tuple[str, ...], ...]
@@ -101,6 +81,78 @@ class CellMap:
             second[rows, columns], second[columns, rows] = joint, joint.T
         return second - np.outer(mean, mean)
 
+    def blocks(self, most: int) -> list[tuple[int, int]]:
+        """Cut the tables into runs of at most so many cells (first, last); a larger table is a run by itself."""
+        found = [(0, int(self.starts[1]))]
+        for first, last in zip(self.starts[1:-1], self.starts[2:], strict=True):
+            if last - found[-1][0] <= most:
+                found[-1] = (found[-1][0], int(last))
+            else:
+                found.append((int(first), int(last)))
+        return found
+
     def per_cell(self, values: Sequence[float]) -> Floats:
-        """Repeat one number a table over the table's cells."""
+        """Repeat one number per table over the table's cells."""
         return np.repeat(np.asarray(values, dtype=np.float64), self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Released counts, shape ``(cells,)``, with the map from a distribution on the support to their means."""
+
+    prior: Prior
+    cells: CellMap
+    tables: tuple[NoisyTable, ...]
+    values: Floats
+    n: float
+
+    @cached_property
+    def prior_chance(self) -> Floats:
+        """Prior probability of every cell."""
+        if self.prior.weights is self.cells.support.weights:
+            return self.cells.support_chance
+        return self.cells.predict(self.prior.weights)
+
+    def prior_covariance(self) -> Floats:
+        """Return the covariance of the cells' indicators under the prior, shape ``(cells, cells)``."""
+        if self.prior.weights is self.cells.support.weights:
+            return self.cells.support_covariance
+        return self.cells.covariance(self.prior.weights)
+
+    def block_covariance(self, first: int, last: int) -> Floats:
+        """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
+        chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
+        sets = tuple(self.cells.attribute_sets[t] for t in chosen)
+        return CellMap(self.prior, sets).covariance(self.prior.weights)
+
+
+def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
+    """Set a release against a prior; `cells` is the map of another release with the same tables over the support."""
+    check_of_records(release, "an estimate")
+    for table in release.tables:
+        for attribute in table.domain:
+            if attribute.name not in prior.domain:
+                raise InputError(
+                    f"table {table.label} is over {attribute.name!r}, which the prior lacks: add the column to the "
+                    f"public data or leave the table out; the prior has {', '.join(map(repr, prior.domain.names))}"
+                )
+            if prior.domain[attribute.name] != attribute:
+                raise InputError(
+                    f"table {table.label} answers for levels {list(attribute.levels)!r} of {attribute.name!r}, outside "
+                    f"the prior's {list(prior.domain[attribute.name].levels)!r}; code both over one domain"
+                )
+    sets = tuple(table.attributes for table in release.tables)
+    if cells is None or cells.attribute_sets != sets or cells.support.codes is not prior.codes:
+        cells = CellMap(prior, sets)
+    values = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    return Measurements(prior, cells, release.tables, values, estimated_size(release))
+
+
+def estimated_size(release: Release) -> float:
+    """Return the number of records: public, or the best linear unbiased estimate from what was released."""
+    if not isinstance(release.n, NoisyTotal):
+        return float(release.n)
+    values = [release.n.value, *(float(table.counts.sum()) for table in release.tables)]
+    variances = [release.n.noise.variance, *(t.counts.size * t.noise.variance for t in release.tables)]
+    precisions = 1.0 / np.maximum(variances, 1e-300)
+    return float(np.average(values, weights=precisions))

@@ -1,8 +1,9 @@
 r"""The Bayesian reading of the noise-aware estimate, for supports of up to a few thousand rows.
 
-:math:`e^{-\lambda KL(q\|p)}` weighs distributions on the prior's support as a Dirichlet law centred on p does, to
-second order around p; here the Dirichlet itself is the prior, and the released counts are the exact counts n M q plus
-noise of the released law, as in the latent class model. The posterior brings what the point estimate lacks: intervals.
+:math:`e^{-\lambda KL(q\|p)}` weighs distributions on the prior's support as a Dirichlet law centred
+on p does, to second order around p; here the Dirichlet itself is the prior, and the released counts
+are the exact counts n M q plus noise of the released law, as in the latent class model. The
+posterior brings what the point estimate lacks: intervals.
 """
 
 from __future__ import annotations
@@ -16,14 +17,11 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpbayes.errors import InputError
-from dpbayes.ide.cells import CellMap
-from dpbayes.ide.measurements import measure
+from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.prior import Prior
 from dpbayes.ide.strength import Strength, choose_strength
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.privacy.release import Release
-
-__all__ = ["MAX_ROWS", "build_model", "merge_rows", "sampler_defaults"]
 
 MAX_ROWS = 5000
 """Largest support, after rows that no table tells apart are merged."""
@@ -36,43 +34,7 @@ def build_model(
     strength: float | Literal["release"] = "release",
     margins: Sequence[Sequence[str]] = (),
 ) -> pm.Model:
-    r"""State the Dirichlet model of a distribution on a public prior's support.
-
-    .. math:: q \sim \text{Dirichlet}(\lambda p), \qquad y_c \sim \text{noise law around } n (Mq)_c.
-
-    Parameters
-    ----------
-    prior
-        The public prior. Rows that agree on every attribute of the tables and of `margins` are merged first, which is
-        exact: sums of a Dirichlet vector's parts are Dirichlet.
-    release
-        The noisy tables. A number of records that was released with noise enters as its estimate.
-    strength
-        :math:`\lambda` in records, or ``"release"`` to choose it from the release (`dpbayes.ide.strength`).
-    margins
-        Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``.
-
-    Returns
-    -------
-    pymc.Model
-        Free: ``share`` (row), the distribution. Recorded: ``margin`` (count), the probabilities of all released cells,
-        table after table in C order; ``margin_A_B`` with one dimension an attribute. Observed: ``released`` (count).
-        The attribute ``gate_variables`` names what convergence is judged on.
-
-    Raises
-    ------
-    InputError
-        If the merged support has more than 5,000 rows, or the release does not fit the prior.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> model = build_model(Prior.full(release.domain), release, strength=20.0)
-    >>> [variable.name for variable in model.free_RVs]
-    ['share']
-    """
+    r"""State the Dirichlet model of a distribution on a public prior's support."""
     given = None if isinstance(strength, str) else Strength.given(strength)
     if isinstance(strength, str) and strength != "release":
         raise InputError(f"strength must be a number of records or 'release', got {strength!r}")
@@ -101,46 +63,17 @@ def build_model(
         observed = pm.Data("released_counts", measurements.values, dims="count")
         pm.Data("prior_strength", chosen)
         noisy_counts("released", measurements.n * margin, noise, observed=observed, dims="count")
-    model.gate_variables = ("margin", *("margin_" + "_".join(names) for names in requested))
+    model.convergence_variables = ("margin", *("margin_" + "_".join(names) for names in requested))
     return model
 
 
 def sampler_defaults() -> dict[str, Any]:
-    """Return the sampler settings that pass the gate on models of this module.
-
-    Tables leave most directions of the support to the prior and pin the others: a posterior that is long and thin, for
-    which a diagonal metric needs trees of the largest depth and a low-rank one a quarter of that.
-
-    Returns
-    -------
-    dict
-        Keyword arguments of `dpbayes.inference.sample`.
-
-    Examples
-    --------
-    >>> sampler_defaults()["adaptation"]
-    'low_rank'
-    """
+    """Return the sampler settings that pass the gate on models of this module."""
     return {"adaptation": "low_rank", "target_accept": 0.9}
 
 
 def merge_rows(prior: Prior, names: Sequence[str]) -> Prior:
-    """Return the prior of some attributes: rows that agree on them are one, rows without weight are gone.
-
-    Parameters
-    ----------
-    prior
-        The prior.
-    names
-        Attributes to keep, in order.
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> prior = Prior.full(Domain.from_levels({"x": (0, 1), "y": (0, 1)}), [[1, 2], [3, 4]])
-    >>> merge_rows(prior, ["x"]).weights.round(9).tolist()
-    [0.3, 0.7]
-    """
+    """Return the prior of some attributes: rows that agree on them are one, rows without weight are gone."""
     codes = prior.codes[:, list(prior.domain.axes(names))]
     rows, place = np.unique(codes, axis=0, return_inverse=True)
     weights = np.bincount(place.ravel(), prior.weights, len(rows))

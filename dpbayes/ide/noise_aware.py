@@ -3,18 +3,30 @@ r"""The noise-aware estimate: a convex problem, solved in its dual with a dualit
 .. math:: \min_q\; \lambda\, KL(q\|p) + \sum_c \ell_c\bigl(y_c - n (Mq)_c\bigr)
 
 over distributions q on the prior's support, M the map to cell probabilities and :math:`\ell_c` the negative
-log-likelihood of the cell's noise (`dpbayes.ide.losses`). With one multiplier a cell the dual is
+log-likelihood of the cell's noise, as below. With one multiplier per cell the dual is
 
 .. math:: \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
           \qquad q_\theta \propto p\, e^{n M^T\theta/\lambda},
 
-smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two values differ by
+smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two
+values differ by
 
 .. math:: \text{gap} = \sum_c \ell_c(r_c) + \ell_c^*(\theta_c) - \theta_c r_c \ge 0, \qquad r = y - nMq_\theta,
 
-and since KL is a Bregman divergence, :math:`\lambda KL(q_\theta\|q^*) \le \text{gap}`, so that by Pinsker's inequality
-:math:`\lVert q_\theta - q^*\rVert_1 \le \sqrt{2\,\text{gap}/\lambda}`: the certificate holds for every marginal at
-once.
+and since KL is a Bregman divergence, :math:`\lambda KL(q_\theta\|q^*) \le \text{gap}`, so that by
+Pinsker's inequality :math:`\lVert q_\theta - q^*\rVert_1 \le \sqrt{2\,\text{gap}/\lambda}`: the
+certificate holds for every marginal at once.
+
+**Losses** are averaged over what the estimate leaves uncertain. For one cell with noise density h
+and an exact count known to the estimate up to a normal error of variance V,
+
+.. math:: \ell(r) = E_{u \sim N(0, V)}\bigl[-\log h(r + u)\bigr] - \text{const},
+
+r being the released count minus the predicted one. It is the likelihood term of the Gaussian
+variational bound on the posterior, convex in r whatever V. At V = 0 it is the noise law itself:
+:math:`|r|/s` for two-sided geometric and Laplace noise (the convex extension of the discrete law's
+negative log-pmf to the reals), :math:`r^2/2\sigma^2` for the two Gaussians, where V changes only a
+constant.
 """
 
 from __future__ import annotations
@@ -26,15 +38,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import erf, erfinv
 
 from dpbayes.errors import InputError
-from dpbayes.ide.losses import NoiseLoss
-from dpbayes.ide.measurements import Measurements
-
-__all__ = ["Solution", "solve"]
+from dpbayes.ide.cells import Measurements
 
 type Floats = npt.NDArray[np.float64]
 
+_ROOT_PI = math.sqrt(math.pi)
+# A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.
+ROUNDING = 1.0 / 12.0
 # Beyond this many cells the Newton system is solved by conjugate gradients and never formed.
 _DENSE_CELLS = 2500
 _INSIDE = 1.0 - 1e-12
@@ -47,31 +60,64 @@ _PROGRESS = 0.25
 
 
 @dataclass(frozen=True, eq=False)
+class NoiseLoss:
+    """Convex losses of a vector of cells, with their conjugates."""
+
+    absolute: npt.NDArray[np.bool_]
+    scale: Floats
+    smoothing: Floats
+
+    def __getitem__(self, cells: npt.NDArray[np.bool_]) -> NoiseLoss:
+        return NoiseLoss(self.absolute[cells], self.scale[cells], self.smoothing[cells])
+
+    @property
+    def _width(self) -> Floats:
+        return np.sqrt(2.0 * self.smoothing)
+
+    def value(self, residual: Floats) -> Floats:
+        """Return the loss at residuals, in nats."""
+        x = residual / self._width
+        folded = (residual * erf(x) + self._width / _ROOT_PI * np.exp(-(x**2))) / self.scale
+        return np.where(self.absolute, folded, 0.5 * (residual / self.scale) ** 2)
+
+    def slope(self, residual: Floats) -> Floats:
+        """Return the derivative, per count."""
+        return np.where(self.absolute, erf(residual / self._width) / self.scale, residual / self.scale**2)
+
+    def curvature(self, residual: Floats) -> Floats:
+        """Return the second derivative, per squared count."""
+        folded = 2.0 / (self._width * _ROOT_PI * self.scale) * np.exp(-((residual / self._width) ** 2))
+        return np.where(self.absolute, folded, 1.0 / self.scale**2)
+
+    def conjugate(self, slope: Floats) -> Floats:
+        """Return the convex conjugate at slopes strictly inside `bound`."""
+        x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
+        folded = -self._width / (_ROOT_PI * self.scale) * np.exp(-(x**2))
+        return np.where(self.absolute, folded, 0.5 * (slope * self.scale) ** 2)
+
+    def residual(self, slope: Floats) -> Floats:
+        """Return the residual at which the loss has a slope: the derivative of the conjugate."""
+        x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
+        return np.where(self.absolute, self._width * x, slope * self.scale**2)
+
+    @property
+    def bound(self) -> Floats:
+        """Largest size of a slope: 1 / scale, or infinite for Gaussian noise."""
+        return np.where(self.absolute, 1.0 / self.scale, np.inf)
+
+
+def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLoss:
+    """Return the losses of all cells."""
+    laws = [table.noise for table in measurements.tables]
+    absolute = [law.is_pure for law in laws]
+    scale = [law.spread if law.is_pure else max(law.spread, math.sqrt(ROUNDING)) for law in laws]
+    wide = measurements.cells.per_cell([1.0] * len(laws)) * np.maximum(smoothing, ROUNDING)
+    return NoiseLoss(measurements.cells.per_cell(absolute) > 0, measurements.cells.per_cell(scale), wide)
+
+
+@dataclass(frozen=True, eq=False)
 class Solution:
-    """A distribution with the proof of how close it is to the best one.
-
-    Parameters
-    ----------
-    weights
-        Distribution on the support.
-    multipliers
-        Dual variables, one a cell: the pull of each released count, in nats a count.
-    objective
-        Primal value, in nats.
-    gap
-        Primal minus dual value: the most that any distribution could gain.
-    strength
-        Of the prior, in records.
-    iterations
-        Newton steps.
-    gaps
-        The gap before the first step and after each.
-
-    Examples
-    --------
-    >>> Solution(np.ones(1), np.zeros(2), 3.0, 0.005, 100.0, 2, (4.0, 0.1, 0.005)).l1_bound
-    0.01
-    """
+    """A distribution with the proof of how close it is to the best one."""
 
     weights: Floats
     multipliers: Floats
@@ -136,10 +182,7 @@ class _Problem:
         return full
 
     def covariance(self, point: _Point | None) -> Floats | None:
-        r"""Return :math:`\frac{n^2}{\lambda} \mathrm{Cov}`, the log-normalizer's curvature, or None if too large.
-
-        Without a point it is the prior's, which all groups of one prior share.
-        """
+        r"""Return :math:`\frac{n^2}{\lambda} \mathrm{Cov}`, the log-normalizer's curvature, or None if too large."""
         if np.count_nonzero(self.free) > _DENSE_CELLS:
             return None
         cells = self.measurements.cells
@@ -184,56 +227,7 @@ def solve(
     max_iterations: int = 100,
     start: Floats | None = None,
 ) -> Solution:
-    """Minimize KL to the prior plus the noise's negative log-likelihood.
-
-    Parameters
-    ----------
-    measurements
-        The release set against the prior.
-    loss
-        The cells' losses.
-    strength
-        Of the prior, in records; positive.
-    tolerance
-        Duality gap, in nats of penalized likelihood, at which to stop; a hundredth of a nat is far below what data can
-        tell apart.
-    max_iterations
-        Newton steps at most. A solution whose gap is above the tolerance says so by its `gap`: rounding leaves that
-        where the noise is of the order of 1e-8 of the records.
-    start
-        Multipliers to start from, those of a similar problem; zero, the prior itself, by default.
-
-    Returns
-    -------
-    Solution
-        The distribution, its multipliers and its certificate.
-
-    Raises
-    ------
-    InputError
-        If a setting is out of range.
-
-    Notes
-    -----
-    There are two Newton directions of the dual, one with the losses' curvature at the residuals predicted, one at the
-    residuals that the multipliers imply. The first is taken where it closes the gap fast, otherwise the better of the
-    two after backtracking. The second is Newton's method for the dual itself, so that every step ascends.
-
-    The costly part of the curvature is the cells' covariance. The prior's, which is shared by all groups that start
-    from it, serves as long as the gap falls fast (chord steps); then the covariance is taken anew where it stands.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.ide import Prior, measure
-    >>> from dpbayes.ide.losses import noise_loss
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> measurements = measure(Prior.full(release.domain), release)
-    >>> solution = solve(measurements, noise_loss(measurements, 50.0), strength=20.0)
-    >>> bool(solution.gap <= 1e-2), bool(solution.l1_bound < 0.04)
-    (True, True)
-    """
+    """Minimize KL to the prior plus the noise's negative log-likelihood."""
     if not (tolerance > 0 and max_iterations >= 0):
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
     problem = _Problem(measurements, loss, strength)

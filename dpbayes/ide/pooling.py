@@ -1,26 +1,28 @@
 r"""Credibility: let thin public records borrow strength, as far as the public data themselves justify.
 
-A group g of :math:`m_g` public records may be described by any of four distributions, built from public data only:
+A group g of :math:`m_g` public records may be described by any of four distributions, built from
+public data only:
 
 1. its own records, :math:`\hat p_g`;
 2. the other groups' records together;
 3. its own records recombined: every attribute drawn by itself, so that no pair of values is missing;
 4. the other groups' records recombined.
 
-The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen marginals (all pairs, unless told
-otherwise),
+The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen marginals (all
+pairs, unless told otherwise),
 
 .. math:: \lVert q - p_g\rVert^2 = \beta^T G \beta - 2 \beta^T c + \text{const}, \qquad
           G_{kl} = \langle q_k, q_l\rangle, \quad c_k = \langle q_k, p_g\rangle.
 
-G is known. c involves the group's true distribution, but averaging :math:`q_k` over the group's own records, each left
-out of :math:`q_k` in its turn, estimates it: exactly without bias for records 1 and 2, and for a sample of one record
-less in 3 and 4. The weights minimize this over the simplex, by enumerating its faces. With components 1 and 2 alone the
-minimum is the least-squares credibility of Bühlmann (1967, ASTIN Bulletin 4): :math:`\beta_2 = S/(S + B)`, S the
-sampling error and B the distance between the groups.
+G is known. c involves the group's true distribution, but averaging :math:`q_k` over the group's own
+records, each left out of :math:`q_k` in its turn, estimates it: exactly without bias for records 1
+and 2, and for a sample of one record less in 3 and 4. The weights minimize this over the simplex,
+by enumerating its faces. With components 1 and 2 alone the minimum is the least-squares credibility
+of Bühlmann (1967, ASTIN Bulletin 4): :math:`\beta_2 = S/(S + B)`, S the sampling error and B the
+distance between the groups.
 
-Nothing private is looked at, so nothing is spent. What it buys is support: a distribution that has no row for a pair of
-values can never give it mass, however clearly the release asks for it.
+Nothing private is looked at, so nothing is spent. What it buys is support: a distribution that has
+no row for a pair of values can never give it mass, however clearly the release asks for it.
 """
 
 from __future__ import annotations
@@ -34,34 +36,23 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
+from dpbayes.privacy.release import Release
 
-__all__ = ["COMPONENTS", "Credibility", "credibility"]
+type Floats = npt.NDArray[np.float64]
+type Codes = npt.NDArray[np.int32]
 
 COMPONENTS = ("own records", "other groups' records", "own recombined", "other groups recombined")
 """The four distributions that a group's prior mixes."""
 
-type Floats = npt.NDArray[np.float64]
-
+# Rows of all groups together beyond which other groups' records are sampled instead of copied to every group.
+_MOST_ROWS = 1_000_000
+_SEED = 20220114
 _FACES = [list(face) for size in range(1, 5) for face in combinations(range(4), size)]
 
 
 @dataclass(frozen=True, eq=False)
 class Credibility:
-    """How every group's prior is mixed.
-
-    Parameters
-    ----------
-    by
-        The grouping attribute, or None where all records are one group.
-    weights
-        Weight of each of the four `COMPONENTS`, shape ``(levels of by, 4)``; rows sum to 1.
-
-    Examples
-    --------
-    >>> half = Credibility("place", np.array([[0.5, 0.25, 0.0, 0.25], [1.0, 0.0, 0.0, 0.0]]))
-    >>> half.borrowed.tolist()
-    [0.5, 0.0]
-    """
+    """How every group's prior is mixed: the weight of each of the four `COMPONENTS`, shape ``(levels of by, 4)``."""
 
     by: str | None
     weights: Floats
@@ -92,7 +83,8 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
     Raises
     ------
     InputError
-        If the prior is no sample, has records in fewer than two levels of `by`, or there is nothing to compare.
+        If the prior is no sample, has records in fewer than two levels of `by`, or there is nothing
+        to compare.
 
     Examples
     --------
@@ -128,11 +120,7 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
 
 
 def _products(prior: Prior, names: Sequence[str], group: npt.NDArray[np.intp], n_groups: int) -> tuple[Floats, Floats]:
-    """Return G and the estimate of c for one table, shapes ``(groups, 4, 4)`` and ``(groups, 4)``.
-
-    Only cells that hold a public record are visited, however large the table: off them the recorded components vanish,
-    and two recombined ones multiply attribute by attribute.
-    """
+    """Return G and the estimate of c for one table, shapes ``(groups, 4, 4)`` and ``(groups, 4)``."""
     cells, place = np.unique(prior.index(names), return_inverse=True)
     levels = np.unravel_index(cells, prior.domain.project(names).shape)
     own, rest, records = _shares(place, len(cells), group, n_groups, prior)
@@ -188,3 +176,97 @@ def _minimize(gram: Floats, cross: Floats, *, alone: bool) -> Floats:
         if value < least - 1e-12 * abs(least):
             best, least = trial, value
     return best
+
+
+def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
+    r"""Return the prior in which every group borrows, from the others and from independence.
+
+    Parameters
+    ----------
+    prior
+        The prior to strengthen.
+    credible
+        What `credibility` found.
+    n_rows
+        Rows that stand for each recombined component of a group. Every attribute is sampled
+        systematically, so that one-way margins are exact to one row, and shuffled by itself.
+
+    Returns
+    -------
+    Prior
+        The groups keep their shares. It is worth more records: a group's error falls from
+        :math:`S_g` to about :math:`S_g (1 - \beta_g)` with :math:`\beta_g` borrowed from other
+        groups, and the total is taken as :math:`m / (1 - \bar\beta)`, at most the records that
+        there are times the groups. Recombination adds support but no record: it leaves one-way
+        margins as they are. The draw is of public data, from a fixed seed.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1)})
+    >>> prior = Prior(domain, [[0, 0], [0, 1], [1, 0], [1, 1]], [6, 4, 5, 5], n_records=20)
+    >>> from dpbayes.ide.pooling import Credibility
+    >>> half = Credibility("place", np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
+    >>> pool(prior, half).marginal(["place", "x"]).tolist()
+    [[0.275, 0.225], [0.25, 0.25]]
+    """
+    if n_rows < 1:
+        raise InputError(f"n_rows must be at least 1, got {n_rows!r}")
+    rng = np.random.default_rng(_SEED)
+    axis = None if credible.by is None else prior.domain.axis(credible.by)
+    share = np.ones(1) if credible.by is None else prior.marginal([credible.by])
+    group = np.zeros(prior.size, dtype=np.int32) if axis is None else prior.codes[:, axis]
+    most = max(n_rows, _MOST_ROWS // len(share))
+    codes, weights = [], []
+    for place, (part, mixed) in enumerate(zip(share, credible.weights, strict=True)):
+        if part <= 0:
+            continue
+        for component, weight in enumerate(mixed):
+            inside = (group == place) if component in (0, 2) else (group != place)
+            if weight <= 0 or not inside.any():
+                continue
+            drawn, shares = _rows(prior, inside, n_rows if component >= 2 else most, recombined=component >= 2, rng=rng)
+            if axis is not None:
+                drawn[:, axis] = place
+            codes.append(drawn)
+            weights.append(part * weight * shares)
+    mean = min(float(share @ credible.borrowed), 1.0 - 1.0 / len(share))
+    records = None if prior.n_records is None else prior.n_records / (1.0 - mean)
+    return Prior(prior.domain, np.concatenate(codes), np.concatenate(weights), records)
+
+
+def grouping_attribute(release: Release) -> str | None:
+    """Return the one attribute that stands in every table of a release, or None where there is none or several."""
+    common = set.intersection(*(set(table.attributes) for table in release.tables)) if release.tables else set()
+    return common.pop() if len(common) == 1 else None
+
+
+def justified(prior: Prior, by: str | None) -> Credibility | None:
+    """Return what a prior may borrow, or None where there is nothing to borrow and it stays as it is."""
+    if by is not None and np.count_nonzero(prior.marginal([by])) < 2:
+        by = None
+    if prior.n_records is None or len(prior.domain) - (by is not None) < 2:
+        return None
+    credible = credibility(prior, by=by)
+    return None if np.all(credible.weights[:, 0] == 1.0) else credible
+
+
+def _rows(
+    prior: Prior, inside: npt.NDArray[np.bool_], n_rows: int, *, recombined: bool, rng: np.random.Generator
+) -> tuple[Codes, Floats]:
+    """Return rows of one component and their shares, which sum to 1."""
+    codes, weights = prior.codes[inside], prior.weights[inside]
+    held = weights > 0
+    codes, weights = codes[held], weights[held] / weights.sum()
+    if recombined:
+        columns = [rng.permutation(_systematic(np.bincount(column, weights), n_rows, rng)) for column in codes.T]
+        return np.stack(columns, axis=1).astype(np.int32), np.full(n_rows, 1.0 / n_rows)
+    if len(codes) > n_rows:
+        return codes[_systematic(weights, n_rows, rng)], np.full(n_rows, 1.0 / n_rows)
+    return codes.copy(), weights
+
+
+def _systematic(weights: Floats, n_rows: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Draw positions at evenly spaced points of the cumulative weight: each its share of times, to one."""
+    points = (np.arange(n_rows) + rng.random()) / n_rows
+    return np.minimum(np.searchsorted(np.cumsum(weights), points, side="right"), len(weights) - 1)

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
 from dpbayes.data.domain import Domain, Level
+from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
-
-__all__ = ["Prior"]
 
 _LARGEST_FULL = 10_000_000
 
@@ -32,10 +30,11 @@ class Prior:
     codes
         Positions of levels, shape ``(rows, attributes)``: one row for each record of the support.
     weights
-        Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have weight 0: it belongs
-        to the support, and Definition 3.1 can give it mass.
+        Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have
+        weight 0: it belongs to the support, and Definition 3.1 can give it mass.
     n_records
-        How many records the weights were estimated from, or None where they are no sample (a full domain, a model).
+        How many records the weights were estimated from, or None where they are no sample (a full
+        domain, a model).
 
     Raises
     ------

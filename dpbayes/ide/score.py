@@ -2,8 +2,9 @@ r"""The challenge's score: how far the k-way marginals of each group are from th
 
 .. math:: \text{score} = 500\,\frac1G\sum_g \Bigl(2 - \frac1{|S|}\sum_{S}\lVert q_g^S - t_g^S\rVert_1\Bigr),
 
-an average over groups g and attribute sets S, so that 1000 is a perfect copy and 0 shares nothing. A group whose number
-of records is off by more than 250 counts as sharing nothing (the bias penalty of section 4).
+an average over groups g and attribute sets S, so that 1000 is a perfect copy and 0 shares nothing.
+A group whose number of records is off by more than 250 counts as sharing nothing (the bias penalty
+of section 4).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import numpy.typing as npt
 
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-
-__all__ = ["BIAS_LIMIT", "Score", "bootstrap_score", "k_marginal_score", "subsample_score"]
 
 BIAS_LIMIT = 250.0
 """Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
@@ -83,10 +82,11 @@ def k_marginal_score(
     Parameters
     ----------
     estimate
-        The distribution to judge, or synthetic records read by `Prior.from_frame`. Each group is normalized before it
-        is compared; a group without mass scores the worst.
+        The distribution to judge, or synthetic records read by `Prior.from_frame`. Each group is
+        normalized before it is compared; a group without mass scores the worst.
     truth
-        The true records. Whoever computes a score sees confidential data: it belongs to trials, not to a release.
+        The true records. Whoever computes a score sees confidential data: it belongs to trials, not
+        to a release.
     by
         The attribute that names the group.
     k
@@ -106,7 +106,8 @@ def k_marginal_score(
     Raises
     ------
     InputError
-        If the domains differ, a set names an unknown attribute or `by` itself, or only one kind of size is given.
+        If the domains differ, a set names an unknown attribute or `by` itself, or only one kind of
+        size is given.
 
     Examples
     --------
@@ -132,41 +133,17 @@ def k_marginal_score(
     return Score(groups, np.where(penalized, 2.0, errors), distances.mean(axis=1), chosen, penalized)
 
 
-def subsample_score(truth: Prior, share: float, *, by: str, rng: np.random.Generator, k: int = 2) -> Score:
-    """Score a random share of the true records against all of them: a reference, not a private method.
-
-    Parameters
-    ----------
-    truth
-        The true records, with `n_records` set (as `Prior.from_frame` does).
-    share
-        Probability with which each record is kept.
-    by, k
-        As in `k_marginal_score`.
-    rng
-        Generator of the subsample.
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
-    >>> truth = Prior.full(domain, np.arange(1, 9).reshape(2, 2, 2))
-    >>> truth = Prior(domain, truth.codes, truth.weights, n_records=3600)
-    >>> round(subsample_score(truth, 0.1, by="place", rng=np.random.default_rng(1)).value)
-    926
-    """
-    if not 0 < share <= 1:
-        raise InputError(f"share must lie in (0, 1], got {share!r}")
-    return k_marginal_score(truth.reweighted(rng.binomial(_counts(truth), share)), truth, by=by, k=k)
-
-
 def bootstrap_score(truth: Prior, *, by: str, rng: np.random.Generator, k: int = 2) -> Score:
     """Score a bootstrap sample of the true records: what another sample of the same population would score.
 
     Parameters
     ----------
-    truth, by, rng, k
-        As in `subsample_score`.
+    truth
+        The true records, with `n_records` set (as `Prior.from_frame` does).
+    by, k
+        As in `k_marginal_score`.
+    rng
+        Generator of the sample.
 
     Examples
     --------

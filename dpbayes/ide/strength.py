@@ -1,21 +1,31 @@
 r"""How much the prior is worth, from the release alone.
 
-The strength :math:`\lambda` of :math:`\lambda\,KL(q\|p)` counts records. If the private records were n draws from the
-prior itself, the probability of their distribution q would be :math:`e^{-n KL(q\|p)}` up to a polynomial factor (the
-method of types: Cover and Thomas 2006, Theorem 11.1.4). A public sample of m records errs as well, so two samples of
-one population differ with variance :math:`(1/n + 1/m)` times that of one record, and
+The strength :math:`\lambda` of :math:`\lambda\,KL(q\|p)` counts records. If the private records
+were n draws from the prior itself, the probability of their distribution q would be :math:`e^{-n
+KL(q\|p)}` up to a polynomial factor (the method of types: Cover and Thomas 2006, Theorem 11.1.4). A
+public sample of m records errs as well, so two samples of one population differ with variance
+:math:`(1/n + 1/m)` times that of one record, and
 
 .. math:: \frac1\lambda = \frac1n + \frac1m + \delta, \qquad \delta \ge 0 \text{ the drift between the populations.}
 
-To second order :math:`\lambda\,KL` is Gaussian: the count of a cell of prior probability p is
-:math:`N(np,\, n^2 p(1-p)/\lambda)`, and the released count adds noise of a known law. Their sum has a closed density
-for both kinds of noise, so :math:`\lambda` has a marginal likelihood in what was released. Cells are taken as if
-independent (a composite likelihood: Varin, Reid and Firth 2011, Statistica Sinica 21), which leaves its maximum
-consistent and costs one pass over the cells.
+**Likelihood.** To second order the released counts are :math:`y \sim N(n M p,\, \frac{n^2}{\lambda}
+C + N)`, C the covariance of the cells under the prior and N the noise's. In the eigenvectors of
+:math:`N^{-1/2} C N^{-1/2}` (eigenvalues g) they are independent, :math:`z_k` with variance :math:`1
++ \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. Cells that depend on each other count once. A drift
+is rarely spread over all directions as C is: mostly a few directions move far. So the departure in
+a direction is :math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many
+degrees of freedom, each as likely beforehand: a direction far out is then no reason to distrust the
+others.
 
-The rule is to trust the prior as long as the release does not speak against it: the largest :math:`\lambda` within the
-bound above whose log-likelihood is less than 1.92 below the best, the upper end of a 95 % likelihood interval. Noise
-that says nothing leaves the bound; noise that is small against the drift pins the estimate.
+**Decision.** Beforehand the populations agree up to sampling with probability .8; otherwise
+:math:`\log\lambda` is uniform between 1 and the bound :math:`1/(1/n + 1/m)`. A strength
+:math:`\lambda` where :math:`\lambda^*` is true has the squared error :math:`R = \sum_k (1-a_k)^2
+\gamma^*_k + a_k^2` with the weights :math:`a_k = \gamma_k/(1+\gamma_k)`. What is taken has the
+least expected :math:`\log R(\lambda, \lambda^*) - \log \min_\lambda R(\lambda, \lambda^*)` under
+the posterior: the least expected loss relative to the best strength in hindsight.
+
+**Intervals** average over strengths by the posterior under normal departures, whose strength is their second moment,
+with probability .5 beforehand that the populations agree: they are to cover the other directions too.
 """
 
 from __future__ import annotations
@@ -24,176 +34,139 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erfcx, log_ndtr
+from scipy.stats import gamma
 
-from dpbayes.errors import InputError
-from dpbayes.ide.losses import noise_loss
-from dpbayes.ide.measurements import Measurements
-from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
-
-__all__ = ["Strength", "choose_strength", "composite_log_likelihood", "posterior_variance", "strength_bound"]
+from dpbayes._arguments import positive_finite
+from dpbayes.ide.cells import Measurements
+from dpbayes.ide.noise_aware import ROUNDING, noise_loss
 
 type Floats = npt.NDArray[np.float64]
 
-# Half the 95 % point of chi-squared with one degree of freedom.
-_DROP = 1.920729
-_GRID = 161
+_GRID = 41
+_SAME_POPULATION = 0.8
+_SAME_FOR_INTERVALS = 0.5
+# Expected log-losses this close do not differ; the more probable strength is taken.
+_INDIFFERENT = 1e-3
+_TAILS = (1.0, 2.0, 4.0)
+# Points of equal probability that stand for the gamma law of a Student variable's precision.
+_POINTS = 16
+# Blocks of tables with more cells than this are taken as independent of each other.
+_DENSE_CELLS = 2500
 _DAMPING = 0.7
 _ROUNDS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Strength:
-    """A prior strength and the likelihood it was read from.
-
-    Parameters
-    ----------
-    value
-        The strength, in records.
-    most_likely
-        Where the likelihood is largest.
-    bound
-        The largest strength that sampling error allows.
-    grid, log_likelihood
-        The curve, relative to its maximum; empty where the strength was given.
-
-    Examples
-    --------
-    >>> Strength.given(250).value
-    250.0
-    """
+    """A prior strength, in records, and the likelihood and posterior it was read from."""
 
     value: float
     most_likely: float
     bound: float
     grid: Floats
     log_likelihood: Floats
+    posterior: Floats
 
     @classmethod
     def given(cls, value: float) -> Strength:
         """Return a strength that the caller chose."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (np.isfinite(value) and value > 0):
-            raise InputError(
-                f"strength must be positive and finite, in records, or 'release', got {value!r}; n trusts the prior as "
-                "the population that the records were drawn from"
-            )
-        return cls(float(value), float(value), float(value), np.empty(0), np.empty(0))
+        remedy = "in records, or 'release'; n trusts the prior as the population that the records were drawn from"
+        number, none = positive_finite(value, "strength", remedy=remedy), np.empty(0)
+        return cls(number, number, number, none, none, none)
+
+    def nodes(self, n: int) -> list[tuple[float, float]]:
+        """Return probabilities and strengths that stand for the posterior: the medians of n parts, equally likely."""
+        if not self.posterior.size:
+            return [(1.0, self.value)]
+        cumulative = np.cumsum(self.posterior)
+        places = np.searchsorted(cumulative, (np.arange(n) + 0.5) / n * cumulative[-1])
+        values, counts = np.unique(np.minimum(places, len(self.grid) - 1), return_counts=True)
+        return [(float(count) / n, float(self.grid[place])) for place, count in zip(values, counts, strict=True)]
 
 
 def strength_bound(measurements: Measurements) -> float:
-    """Return the strength at which prior and private data are samples of one population: 1 / (1/n + 1/m).
-
-    Without a number of public records it is n.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.ide import Prior, measure
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> measurements = measure(Prior.full(release.domain), release)
-    >>> strength_bound(measurements)
-    10000.0
-    """
+    """Return the strength at which prior and private data are samples of one population: 1 / (1/n + 1/m)."""
     records = measurements.prior.n_records
     return 1.0 / (1.0 / measurements.n + (0.0 if records is None else 1.0 / records))
 
 
 def choose_strength(measurements: Measurements) -> Strength:
-    """Choose the prior strength from the release alone.
-
-    Parameters
-    ----------
-    measurements
-        The release set against the prior.
-
-    Returns
-    -------
-    Strength
-        The upper end of the 95 % likelihood interval, at most `strength_bound`.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.ide import Prior, measure
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> chosen = choose_strength(measure(Prior.full(release.domain), release))  # a uniform prior is far off
-    >>> round(chosen.value), round(chosen.bound)
-    (5, 10000)
-    """
+    """Choose the prior strength from the release alone."""
     bound = strength_bound(measurements)
     grid = np.geomspace(min(1.0, bound), bound, _GRID)
-    curve = np.array([composite_log_likelihood(measurements, value) for value in grid])
-    curve -= curve.max()
-    place = int(np.flatnonzero(curve >= -_DROP)[-1])
-    value = float(grid[place])
-    if place + 1 < len(grid):
-        # The curve falls through the limit between two points of the grid; interpolate in log strength.
-        drop = (curve[place] + _DROP) / (curve[place] - curve[place + 1])
-        value *= float((grid[place + 1] / grid[place]) ** drop)
-    return Strength(value, float(grid[int(np.argmax(curve))]), bound, grid, curve)
+    ratios, departures = spectrum(measurements)
+    scale = ratios / grid[:, None]
+    curve = log_likelihood(scale, departures)
+    belief = _posterior(curve, _SAME_POPULATION)
+    regret = _log_regret(scale) @ belief
+    close = np.flatnonzero(regret <= regret.min() + _INDIFFERENT)
+    value = float(grid[close[np.argmax(belief[close])]])
+    posterior = _posterior(_normal(1.0 + scale, departures).sum(axis=1), _SAME_FOR_INTERVALS)
+    return Strength(value, float(grid[int(np.argmax(curve))]), bound, grid, curve - curve.max(), posterior)
 
 
-def composite_log_likelihood(measurements: Measurements, strength: float) -> float:
-    """Return the log-density of the released counts given a strength, cells taken one by one.
+def _posterior(curve: Floats, same: float) -> Floats:
+    """Return probabilities of the strengths, the last of which has the probability `same` beforehand."""
+    beforehand = np.full(len(curve), (1.0 - same) / len(curve))
+    beforehand[-1] += same
+    found = beforehand * np.exp(curve - curve.max())
+    return found / found.sum()
 
-    Parameters
-    ----------
-    measurements
-        The release set against the prior.
-    strength
-        Positive, in records.
 
-    Returns
-    -------
-    float
-        In nats. Cells that the prior holds impossible or certain do not depend on the strength and are left out.
+def _normal(variance: Floats, departures: Floats) -> Floats:
+    """Return log-densities of departures under normal laws, up to a constant."""
+    found: Floats = -0.5 * (np.log(variance) + departures**2 / variance)
+    return found
 
-    Examples
-    --------
-    A uniform prior is worth few records here:
 
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.ide import Prior, measure
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> measurements = measure(Prior.full(release.domain), release)
-    >>> values = [composite_log_likelihood(measurements, strength) for strength in (1.0, 3.0, 1000.0)]
-    >>> bool(values[0] < values[1] > values[2])
-    True
-    """
-    mean, variance = _prior_moments(measurements, strength)
-    free = variance > 0
-    residual = np.abs(measurements.values - mean)[free]
-    spread = np.sqrt(variance[free])
-    laws = [table.noise for table in measurements.tables]
-    absolute = measurements.cells.per_cell([isinstance(law, TwoSidedGeometric | Laplace) for law in laws])[free] > 0
-    stddev = np.sqrt(measurements.cells.per_cell([law.variance for law in laws]))[free]
-    total = np.hypot(spread, stddev)
-    normal = -np.log(total) - 0.5 * np.log(2 * np.pi) - 0.5 * (residual / total) ** 2
-    # The Laplace law of the same variance stands for the discrete one (dpbayes.inference.noisy_counts says why).
-    return float(np.where(absolute, _log_normal_laplace(residual, spread, stddev / np.sqrt(2.0)), normal).sum())
+def spectrum(measurements: Measurements) -> tuple[Floats, Floats]:
+    """Return, by direction, the prior's variance at strength 1 over the noise's, and the departure seen."""
+    cells = measurements.cells
+    noise = np.sqrt(cells.per_cell([max(table.noise.variance, ROUNDING) for table in measurements.tables]))
+    residual = (measurements.values - measurements.n * measurements.prior_chance) / noise
+    blocks = cells.blocks(_DENSE_CELLS)
+    whole = (
+        measurements.prior_covariance() if len(blocks) == 1 and blocks[0][1] - blocks[0][0] <= _DENSE_CELLS else None
+    )
+    ratios, departures = [], []
+    for first, last in blocks:
+        if last - first > _DENSE_CELLS:  # one table: its cells, which depend on each other through their sum alone
+            chance = measurements.prior_chance[first:last]
+            values, seen = chance * (1.0 - chance) / noise[first:last] ** 2, residual[first:last]
+        else:
+            covariance = measurements.block_covariance(first, last) if whole is None else whole
+            scaled = covariance / noise[first:last, None] / noise[first:last]
+            values, vectors = np.linalg.eigh(scaled)
+            seen = vectors.T @ residual[first:last]
+        held = values > 1e-11 * max(float(values.max()), 1e-300)
+        ratios.append(measurements.n**2 * values[held])
+        departures.append(seen[held])
+    return np.concatenate(ratios), np.concatenate(departures)
+
+
+def log_likelihood(scale: Floats, departures: Floats) -> Floats:
+    """Return the log-density of departures at every strength, up to a constant, averaged over the kinds of tails."""
+    curves = [_normal(1.0 + scale, departures).sum(axis=1)]
+    for freedom in _TAILS:
+        precisions = gamma.ppf((np.arange(_POINTS) + 0.5) / _POINTS, freedom / 2.0, scale=2.0 / freedom)
+        total = np.full(scale.shape, -np.inf)
+        for precision in precisions:
+            total = np.logaddexp(total, _normal(1.0 + scale / precision, departures))
+        curves.append((total - np.log(_POINTS)).sum(axis=1))
+    found: Floats = np.logaddexp.reduce(curves, axis=0)
+    return found
+
+
+def _log_regret(scale: Floats) -> Floats:
+    """Return log R(used, true) less its least over the strengths used; axes used, true."""
+    weight = scale / (1.0 + scale)
+    risk = ((1.0 - weight) ** 2) @ scale.T + (weight**2).sum(axis=1)[:, None]
+    risk = np.maximum(risk, 1e-300)
+    return np.log(risk) - np.log(risk.min(axis=0))
 
 
 def posterior_variance(measurements: Measurements, strength: float) -> Floats:
-    r"""Return how uncertain each exact count remains, taken by itself, in squared counts.
-
-    The best Gaussian approximation to the posterior of one count, by its variational fixed point :math:`1/V = 1/v +
-    \ell_V''(r - z)`, :math:`z / v = \ell_V'(r - z)`, v the prior variance (Opper and Archambeau 2009, Neural
-    Computation 21).
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.ide import Prior, measure
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> measurements = measure(Prior.full(release.domain), release)
-    >>> before = measurements.n**2 / 1000.0 * measurements.prior_chance * (1 - measurements.prior_chance)
-    >>> bool(np.all(posterior_variance(measurements, 1000.0) <= before * (1 + 1e-9)))
-    True
-    """
+    r"""Return how uncertain each exact count remains, taken by itself, in squared counts."""
     mean, variance = _prior_moments(measurements, strength)
     noise = measurements.cells.per_cell([table.noise.variance for table in measurements.tables])
     variance = np.maximum(variance, 1e-9)
@@ -214,25 +187,3 @@ def _prior_moments(measurements: Measurements, strength: float) -> tuple[Floats,
     free = np.clip(chance * (1.0 - chance), 0.0, None)
     # Sums of weights reach 1 only up to rounding: what is left then is no freedom.
     return measurements.n * chance, np.where(free > 1e-13, measurements.n**2 / strength * free, 0.0)
-
-
-def _log_normal_laplace(x: Floats, stddev: Floats, scale: Floats) -> Floats:
-    r"""Return the log-density at x >= 0 of a centred normal plus an independent Laplace variable.
-
-    .. math:: \frac{1}{2s} e^{\tau^2/2s^2}\bigl[e^{-x/s}\Phi(x/\tau - \tau/s) + e^{x/s}\Phi(-x/\tau - \tau/s)\bigr]
-
-    (Reed 2006, the normal-Laplace distribution), with the scaled error function where the exponentials cancel.
-    """
-    # Noise below a millionth of the spread changes nothing; at zero the quotients would be undefined.
-    scale = np.maximum(scale, 1e-6 * stddev)
-    ratio = stddev / scale
-    near, far = (ratio - x / stddev) / np.sqrt(2.0), (ratio + x / stddev) / np.sqrt(2.0)
-    gauss = -0.5 * (x / stddev) ** 2
-    log_far = gauss + np.log(0.5 * erfcx(far))
-    with np.errstate(over="ignore", divide="ignore"):
-        log_near = np.where(
-            near >= 0.0,
-            gauss + np.log(0.5 * erfcx(np.maximum(near, 0.0))),
-            0.5 * ratio**2 - x / scale + log_ndtr(-np.sqrt(2.0) * np.minimum(near, 0.0)),
-        )
-    return np.logaddexp(log_near, log_far) - np.log(2.0 * scale)

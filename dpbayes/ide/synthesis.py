@@ -6,24 +6,23 @@ Everything here is post-processing of a `GroupRelease`; it costs no privacy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.data.domain import Level
 from dpbayes.errors import InputError
-from dpbayes.ide.cells import CellMap
+from dpbayes.ide.algorithm1 import GroupTables, advance, kl_divergence
+from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.estimation import Estimate, estimate
-from dpbayes.ide.group_results import GroupResult, GroupSynthesis
-from dpbayes.ide.group_updates import GroupTables, advance
-from dpbayes.ide.groups import GroupRelease
-from dpbayes.ide.measurements import measure
 from dpbayes.ide.prior import Prior
-from dpbayes.ide.updates import kl_divergence
+from dpbayes.ide.release import GroupRelease
 from dpbayes.privacy.release import NoisyTotal, Release
 
-__all__ = ["released_size", "synthesize_groups"]
+if TYPE_CHECKING:
+    import polars as pl
 
 type Floats = npt.NDArray[np.float64]
 type Method = Literal["algorithm-1", "noise-aware"]
@@ -31,6 +30,70 @@ type Method = Literal["algorithm-1", "noise-aware"]
 # Weights of one chunk: small enough to stay near the processor, large enough to share the cost of a step.
 _CHUNK_BYTES = 16 * 2**20
 _SWEEPS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class GroupResult:
+    """What was estimated for one group."""
+
+    size: int
+    records: npt.NDArray[np.int32]
+    l1_loss: float
+    kl: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSynthesis:
+    """Synthetic records of all groups.
+
+    Parameters
+    ----------
+    priors
+        The support of each unit.
+    units
+        The estimate of each unit, from which its groups started.
+    groups
+        The result of each group.
+    parent
+        Group to unit.
+    attribute
+        Name of the group's column.
+    """
+
+    priors: Mapping[Level, Prior]
+    units: Mapping[Level, Estimate]
+    groups: Mapping[Level, GroupResult]
+    parent: Mapping[Level, Level]
+    attribute: str
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Number of synthetic records of each group."""
+        return np.array([result.size for result in self.groups.values()], dtype=np.int64)
+
+    def frame(self) -> pl.DataFrame:
+        """Return all synthetic records, the group's column first. Without any record the columns stand all the same."""
+        import polars as pl
+
+        parts = []
+        for group, result in self.groups.items():
+            prior = self.priors[self.parent[group]]
+            codes = np.repeat(prior.codes, result.records, axis=0)
+            columns = {self.attribute: _column(np.full(len(codes), group, dtype=object), list(self.groups))}
+            for axis, attribute in enumerate(prior.domain):
+                labels = np.asarray(attribute.levels, dtype=object)[codes[:, axis]]
+                columns[attribute.name] = _column(labels, attribute.levels)
+            parts.append(pl.DataFrame(columns))
+        return pl.concat(parts)
+
+
+def _column(labels: npt.NDArray[np.object_], levels: Sequence[Level]) -> pl.Series:
+    """Return labels as a column whose type is that of the levels, also where there are no labels."""
+    import polars as pl
+
+    kind = pl.String if all(isinstance(level, str) for level in levels) else pl.Int64
+    return pl.Series(labels.tolist(), dtype=kind)
 
 
 def synthesize_groups(
@@ -52,14 +115,16 @@ def synthesize_groups(
     released
         What `release_groups` released.
     method
-        ``"algorithm-1"`` as in the paper, all groups of a unit advancing together; ``"noise-aware"`` weighs the noise
-        instead, group by group.
+        ``"algorithm-1"`` as in the paper, all groups of a unit advancing together;
+        ``"noise-aware"`` weighs the noise instead, group by group.
     iterations
-        Algorithm 1: updates at each level; twice the number of tables by default, as the authors had it (section 4.2).
+        Algorithm 1: updates at each level; twice the number of tables by default, as the authors
+        had it (section 4.2).
     random_state
         Seed of the updates' order and of the records drawn; it touches nothing confidential.
     n_jobs
-        Processes that share the groups, by joblib; under ``joblib.parallel_config(backend="dask")`` a cluster's.
+        Processes that share the groups, by joblib; under ``joblib.parallel_config(backend="dask")``
+        a cluster's.
 
     Returns
     -------
@@ -123,22 +188,7 @@ def synthesize_groups(
 
 
 def released_size(release: Release) -> int:
-    """Return a group's number of records as Algorithm 2 takes it: rounded, at least 0.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> from dpbayes.data import Domain
-    >>> from dpbayes.ide import Hierarchy, Prior, release_groups
-    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
-    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
-    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
-    >>> released = release_groups(
-    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
-    ... )
-    >>> released_size(released.groups["a"])
-    49
-    """
+    """Return a group's number of records as Algorithm 2 takes it: rounded, at least 0."""
     value = release.n.value if isinstance(release.n, NoisyTotal) else release.n
     return max(round(value), 0)
 

@@ -1,8 +1,9 @@
 r"""Which marginals to ask for (section 4.2), chosen on the public data alone.
 
-Pairwise mutual information makes a graph of attributes. Cliques of its strongest edges are the upper level's workload:
-there are records enough for tables of several attributes. A group has few, so its workload is one-way marginals of
-attributes that are nearly independent of each other; the dependence between the others is taken from the prior.
+Pairwise mutual information makes a graph of attributes. Cliques of its strongest edges are the
+upper level's workload: there are records enough for tables of several attributes. A group has few,
+so its workload is one-way marginals of attributes that are nearly independent of each other; the
+dependence between the others is taken from the prior.
 
 The paper tuned both by hand. Here a size budget decides. The noise of a released cell has scale :math:`\Delta
 |W|/\epsilon_0`, which is the mean absolute value of Laplace noise, so that a table of K cells of n records has an
@@ -23,30 +24,12 @@ from dpbayes._arguments import number, positive_finite
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 
-__all__ = ["DependenceGraph", "choose_cliques", "choose_roots", "dependence_graph", "expected_l1_error"]
-
 type Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class DependenceGraph:
-    """Attributes with the mutual information of every pair.
-
-    Parameters
-    ----------
-    names
-        The attributes.
-    information
-        Mutual information in nats, corrected for sampling (Miller and Madow), at least 0; symmetric, zero diagonal.
-    sizes
-        Number of levels of each attribute.
-
-    Examples
-    --------
-    >>> graph = DependenceGraph(("x", "y"), np.array([[0.0, 0.2], [0.2, 0.0]]), (2, 3))
-    >>> graph.edges()
-    [('x', 'y', 0.2)]
-    """
+    """Attributes with the mutual information of every pair."""
 
     names: tuple[str, ...]
     information: Floats
@@ -73,8 +56,9 @@ def dependence_graph(prior: Prior, names: Sequence[str] | None = None) -> Depend
     Returns
     -------
     DependenceGraph
-        Mutual information :math:`\sum_{ab} p_{ab} \log\frac{p_{ab}}{p_a p_b}` less its bias under independence,
-        :math:`(K_a - 1)(K_b - 1)/2m` with K the levels that occur, where the prior is a sample of m records.
+        Mutual information :math:`\sum_{ab} p_{ab} \log\frac{p_{ab}}{p_a p_b}` less its bias under
+        independence, :math:`(K_a - 1)(K_b - 1)/2m` with K the levels that occur, where the prior is
+        a sample of m records.
 
     References
     ----------
@@ -104,26 +88,7 @@ def dependence_graph(prior: Prior, names: Sequence[str] | None = None) -> Depend
 
 
 def expected_l1_error(n_cells: int, n_tables: int, *, n_records: float, epsilon: float, stability: int = 1) -> float:
-    """Return the expected L1 error of one noisy table as a share of the records.
-
-    Parameters
-    ----------
-    n_cells
-        Cells of the table.
-    n_tables
-        Tables that share the budget evenly.
-    n_records
-        Records counted; use the public data's number, for the private one is confidential.
-    epsilon
-        Budget of the workload.
-    stability
-        Most records of one individual.
-
-    Examples
-    --------
-    >>> expected_l1_error(10, 5, n_records=1000, epsilon=0.5)
-    0.1
-    """
+    """Return the expected L1 error of one noisy table as a share of the records."""
     for name, value in (("n_records", n_records), ("epsilon", epsilon), ("stability", stability)):
         positive_finite(value, name, remedy="the expected error of a table follows from it")
     return n_cells * stability * n_tables / (epsilon * n_records)
@@ -154,8 +119,9 @@ def choose_cliques(
     Returns
     -------
     tuple of tuple of str
-        Maximal cliques, so that no table is a margin of another, and a one-way table of each attribute that is in none.
-        Edges are tried from the strongest; an edge is kept if every table still meets `max_error`.
+        Maximal cliques, so that no table is a margin of another, and a one-way table of each
+        attribute that is in none. Edges are tried from the strongest; an edge is kept if every
+        table still meets `max_error`.
 
     Raises
     ------
@@ -215,8 +181,9 @@ def choose_roots(
     Returns
     -------
     tuple of tuple of str
-        Attributes are taken by how much information they carry about all others, each if it is nearly independent of
-        those taken before and the error allows one table more; at least one is taken.
+        Attributes are taken by how much information they carry about all others, each if it is
+        nearly independent of those taken before and the error allows one table more; at least one
+        is taken.
 
     Examples
     --------

@@ -3,38 +3,25 @@
 Names load on first use, so that `import dpbayes.inference` costs nothing before a model is built.
 """
 
-from importlib import import_module
-from typing import Any
+from dpbayes._lazy import lazy_exports
 
-# public name -> module that defines it
-_EXPORTS = {
-    "CompiledModel": "dpbayes.inference.compiled",
-    "compile_model": "dpbayes.inference.compiled",
-    "Finding": "dpbayes.inference.verdict",
-    "PosteriorSummary": "dpbayes.inference.summary",
-    "Verdict": "dpbayes.inference.verdict",
-    "check_convergence": "dpbayes.inference.diagnostics",
-    "mixing_table": "dpbayes.inference.diagnostics",
-    "annotate": "dpbayes.inference.schema",
-    "read_trace": "dpbayes.inference.schema",
-    "write_trace": "dpbayes.inference.schema",
-    "sample": "dpbayes.inference.sampling",
-    "summarize": "dpbayes.inference.summary",
-    "plot_ranks": "dpbayes.inference.sbc_ranks",
-    "simulate_and_rank": "dpbayes.inference.sbc",
-    "uniformity": "dpbayes.inference.sbc_ranks",
-}
-
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        module = _EXPORTS[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "CompiledModel": "sampling",
+        "compile_model": "sampling",
+        "Finding": "convergence",
+        "PosteriorSummary": "summary",
+        "Verdict": "convergence",
+        "check_convergence": "convergence",
+        "mixing_table": "convergence",
+        "annotate": "schema",
+        "read_trace": "schema",
+        "write_trace": "schema",
+        "sample": "sampling",
+        "summarize": "summary",
+        "plot_ranks": "ranks",
+        "simulate_and_rank": "sbc",
+        "uniformity": "ranks",
+    },
+)

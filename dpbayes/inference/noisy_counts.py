@@ -19,9 +19,7 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
-
-__all__ = ["ReleasedNoise", "noisy_counts"]
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
 
 # exp(-x^2 / 2 sigma^2) at 12 sigma is below 1e-31.
 _DISCRETE_GAUSSIAN_WIDTH = 12.0
@@ -33,13 +31,6 @@ _LEAST_VARIANCE = 1e-100  # of a law's noise; its inverse and the squares of tha
 class ReleasedNoise:
     r"""The noise laws of a vector of released counts.
 
-    Parameters
-    ----------
-    laws
-        One law for each count.
-
-    Notes
-    -----
     The density that stands for a discrete law has its mean and its variance. For two-sided geometric noise of scale s
     that is the Laplace density of scale :math:`s' = 1/(2\sinh\frac{1}{2s})`: the characteristic functions are
 
@@ -50,12 +41,6 @@ class ReleasedNoise:
     which agree to order :math:`\omega^4`, so that after a convolution with a count of standard deviation
     :math:`\tau` they differ by terms of order :math:`\tau^{-4}`. (:math:`s' = s\,(1 - 1/24s^2 + \dots)`: at a scale of
     20 the two scales differ by one part in 10,000.)
-
-    Examples
-    --------
-    >>> noise = ReleasedNoise((TwoSidedGeometric(20.0), Gaussian(3.0)))
-    >>> noise.stddev.round(3)
-    array([28.281,  3.   ])
     """
 
     laws: tuple[NoiseLaw, ...]
@@ -88,33 +73,17 @@ class ReleasedNoise:
     def rates(self) -> tuple[npt.NDArray[np.float64], ...]:
         """Linear and quadratic rate and constant of each law's own log-probability ``c - a |x| - b x^2``."""
         constant = np.array([float(law.log_prob(0.0)) for law in self.laws])
-        pure = np.array([isinstance(law, TwoSidedGeometric | Laplace) for law in self.laws])
-        width = np.array(
-            [law.scale if isinstance(law, TwoSidedGeometric | Laplace) else law.stddev for law in self.laws]
-        )
-        return np.where(pure, 1.0 / width, 0.0), np.where(pure, 0.0, 0.5 / width**2), constant
+        linear, quadratic = np.array([law.rates for law in self.laws]).T
+        return linear, quadratic, constant
 
     @cached_property
     def coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
         """Constant, linear and quadratic rate of each law's relaxed log-density ``c - a |x| - b x^2``."""
-        rows = []
-        for law, stddev in zip(self.laws, self.stddev, strict=True):
-            if isinstance(law, TwoSidedGeometric | Laplace):
-                scale = stddev / math.sqrt(2.0)
-                rows.append((-math.log(2.0 * scale), 1.0 / scale, 0.0))
-            else:
-                rows.append((-math.log(stddev * math.sqrt(2.0 * math.pi)), 0.0, 0.5 / stddev**2))
-        constant, linear, quadratic = np.array(rows).T
+        constant, linear, quadratic = np.array([law.relaxed for law in self.laws]).T
         return constant, linear, quadratic
 
     def logp(self, x: Any) -> Any:
-        """Return the relaxed log-density of each count's noise as a graph.
-
-        Parameters
-        ----------
-        x
-            Noise values, last axis of length ``len(self)``.
-        """
+        """Return the relaxed log-density of each count's noise as a graph."""
         constant, linear, quadratic = self.coefficients
         value = pt.as_tensor(constant)
         if np.any(linear):
@@ -155,31 +124,7 @@ def _noise(law: NoiseLaw, shape: Any) -> Any:
 
 
 def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) -> Any:
-    """Add released counts to the model on the context stack.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    centre
-        The exact counts as real numbers, shape ``(counts,)``.
-    noise
-        The law of each count's noise.
-    **kwargs
-        Passed to `pymc.CustomDist`: ``observed``, ``dims``.
-
-    Returns
-    -------
-    pytensor.tensor.TensorVariable
-        The variable; its forward draws round the centre where the law is discrete, and add noise of the law itself.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     x = noisy_counts("x", np.array([10.0, 20.0]), ReleasedNoise((TwoSidedGeometric(5.0),) * 2))
-    >>> round(float(model.compile_logp()({"x": np.array([10.0, 20.0])})), 4)
-    -4.6018
-    """
+    """Add released counts to the model on the context stack."""
     return pm.CustomDist(
         name,
         centre,

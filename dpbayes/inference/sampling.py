@@ -1,69 +1,531 @@
-"""Sample a model: compile, run NUTS, draw the predictives, judge. The result keeps the output contract."""
+"""Sample a PyMC model: compile once, run, count what came back, draw the predictives, judge.
 
+nutpie is called directly rather than through `pm.sample`, for two reasons: a program compiled once serves many data
+sets, and an interrupt stays one. (Left to wait by itself, nutpie answers it with the draws it has, chains padded with
+NaN to the longest, and no error.)
+"""
+
+import json
 import logging
-from collections.abc import Iterator, Mapping
+import math
+import os
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import instance, shown
-from dpbayes.errors import InputError
-from dpbayes.inference.compiled import checked_seed, compile_model
-from dpbayes.inference.diagnostics import check_convergence
-from dpbayes.inference.nuts import Adaptation, NutsSettings, check_options
+from dpbayes._arguments import instance, number, shown
+from dpbayes.errors import IncompleteSamplingError, InputError
+from dpbayes.inference.convergence import Quantity, check_convergence, drift_finding, mixing_findings_of
+from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
 from dpbayes.inference.schema import annotate
 
 if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
-__all__ = ["posterior_predictive", "prior_predictive", "sample"]
+
+_MOST = 10**9
+
+Method = Literal["nuts", "many-chains"]
+Adaptation = Literal["diag", "draw_diag", "low_rank"]
+
+# nutpie's names -> those of the output contract, which are ArviZ's
+_STATS = {
+    "diverging": "diverging",
+    "maxdepth_reached": "reached_max_treedepth",
+    "depth": "tree_depth",
+    "n_steps": "n_steps",
+    "step_size": "step_size",
+    "mean_tree_accept": "acceptance_rate",
+    "energy": "energy",
+    "logp": "lp",
+}
+
+
+@dataclass(frozen=True)
+class NutsSettings:
+    """Settings of a NUTS run."""
+
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    target_accept: float = 0.9
+    max_treedepth: int = 10
+    adaptation: Adaptation = "diag"
+    cores: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = {"draws": 1, "tune": 1, "chains": 1, "max_treedepth": 1} | ({} if self.cores is None else {"cores": 1})
+        for name, least in counts.items():
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
+            if value > _MOST:
+                raise InputError(f"{name} must be at most {_MOST:,}, got {shown(value)}")
+            object.__setattr__(self, name, int(value))
+        instance(self.options, Mapping, "options", remedy="give {name: value} of the sampler")
+        object.__setattr__(self, "target_accept", number(self.target_accept, "target_accept"))
+        if not 0.0 < self.target_accept < 1.0:
+            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.9 is the default")
+        if self.adaptation not in get_args(Adaptation):
+            raise InputError(f"adaptation must be one of {', '.join(get_args(Adaptation))}, got {self.adaptation!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the settings as plain data, without the number of cores, which does not change a draw."""
+        names = ("draws", "tune", "chains", "target_accept", "max_treedepth", "adaptation")
+        return {name: getattr(self, name) for name in names} | dict(self.options)
+
+
+def draw(
+    program: Any,
+    settings: NutsSettings,
+    *,
+    random_seed: int,
+    progressbar: bool = True,
+    progress: Progress | None = None,
+) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
+    """Run nutpie on a compiled program."""
+    import nutpie
+
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        # A short or interrupted run may have fewer draws than chains; ArviZ takes that for swapped dimensions.
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer than draw dimension")
+        try:
+            sampler = nutpie.sample(
+                program,
+                draws=settings.draws,
+                tune=settings.tune,
+                chains=settings.chains,
+                cores=settings.cores,
+                seed=random_seed,
+                adaptation=settings.adaptation,
+                target_accept=settings.target_accept,
+                maxdepth=settings.max_treedepth,
+                progress_bar=progressbar and progress is None,
+                progress_callback=None if progress is None else _told_to(progress),
+                save_warmup=False,
+                blocking=False,
+                **settings.options,
+            )
+            raw = _waited(sampler)
+        except RuntimeError as error:
+            raise _no_start(error) from error
+    stats = raw["sample_stats"].to_dataset()
+    check_complete(stats, settings)
+    sample_stats = stats[list(_STATS)].rename(_STATS)
+    # With the option target_integration_time nutpie's flag also marks trajectories that went on for that time.
+    deepest = sample_stats["tree_depth"] >= settings.max_treedepth
+    sample_stats["reached_max_treedepth"] = sample_stats["reached_max_treedepth"] & deepest
+    attributes = {
+        "sampler": f"nutpie {nutpie.__version__}",
+        "sampler_settings": json.dumps(settings.to_dict()),
+        "random_seed": str(random_seed),
+        "tune": int(settings.tune),
+        "sampling_seconds": time.perf_counter() - started,
+    }
+    return _plain(raw["posterior"].to_dataset()), _plain(sample_stats), attributes
+
+
+def check_options(settings: NutsSettings) -> None:
+    """Refuse options that nutpie does not know or that would keep chains from moving, before anything compiles."""
+    if not settings.options:
+        return
+    from nutpie._lib import PyNutsSettings
+
+    made = PyNutsSettings.LowRank(0) if settings.adaptation == "low_rank" else PyNutsSettings.Diag(0)
+    try:
+        made.update(dict(settings.options))
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        remedy = "names and values are those of nutpie.sample"
+        raise InputError(f"nutpie refuses the options {dict(settings.options)}: {error}; {remedy}") from error
+    time = settings.options.get("target_integration_time")
+    longest = settings.options.get("max_step_size", math.pi) * (1.0 + settings.options.get("step_size_jitter", 0.1))
+    if time is not None and time < longest:
+        raise InputError(
+            f"target_integration_time must be at least {longest:.2f}, the longest step, got {time}: steps would grow "
+            "past it and chains stand still; give more, or leave it out"
+        )
+
+
+def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
+    """Refuse a run that ended early."""
+    came = np.isfinite(stats["step_size"].transpose("chain", "draw").to_numpy()).sum(axis=1)
+    if len(came) == settings.chains and (came == settings.draws).all():
+        return
+    counts = ", ".join(map(str, came))
+    raise IncompleteSamplingError(
+        f"sampling ended early: {counts} of {settings.draws} draws came back from the {settings.chains} chains; "
+        "nothing was kept: run it again, with fewer draws if time is short"
+    )
+
+
+def _plain(dataset: "xr.Dataset") -> "xr.Dataset":
+    """Drop the conversion's attributes, and give text coordinates the type that other groups have."""
+    dataset.attrs.clear()
+    texts = {name: labels.astype(str) for name, labels in dataset.coords.items() if labels.dtype == object}
+    return dataset.assign_coords(texts)
+
+
+def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
+    """Return a callback of nutpie that reports the share of all chains' draws."""
+
+    def tell(chains: list[Any]) -> None:
+        total = sum(chain.total_draws for chain in chains)
+        progress("sampling", sum(chain.finished_draws for chain in chains) / max(total, 1))
+
+    return tell
+
+
+def _waited(sampler: Any) -> Any:
+    """Return what a sampler in the background gives when it is done."""
+    try:
+        return sampler.wait()
+    except KeyboardInterrupt:
+        sampler.cancel()
+        raise
+
+
+def _no_start(error: RuntimeError) -> IncompleteSamplingError:
+    cause = re.split(r"\n\s*Stack backtrace", str(error))[0]
+    cause = " ".join(cause.split())
+    return IncompleteSamplingError(
+        f"the sampler stopped before its first draw ({cause}); see model.point_logps(): a term that is -inf or "
+        "NaN at the starting point needs another start (initval) or a parameterization that stays finite"
+    )
+
+
+_COMPILING = threading.RLock()
+_DEFAULT = NutsSettings()
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledModel:
+    """A model with its compiled log-density; made by `compile_model`.
+
+    Parameters
+    ----------
+    model
+        The model, untouched.
+    program
+        nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`.
+    compile_seconds
+        Wall time of compiling.
+    """
+
+    model: "pm.Model"
+    program: Any
+    compile_seconds: float
+
+    def fit(
+        self,
+        settings: NutsSettings | ManyChainSettings = _DEFAULT,
+        *,
+        data: Mapping[str, Any] | None = None,
+        random_seed: int | None = None,
+        cores: int | None = None,
+        progressbar: bool = True,
+        progress: Progress | None = None,
+    ) -> "xr.DataTree":
+        """Sample the posterior, given new data or those of the model, without compiling again.
+
+        Parameters
+        ----------
+        settings
+            Draws, tuning, chains and adaptation, of the method that the model was compiled for.
+        data
+            New values of `pm.Data` variables by name, each of the shape it had; others keep their values.
+        random_seed
+            Sampler seed; by default a fresh one, recorded in the trace. Same seed, same data, same draws.
+        cores
+            Chains, or batches of chains, that run at the same time; by default as many as there are processors.
+        progressbar
+            Show progress.
+        progress
+            Called with the stage in words and the share of it that is done; it takes the place of a bar.
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups `posterior`, `sample_stats`, `observed_data`, `constant_data` of the output contract.
+
+        Raises
+        ------
+        InputError
+            If `data` names something else than a `pm.Data` variable, or a value does not fit it.
+        IncompleteSamplingError
+            If the sampler ended early or found no start.
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+        ...     count = pm.Normal("count", 50, 10)
+        ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+        >>> compiled, short = compile_model(model), NutsSettings(draws=300, tune=200, chains=2)
+        >>> for noisy in (47.0, 61.0):
+        ...     trace = compiled.fit(short, data={"noisy": noisy}, random_seed=1, progressbar=False)
+        ...     print(f"{trace['posterior']['count'].mean():.0f}")
+        47
+        60
+        """
+        import xarray as xr
+
+        seed = checked_seed(random_seed)
+        values = _checked_data(self.model, data or {})
+        if isinstance(self.program, BatchedDensity) != isinstance(settings, ManyChainSettings):
+            raise InputError(f"the model was compiled for another method than {type(settings).__name__}; compile anew")
+        if isinstance(settings, ManyChainSettings):
+            with _data_set(self.model, values), _shown(progress, progressbar) as said:
+                posterior, sample_stats, attributes = _many(self, settings, seed, cores, said)
+        else:
+            settings = settings if cores is None else replace(settings, cores=cores)
+            used = {variable.name for variable in self.program.shared_var_keys}  # others enter no density
+            entering = {name: value for name, value in values.items() if name in used}
+            program = self.program.with_data(**entering) if entering else self.program
+            posterior, sample_stats, attributes = draw(
+                program, settings, random_seed=seed, progressbar=progressbar, progress=progress
+            )
+        tree = xr.DataTree.from_dict(
+            {
+                "posterior": posterior,
+                "sample_stats": sample_stats,
+                "observed_data": _observed(self.model, values),
+                "constant_data": _constants(self.model, values),
+            }
+        )
+        tree.attrs = _base_attributes(self.model) | attributes | {"compile_seconds": self.compile_seconds}
+        complete = getattr(self.model, "complete_posterior", None)
+        if complete is not None:
+            data_now = {v.name: values.get(v.name, v.get_value(borrow=True)) for v in self.model.data_vars}
+            rng = np.random.default_rng([seed, 1])
+            tree["posterior"] = xr.DataTree(complete(tree["posterior"].to_dataset(), data_now, rng))
+        return tree
+
+
+def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
+    """Compile a model's log-density and gradient.
+
+    Parameters
+    ----------
+    model
+        A PyMC model whose free variables are continuous. What will change between fits lives in `pm.Data`. An attribute
+        `convergence_variables` on the model, if set, names the variables whose convergence counts. An attribute
+        `complete_posterior`, if set, is called with the posterior, the data by name and a generator, and returns the
+        posterior with what is drawn given it.
+    method
+        ``"nuts"``: nutpie's No-U-Turn sampler. ``"many-chains"``: batches of annealed chains
+        (`dpbayes.inference.many_chains`).
+    backend
+        Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.
+
+    Returns
+    -------
+    CompiledModel
+        Call its `fit`.
+
+    Raises
+    ------
+    InputError
+        If the model has no free variable, or a discrete one.
+
+    Notes
+    -----
+    Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
+    while another part of the program compiles. Parallel studies use processes. Machine code is cached on disk
+    (`pytensor.config.base_compiledir`) by the structure of the graph, so the same model on other data of the same
+    shape compiles in a quarter of the time.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
+    ...     count = pm.Normal("count", 50, 10)
+    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
+    >>> compile_model(model).program.n_dim
+    1
+    """
+    import pymc as pm
+
+    instance(model, pm.Model, "model", remedy="build_model of a system makes one")
+    if not model.free_RVs:
+        raise InputError(f"model {model.name!r} has no free variable: there is nothing to sample")
+    discrete = [variable.name for variable in model.discrete_value_vars]
+    if discrete:
+        raise InputError(f"NUTS cannot sample the discrete variables {discrete}; sum them out of the likelihood")
+    declared = _declared(model)
+    unknown = [name for name in declared or () if name not in {v.name for v in model.unobserved_RVs}]
+    if unknown:
+        raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
+    import nutpie
+    import pytensor
+
+    many = _chosen(method) == "many-chains"
+    started = time.perf_counter()
+    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
+    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
+    with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
+        program = batched_density(model, backend=backend) if many else nutpie.compile_pymc_model(model)
+    return CompiledModel(model, program, time.perf_counter() - started)
+
+
+def checked_seed(random_seed: int | None) -> int:
+    """Return a sampler seed: the one given, or a fresh one below 2 ** 63."""
+    if random_seed is None:
+        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
+    if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or not 0 <= random_seed < 2**63:
+        raise InputError(f"random_seed must be a whole number from 0 to 2**63 - 1, got {shown(random_seed)}")
+    return int(random_seed)
+
+
+def observed_data_names(model: "pm.Model") -> dict[str, str]:
+    """Map each observed variable to the `pm.Data` variable that holds its values."""
+    names = {}
+    for variable in model.observed_RVs:
+        sources = _data_sources(model, model.rvs_to_values[variable])
+        if len(sources) == 1:
+            names[variable.name] = sources[0].name
+    return names
+
+
+def _declared(model: "pm.Model") -> tuple[str, ...] | None:
+    names = getattr(model, "convergence_variables", None)
+    return None if names is None else tuple(names)
+
+
+def _base_attributes(model: "pm.Model") -> dict[str, Any]:
+    from dpbayes import __version__
+
+    attributes = {"dpbayes_version": __version__, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    declared = _declared(model)
+    return attributes if declared is None else attributes | {"convergence_variables": json.dumps(list(declared))}
+
+
+def _checked_data(model: "pm.Model", data: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    known = {variable.name: variable for variable in model.data_vars}
+    checked = {}
+    for name, value in data.items():
+        if name not in known:
+            raise InputError(f"the model has no pm.Data variable {name!r}; it has {sorted(known)}")
+        former = known[name].get_value(borrow=True)
+        given = np.asarray(value)
+        if given.shape != former.shape:
+            raise InputError(
+                f"data {name!r} must keep its shape {former.shape}, got {given.shape}; compile anew for another"
+            )
+        with np.errstate(invalid="ignore"):
+            cast = given.astype(former.dtype)
+        if not np.array_equal(cast, given):
+            raise InputError(f"data {name!r} holds values that {former.dtype} does not: give numbers of that type")
+        checked[name] = cast
+    return checked
+
+
+def _data_sources(model: "pm.Model", value: Any) -> list[Any]:
+    from pytensor.graph.traversal import ancestors
+
+    known = set(model.data_vars)
+    return [variable for variable in ancestors([value]) if variable in known]
+
+
+def _observed(model: "pm.Model", data: Mapping[str, np.ndarray]) -> "xr.Dataset":
+    from pytensor.graph import clone_replace
+    from pytensor.tensor import as_tensor
+
+    values = {}
+    for variable in model.observed_RVs:
+        value = model.rvs_to_values[variable]
+        # The value may be a cast or another function of its pm.Data variable.
+        given = {source: as_tensor(_value(source, data)) for source in _data_sources(model, value)}
+        (fixed,) = clone_replace([value], replace=given)
+        values[variable.name] = np.asarray(fixed.eval(mode="FAST_COMPILE"))
+    return _dataset(model, values)
+
+
+def _constants(model: "pm.Model", data: Mapping[str, np.ndarray]) -> "xr.Dataset":
+    observed_only = set(observed_data_names(model).values()) - _used_as_input(model)
+    values = {source.name: _value(source, data) for source in model.data_vars if source.name not in observed_only}
+    return _dataset(model, values)
+
+
+def _used_as_input(model: "pm.Model") -> set[str]:
+    from pytensor.graph.traversal import ancestors
+
+    known = set(model.data_vars)
+    graph = ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])
+    return {variable.name for variable in graph if variable in known}
+
+
+def _value(source: Any, data: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.asarray(data.get(source.name, source.get_value()))
+
+
+def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray]) -> "xr.Dataset":
+    import xarray as xr
+
+    dims = {name: list(model.named_vars_to_dims.get(name, ())) for name in values}
+    for name, value in values.items():
+        if len(dims[name]) != value.ndim:
+            dims[name] = [f"{name}_dim_{axis}" for axis in range(value.ndim)]
+    used = {dim for names in dims.values() for dim in names}
+    coords = {dim: list(labels) for dim, labels in model.coords.items() if dim in used and labels is not None}
+    return xr.Dataset({name: (dims[name], value) for name, value in values.items()}, coords=coords)
 
 
 def sample(
     model: "pm.Model",
     *,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
+    method: Method = "nuts",
     random_seed: int | None = None,
-    target_accept: float = 0.9,
-    max_treedepth: int = 10,
-    adaptation: Adaptation = "diag",
     cores: int | None = None,
     progressbar: bool = True,
+    progress: Progress | None = None,
     predictive: bool = True,
     prior_draws: int = 500,
-    options: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> "xr.DataTree":
-    """Fit a model by NUTS and judge the fit.
+    """Fit a model and judge the fit.
 
     Parameters
     ----------
     model
-        A PyMC model with continuous free variables. An attribute `gate_variables` on it names the variables whose
+        A PyMC model with continuous free variables. Its attribute `convergence_variables` names the variables whose
         convergence counts (those that do not depend on labels); by default all do.
-    draws, tune, chains
-        Draws kept and draws spent on adaptation, of each of `chains` chains.
+    method
+        ``"nuts"``, for models of a few dozen unknowns; ``"many-chains"``, for posteriors with many modes or thousands
+        of unknowns (`dpbayes.inference.many_chains`).
     random_seed
         Seed of the sampler and of the predictive draws; by default a fresh one. It is recorded in the trace: it touches
         nothing confidential. Same seed, same draws, on any number of cores.
-    target_accept, max_treedepth, adaptation, cores, options
-        See `dpbayes.inference.nuts.NutsSettings`.
+    cores
+        Chains, or batches of chains, that run at the same time; by default as many as there are processors.
     progressbar
         Show progress.
+    progress
+        Called with the stage in words and the share of it that is done; it takes the place of a bar.
     predictive
         Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
         (about a second each). The prior comes first: a model that cannot be simulated fails before it is sampled.
     prior_draws
         Draws from the prior.
+    **settings
+        Those of `dpbayes.inference.sampling.NutsSettings` (``draws=1000, tune=1000, chains=4, target_accept=0.9``, ...)
+        or of `dpbayes.inference.many_chains.ManyChainSettings` (``chains=128, draws=24, rounds=4``, ...).
 
     Returns
     -------
     xarray.DataTree
         Groups and attributes of `dpbayes.inference.schema`. The verdict is in the attribute `convergence`
-        (`Verdict.from_trace`); a failed gate raises nothing here.
+        (`Verdict.from_trace`); a failed check raises nothing here.
 
     Raises
     ------
@@ -87,56 +549,122 @@ def sample(
     """
     import xarray as xr
 
-    settings = NutsSettings(
-        draws=draws,
-        tune=tune,
-        chains=chains,
-        target_accept=target_accept,
-        max_treedepth=max_treedepth,
-        adaptation=adaptation,
-        cores=cores,
-        options=dict(instance(options or {}, Mapping, "options", remedy="give {name: value} of the sampler")),
-    )
-    check_options(settings)
+    chosen = settings_of(method, settings)
+    if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores < 1):
+        raise InputError(f"cores must be a whole number of at least 1, got {shown(cores)}")
     seed = checked_seed(random_seed)
     if isinstance(prior_draws, bool) or not isinstance(prior_draws, int | np.integer) or prior_draws < 1:
         raise InputError(f"prior_draws must be a whole number of at least 1, got {shown(prior_draws)}")
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
     groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
-    trace: Any = compile_model(model).fit(settings, random_seed=seed, progressbar=progressbar)
+    backend = getattr(chosen, "backend", "numba")
+    if progress is not None:
+        progress("compiling", 0.0)
+    compiled = compile_model(model, method=method, backend=backend)
+    trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)
     if predictive and model.observed_RVs:
         groups["posterior_predictive"] = posterior_predictive(model, trace, random_seed=after)
     trace = trace.assign({name: xr.DataTree(dataset) for name, dataset in groups.items()})
     return annotate(trace, verdict=check_convergence(trace))
 
 
+def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | ManyChainSettings:
+    """Return the checked settings of a method."""
+    kind: Any = ManyChainSettings if _chosen(method) == "many-chains" else NutsSettings
+    unknown = sorted(set(settings) - {field.name for field in fields(kind)})
+    if unknown:
+        names = ", ".join(field.name for field in fields(kind))
+        raise InputError(f"method {method!r} has no setting {unknown[0]!r}; it has {names}")
+    made: NutsSettings | ManyChainSettings = kind(**settings)
+    if isinstance(made, NutsSettings):
+        check_options(made)
+    return made
+
+
+def _chosen(method: str) -> str:
+    if method not in get_args(Method):
+        raise InputError(f"method must be one of {', '.join(get_args(Method))}, got {shown(method)}")
+    return method
+
+
+def _many(
+    compiled: CompiledModel, settings: ManyChainSettings, seed: int, cores: int | None, progress: Progress
+) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
+    """Run many chains; return posterior, statistics and attributes as a trace has them."""
+    import xarray as xr
+
+    model, members = compiled.model, settings.chains // settings.batches
+    judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
+
+    def enough(variables: dict[str, Any], stats: dict[str, Any]) -> bool:
+        shape = stats["lp"].shape
+        draws = np.concatenate([np.moveaxis(variables[name].reshape(*shape, -1), -1, 0) for name in judged])
+        places = [Quantity(str(place)) for place in range(len(draws))]
+        findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
+        return all(finding.passed for finding in [*findings, drift_finding(stats["likelihood"], members)])
+
+    found, stats, said = draw_many(
+        compiled.program,
+        settings,
+        random_seed=seed,
+        cores=cores or len(os.sched_getaffinity(0)),
+        enough=enough,
+        progress=progress,
+    )
+    posterior = {}
+    coords = {name: list(labels) for name, labels in model.coords.items() if labels is not None}
+    for name, values in found.items():
+        dims = list(model.named_vars_to_dims.get(name) or ())
+        if len(dims) != values.ndim - 2:
+            dims = [f"{name}_dim_{axis}" for axis in range(values.ndim - 2)]
+        posterior[name] = (("chain", "draw", *dims), values)
+    used = {dim for dims, _ in posterior.values() for dim in dims}
+    chain = {"chain": range(settings.batches), "draw": range(members * settings.draws)}
+    labels = chain | {name: values for name, values in coords.items() if name in used}
+    member = np.tile(np.repeat(np.arange(members), settings.draws), (settings.batches, 1))
+    kept = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
+            "n_steps": "steps", "step_size": "step"}  # fmt: skip
+    statistics = {name: (("chain", "draw"), stats[source]) for name, source in kept.items()}
+    sample_stats = xr.Dataset(statistics | {"member": (("chain", "draw"), member)}, coords=chain)
+    attributes = {
+        "sampler": f"dpbayes many chains ({settings.backend})",
+        "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),
+        "random_seed": str(seed),
+        "tune": settings.tune,
+        "sampling_seconds": said["sampling_seconds"],
+    }
+    return _plain(xr.Dataset(posterior, coords=labels)), sample_stats, attributes
+
+
+@contextmanager
+def _data_set(model: "pm.Model", values: Mapping[str, np.ndarray]) -> Iterator[None]:
+    """Exchange the values of a model's `pm.Data` for the time of a fit."""
+    former = {name: model[name].get_value() for name in values}
+    try:
+        for name, value in values.items():
+            model[name].set_value(value)
+        yield
+    finally:
+        for name, value in former.items():
+            model[name].set_value(value)
+
+
+@contextmanager
+def _shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
+    """Give a function that reports progress: to a bar, to the caller's, or to nobody."""
+    if progress is not None or not progressbar:
+        yield progress or (lambda stage, share: None)
+        return
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as bars:
+        task = bars.add_task("compiled", total=1.0)
+        yield lambda stage, share: bars.update(task, description=stage, completed=share)
+
+
 def prior_predictive(model: "pm.Model", *, draws: int, random_seed: int) -> dict[str, "xr.Dataset"]:
-    """Draw parameters and released values from the prior.
-
-    Parameters
-    ----------
-    model
-        Any PyMC model all of whose variables can be drawn; a `pm.Potential` takes no part.
-    draws
-        Number of draws.
-    random_seed
-        Seed of the draws.
-
-    Returns
-    -------
-    dict
-        Datasets `prior` and, where the model has observed variables, `prior_predictive`; dims (chain, draw, ...), one
-        chain.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
-    ...     count = pm.Normal("count", 50, 10)
-    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
-    >>> prior_predictive(model, draws=100, random_seed=1)["prior_predictive"]["released"].shape
-    (1, 100)
-    """
+    """Draw parameters and released values from the prior."""
     import pymc as pm
 
     with _quiet():
@@ -145,26 +673,7 @@ def prior_predictive(model: "pm.Model", *, draws: int, random_seed: int) -> dict
 
 
 def posterior_predictive(model: "pm.Model", trace: "xr.DataTree", *, random_seed: int) -> "xr.Dataset":
-    """Draw released values anew, one set for each posterior draw.
-
-    Parameters
-    ----------
-    model
-        The model that was fitted.
-    trace
-        Its trace.
-    random_seed
-        Seed of the draws.
-
-    Returns
-    -------
-    xarray.Dataset
-        One variable an observed variable of the model; dims (chain, draw, ...).
-
-    Examples
-    --------
-    See `sample`, whose example draws one released count for each posterior draw.
-    """
+    """Draw released values anew, one set for each posterior draw."""
     import pymc as pm
 
     with _quiet():

@@ -9,24 +9,154 @@ can be stopped, resumed and extended.
 import io
 import json
 import os
+import time
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
-from dpbayes.inference.compiled import checked_seed, observed_data_names
-from dpbayes.inference.nuts import NutsSettings, check_options
-from dpbayes.inference.sbc_fit import FIT, Simulator, Study, simulate_one
+from dpbayes.errors import DamagedFileError, ExistingRunError, IncompleteSamplingError, InputError
+from dpbayes.inference.convergence import check_convergence
+from dpbayes.inference.sampling import (
+    CompiledModel,
+    NutsSettings,
+    check_options,
+    checked_seed,
+    compile_model,
+    observed_data_names,
+)
 
 if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
-__all__ = ["SBC_SETTINGS", "simulate_and_rank"]
+
+Simulator = Callable[[int], tuple[Mapping[str, Any], Mapping[str, Any]]]
+"""From a seed to (true values by posterior variable, data by `pm.Data` variable)."""
+
+FIT = ("passed", "rhat", "ess_bulk", "ess_tail", "divergent_share", "seconds")
+"""What is recorded of each fit."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that a worker process needs to simulate, and nothing that is compiled."""
+
+    build_model: "Callable[[], pm.Model]"
+    simulate: Simulator | None
+    variables: tuple[str, ...]
+    n_ranks: int
+    settings: NutsSettings
+    random_seed: int
+    rhat_max: float
+    folder: Path | None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+# One compiled model a process: the last study's.
+_COMPILED: dict[str, tuple[CompiledModel, Simulator]] = {}
+
+
+def simulate_one(study: Study, index: int, *, cores: int | None = None) -> dict[str, Any]:
+    """Run simulation `index` of a study."""
+    if study.token not in _COMPILED:
+        _COMPILED.clear()
+        compiled = compile_model(study.build_model())
+        _COMPILED[study.token] = compiled, study.simulate or prior_simulator(compiled.model, study.variables)
+    compiled, simulate = _COMPILED[study.token]
+    seeds = np.random.SeedSequence([study.random_seed, index]).generate_state(3)
+    truth, data = simulate(int(seeds[0]))
+    missing = [name for name in study.variables if name not in truth]
+    if missing:
+        raise InputError(f"the simulator gives no true value of {missing}")
+    started = time.perf_counter()
+    settings = study.settings if cores is None else replace(study.settings, cores=cores)
+    try:
+        trace = compiled.fit(settings, data=data, random_seed=int(seeds[1]), progressbar=False)
+    except IncompleteSamplingError as error:
+        if error.__cause__ is None:  # ended early: no result of the study
+            raise
+        record = _no_fit(truth, study)
+    else:
+        record = _ranked(truth, trace, study, np.random.default_rng(int(seeds[2])))
+    return record | {"fit:seconds": np.float64(time.perf_counter() - started)}
+
+
+def ranks_among(true: np.ndarray, draws: np.ndarray, *, n_ranks: int, rng: np.random.Generator) -> np.ndarray:
+    """Rank true values among evenly spaced posterior draws."""
+    pooled = draws.reshape(-1, *draws.shape[2:])
+    if true.shape != pooled.shape[1:]:
+        raise InputError(f"true values have shape {true.shape}, their posterior draws {pooled.shape[1:]}")
+    spaced = pooled[((np.arange(n_ranks) + 0.5) * len(pooled) / n_ranks).astype(int)]
+    below, ties = (spaced < true).sum(axis=0), (spaced == true).sum(axis=0)
+    return np.asarray(below + rng.integers(0, ties + 1))
+
+
+def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
+    """Make, once, a simulator of the model's own prior."""
+    from pymc.pytensorf import compile as compile_graph
+    from pymc.pytensorf import find_rng_nodes, reseed_rngs
+
+    sources = observed_data_names(model)
+    if not sources:
+        raise InputError("no observed variable of the model keeps its values in pm.Data: nothing could be exchanged")
+    outputs = [model[name] for name in (*variables, *sources)]
+    draw = compile_graph([], outputs, mode="FAST_COMPILE")
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+
+    def values(seed: int) -> list[np.ndarray]:
+        reseed_rngs(generators, seed)
+        return draw()
+
+    def simulate(seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        drawn = values(seed)
+        truth, data = drawn[: len(variables)], drawn[len(variables) :]
+        return dict(zip(variables, truth, strict=True)), dict(zip(sources.values(), data, strict=True))
+
+    _check_free_of_data(model, list(sources.values()), values)
+    return simulate
+
+
+def _check_free_of_data(model: "pm.Model", names: list[str], values: Callable[[int], list[np.ndarray]]) -> None:
+    """Refuse a prior that changes with the observed values, by changing them."""
+    former = {name: model[name].get_value() for name in names}
+    before = values(0)
+    try:
+        for name, value in former.items():
+            model[name].set_value(value + np.asarray(1, value.dtype))
+        after = values(0)
+    finally:
+        for name, value in former.items():
+            model[name].set_value(value)
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True)):
+        raise InputError(f"the model's prior depends on the observed values {names}; pass `simulate` to generate them")
+
+
+def _ranked(truth: Mapping[str, Any], trace: "xr.DataTree", study: Study, rng: np.random.Generator) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name in study.variables:
+        draws = trace["posterior"][name].transpose("chain", "draw", ...).to_numpy()
+        true = np.asarray(truth[name], dtype=float)
+        record[f"rank:{name}"] = ranks_among(true, draws, n_ranks=study.n_ranks, rng=rng)
+        record[f"truth:{name}"] = true
+    verdict = check_convergence(trace, var_names=study.variables, rhat_max=study.rhat_max, ess_min=study.n_ranks)
+    fit = {"passed": verdict.passed, "divergent_share": verdict.value("divergences")}
+    fit |= {name: verdict.value(name) for name in ("rhat", "ess_bulk", "ess_tail")}
+    return record | {f"fit:{name}": np.asarray(value) for name, value in fit.items()}
+
+
+def _no_fit(truth: Mapping[str, Any], study: Study) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name in study.variables:
+        true = np.asarray(truth[name], dtype=float)
+        record |= {f"rank:{name}": np.full(true.shape, -1), f"truth:{name}": true}
+    nothing = {f"fit:{name}": np.asarray(np.nan) for name in ("rhat", "ess_bulk", "ess_tail", "divergent_share")}
+    return record | nothing | {"fit:passed": np.asarray(False)}
+
 
 SBC_SETTINGS = NutsSettings(draws=500, tune=500, chains=2)
 
@@ -58,7 +188,7 @@ def simulate_and_rank(
     random_seed
         Seed of the study.
     var_names
-        Posterior variables to rank; by default the model's `gate_variables`, else all it records.
+        Posterior variables to rank; by default the model's `convergence_variables`, else all it records.
     simulate
         Draws true values and data from a seed. By default both come from the model's own prior; give the process that
         makes data in truth where the model is an approximation to it.
@@ -67,7 +197,8 @@ def simulate_and_rank(
     settings
         NUTS settings of every fit; chains x draws must be `n_ranks` or more.
     rhat_max
-        Of the gate, with `n_ranks` as the effective draws it asks for, so that the ranked draws are nearly independent.
+        Of the convergence check, with `n_ranks` as the effective draws it asks for, so that the ranked draws are
+        nearly independent.
     folder
         Where each simulation is stored as it ends, whole or not at all. A folder of the same study is resumed.
     label
@@ -82,9 +213,10 @@ def simulate_and_rank(
     -------
     xarray.DataTree
         Group `prior_sbc`: PIT = (rank + 1/2) / (n_ranks + 1) of each variable, dims (simulation, ...). Group `truth`:
-        true values. Group `fit`: `passed` (the gate), `rhat`, `ess_bulk`, `ess_tail`, `divergent_share` and `seconds`
+        true values. Group `fit`: `passed` (the convergence check), `rhat`, `ess_bulk`, `ess_tail`, `divergent_share`
+        and `seconds`
         of each simulation. A fit that found no start has NaN ranks and `passed` False; none is left out. Judge it with
-        `dpbayes.inference.sbc_ranks`.
+        `dpbayes.inference.ranks`.
 
     Raises
     ------
@@ -96,7 +228,7 @@ def simulate_and_rank(
     Notes
     -----
     Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference algorithms with
-    simulation-based calibration", algorithm 1. A fit that fails the gate keeps its ranks: dropping it would bias
+    simulation-based calibration", algorithm 1. A fit that fails the check keeps its ranks: dropping it would bias
     the rest.
 
     Examples
@@ -145,8 +277,9 @@ def _check_sizes(n_simulations: int, n_ranks: int, settings: NutsSettings) -> No
 
 
 def _variables(model: "pm.Model", var_names: Sequence[str] | None) -> tuple[str, ...]:
-    recorded = [variable.name for variable in model.unobserved_RVs]
-    names = tuple(var_names or getattr(model, "gate_variables", None) or recorded)
+    later = getattr(getattr(model, "complete_posterior", None), "names", ())
+    recorded = [*(variable.name for variable in model.unobserved_RVs), *later]
+    names = tuple(var_names or getattr(model, "convergence_variables", None) or recorded)
     unknown = [name for name in names if name not in recorded]
     if unknown:
         raise InputError(f"the model does not record {unknown}; it records {recorded}")

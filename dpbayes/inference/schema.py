@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import DamagedFileError, InputError
-from dpbayes.inference.verdict import Verdict
+from dpbayes.inference.convergence import Verdict
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["ATTRIBUTES", "GROUPS", "REQUIRED_GROUPS", "SAMPLE_STATS", "annotate", "check", "read_trace", "write_trace"]
 
 GROUPS: Mapping[str, str] = {
     "posterior": "draws of every parameter and recorded quantity; dims chain, draw, then the model's",
@@ -41,6 +40,8 @@ SAMPLE_STATS: Mapping[str, str] = {
     "acceptance_rate": "float: mean acceptance probability over the trajectory",
     "energy": "float: Hamiltonian after the transition",
     "lp": "float: log-density of the draw on the unconstrained scale",
+    "log_likelihood": "float: log-likelihood of the draw, summed over the observed variables (many chains)",
+    "member": "int: which of the short chains that a chain consists of (many chains, laid end to end)",
 }
 """Statistics under ArviZ's names, whichever sampler drew."""
 
@@ -53,8 +54,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "tune": "warm-up draws of each chain, not kept",
     "compile_seconds": "wall time of compiling, 0 when an earlier compilation served",
     "sampling_seconds": "wall time of sampling",
-    "gate_variables": "JSON list of the posterior variables that the gate judges",
-    "convergence": "JSON of the gate's verdict (dpbayes.inference.verdict)",
+    "convergence_variables": "JSON list of the posterior variables that the convergence check judges",
+    "convergence": "JSON of the verdict of the convergence check (dpbayes.inference.convergence)",
     "spec_digest": "SHA-256 of the resolved run spec",
     "release_digest": "SHA-256 of the release that was conditioned on",
     "privacy_record": "JSON object: what the release cost, under which adjacency, by which mechanism",
@@ -77,7 +78,7 @@ def annotate(
     trace
         Any trace.
     verdict
-        What the gate found; read back with ``Verdict.from_json(trace.attrs["convergence"])``.
+        What the convergence check found; read back with ``Verdict.from_json(trace.attrs["convergence"])``.
     spec_digest, release_digest
         SHA-256 of the resolved run spec and of the release.
     privacy_record
@@ -107,26 +108,7 @@ def annotate(
 
 
 def check(trace: "xr.DataTree") -> None:
-    """Hold a trace to the contract.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-
-    Raises
-    ------
-    InputError
-        If a required group is missing, or a group, statistic or attribute is not in this file.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> check(xr.DataTree())
-    Traceback (most recent call last):
-    ...
-    dpbayes.errors.InputError: not a dpbayes trace: missing groups ['posterior', 'sample_stats', ...
-    """
+    """Hold a trace to the contract."""
     problems = []
     missing = [group for group in REQUIRED_GROUPS if group not in trace.children]
     if missing:

@@ -11,21 +11,18 @@ import numpy.typing as npt
 
 from dpbayes._arguments import number, shown
 from dpbayes.errors import InputError
-from dpbayes.inference.diagnostics import check_convergence, mixing_table
-from dpbayes.inference.quantities import judged_variables
-from dpbayes.inference.verdict import Verdict
+from dpbayes.inference.convergence import Verdict, check_convergence, judged_variables, mixing_table
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["PosteriorSummary", "summarize"]
 
 _MOST_ROWS = 30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PosteriorSummary:
-    """Mean, standard deviation, interval and mixing of every quantity, with the gate's verdict; `summarize` makes it.
+    """Mean, sd, interval and mixing of every quantity, with the convergence check's verdict; `summarize` makes it.
 
     Printed, it is a table of text; at the end of a notebook's cell, a table of HTML. Both show the first 30 quantities.
 
@@ -123,7 +120,7 @@ class PosteriorSummary:
 
 
 def summarize(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None, prob: float = 0.95) -> PosteriorSummary:
-    """Summarize a posterior in one table, with the gate's verdict.
+    """Summarize a posterior in one table, with the verdict of the convergence check.
 
     Parameters
     ----------

@@ -2,76 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 
-from dpbayes.errors import InputError
-from dpbayes.inference.composite_counts import noisy_tables
-from dpbayes.inference.constant_map import constant_map
-from dpbayes.inference.joint_counts import NUGGET, effect_counts
-from dpbayes.inference.joint_pairs import released_pairs
-from dpbayes.inference.margin_operator import Cell, MarginOperator, margin_operator
+from dpbayes.errors import AccuracyWarning
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
-from dpbayes.latent_class.cautions import caution
-from dpbayes.latent_class.design import CONCENTRATION, Design, checked_concentration, margin_name
-from dpbayes.latent_class.mixture import Mixture
+from dpbayes.latent_class.cost import check_memory, cost_of
+from dpbayes.latent_class.design import (
+    CONCENTRATION,
+    MAX_EXACT_CELLS,
+    MAX_RECORDED_CELLS,
+    PROFILE_PRIOR,
+    SPREAD,
+    Cell,
+    Design,
+    Likelihood,
+    Profiles,
+    cell_labels,
+    cells_of,
+    checked_concentration,
+    margin_name,
+)
+from dpbayes.latent_class.exact_counts import Completion
+from dpbayes.latent_class.likelihood import (
+    NUGGET,
+    Tables,
+    cell_covariance,
+    class_counts,
+    factors_of,
+    gaussian_logp,
+    pilot,
+    probabilities,
+    released_law,
+    released_shares,
+    rotated,
+    rotation,
+    sampling_ratio,
+)
+from dpbayes.latent_class.normal_laplace import normal_laplace_logp
 from dpbayes.latent_class.record_numbers import prior_of_n
-from dpbayes.latent_class.released_shares import released_shares
-from dpbayes.latent_class.zeros import Impossible, ZeroSet, conditioned
+from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_of_records
 
 if TYPE_CHECKING:
-    from dpbayes.data.domain import Domain
+    pass
 
-__all__ = ["build_model"]
-
-MAX_RECORDED_CELLS = 4096
+LOW_RATIO = 0.5
+"""Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
+MAX_JOINT_CELLS = 1500
+"""Most cells that are taken jointly: a gradient costs the square of their number."""
+LOW_NOISE = 2.0
+"""Standard deviation of a count's noise below which the normal law of the sampling is seen through it."""
 
 
 def build_model(
     release: Release,
     *,
-    n_classes: int = 8,
-    likelihood: Literal["joint", "composite"] = "joint",
+    n_classes: int | None = None,
     concentration: float | Sequence[float] = CONCENTRATION,
-    profile_prior: float | None = None,
+    profiles: Profiles = "common",
+    spread: float = SPREAD,
+    profile_prior: float = PROFILE_PRIOR,
+    likelihood: Likelihood | None = None,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
     impossible: Sequence[Impossible] = (),
-    sum_out_pairs: bool | None = None,
 ) -> pm.Model:
     r"""State the latent class model of a release.
 
     .. math:: \pi_h = V_h \prod_{l<h} (1 - V_l), \quad V_h \sim \text{Beta}(1, \alpha), \quad
-              \psi^{(j)}_h \sim \text{Dirichlet}(a, \dots, a), \quad
-              P(x) = \sum_h \pi_h \prod_j \psi^{(j)}_{h x_j},
+              \psi_{hjl} \propto p_{jl}\, e^{\sigma z_{hjl}}, \quad z \sim N(0, 1), \quad
+              P(x) = \sum_h \pi_h \prod_j \psi_{h j x_j},
 
-    with n records drawn from P behind all released tables, and the release's own noise on every count.
+    with n records drawn from P behind all released tables, and the release's own noise on every count. The p are the
+    levels' shares by the release itself (`dpbayes.latent_class.likelihood.released_shares`): data are used twice there,
+    for what every table says most precisely.
 
     Parameters
     ----------
     release
-        The noisy tables.
+        The noisy tables: attributes of any number of levels, tables of any number of attributes.
     n_classes
-        Number of classes k at which the sticks are cut off.
-    likelihood
-        ``"joint"``: all tables are margins of one confidential table (`dpbayes.inference.joint_counts`).
-        ``"composite"``, as the paper: every table has a multinomial of its own
-        (`dpbayes.inference.composite_counts`); n must be public, and a gradient takes a hundred times as long on the
-        ACS tables (2 ms).
+        Number of classes k at which the sticks are cut off; by default 1.4 times the root of the number of independent
+        counts, at least 8 and at most 20.
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default,
-        (40, 10), keeps alpha near 4, so that all classes stay in use: where alpha is small, the posterior is a few
-        classes in one of many arrangements, and chains take thousands of draws to leave it.
+        (40, 10), keeps alpha near 4, so that all classes stay in use.
+    profiles
+        ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
+        are Dirichlet(a, ..., a), independent of the release.
+    spread
+        The scale sigma of ``"common"`` profiles. Small values hold classes alike, and are confidently wrong.
     profile_prior
-        The Dirichlet parameter a of every class profile; by default 0.25, and 0.5 for more than eight attributes.
-        Small values let a class pin an attribute to one level; what the released margins leave open is then more varied
-        than under the uniform prior. But every class and attribute then has a choice, and where there are many, chains
-        stay in one set of choices for thousands of draws.
+        The parameter a of ``"dirichlet"`` profiles.
+    likelihood
+        ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
+        cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: all counts jointly normal, with the covariance
+        of sampling that a pilot fit gives; right where noise is small against sampling, and for structural zeros. By
+        default ``"tables"`` where the ratio of the two is above 1/2 and there are at most 1,500 cells, or where there
+        are structural zeros. The trace of the first has ``level_deviations``.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ.
@@ -80,44 +115,38 @@ def build_model(
     impossible
         Structural zeros: combinations of levels that cannot occur, such as ``[{"age": "child", "married": 1}]``, each a
         level or several for some attributes. Records are drawn from the mixture conditioned on the others, and all
-        recorded probabilities but ``weights`` and ``profile_A`` are conditional ones; the trace holds the combinations
+        recorded probabilities but ``weights`` and ``profiles`` are conditional ones; the trace holds the combinations
         as ``structural_zeros`` in its constant data, where synthesis finds them.
-    sum_out_pairs
-        Whether the joint likelihood integrates the counts of pairs of attributes out (`dpbayes.inference.joint_pairs`):
-        the same law, at a cost that is linear in tables. Needs binary attributes, tables of at most two of them, and no
-        structural zeros. By default where that is so and there are more than 100 effects.
 
     Returns
     -------
     pymc.Model
-        Free: ``alpha`` (unless fixed); ``stick`` (break); ``profiles_of_2`` (class, attribute of 2 levels), the
-        probability of the second level; ``profiles_of_L`` (class, attribute of L levels, level). With the joint
-        likelihood also ``effects`` (effect), counts in records, or, where pairs are summed out, the standard normal
-        ``deviates_of_sizes`` (class), ``deviates_of_profiles`` (class, attribute of 2 levels) and ``pair_levels``
-        (pair), and ``effects`` is recorded; and ``n``, where only a noisy number of records was released, which is
+        Free: ``alpha`` (unless fixed); ``stick`` (break); ``level_scores`` z (class, level), or ``level_weights`` of
+        Dirichlet profiles; with likelihood ``"cells"`` the standard normal ``size_deviations`` (class) and
+        ``level_deviations`` (class, level); and ``n``, where only a noisy number of records was released, which is
         observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from the release itself,
         `dpbayes.latent_class.record_numbers.prior_of_n`).
-        Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profile_A`` (class, A) for each
-        attribute A; ``margin`` (count), the probabilities of all released cells, table after table, in C order;
-        ``cell``, with one dimension an attribute; ``margin_A_B``; with the joint likelihood ``exact_counts`` (count),
-        the confidential tables' own counts, whose posterior mean estimates those tables better than n ``margin``, the
-        estimate of what they were sampled from.
+        Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
+        all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
+        probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,
+        those of evenly spaced ones, in its place); ``cell``, with one dimension an attribute;
+        ``margin_A_B``; in traces ``exact_counts`` (count), draws of the confidential tables' own counts (of at most
+        20,000 cells), whose posterior mean estimates those tables better than n ``margin``, the estimate of what they
+        were sampled from.
         Observed: ``released`` (count), its data in ``released_counts``.
-        The attribute ``gate_variables`` names what convergence is judged on.
+        The attribute ``convergence_variables`` names what convergence is judged on.
 
     Raises
     ------
     InputError
-        If an argument is out of range, an attribute has the name of a part of the model (``class``, ``profile_A``, ...)
-        or a ``/`` in it, or an attribute set does not fit the domain.
+        If an argument is out of range, an attribute has the name of a part of the model (``class``, ``margin``, ...)
+        or a ``/`` in it, an attribute set does not fit the domain, or the fit would not fit into memory.
 
     Warns
     -----
     AccuracyWarning
-        With the joint likelihood, if a table's noise has a standard deviation below 2 counts: intervals of cells that
-        hold few records can be far too narrow. For a single table with a public n the composite likelihood is exact.
-    CostWarning
-        If more than 200 effects are sampled: a fit at the defaults may take hours.
+        If a table's noise has a standard deviation below 2 counts: intervals of cells that hold few records can be far
+        too narrow.
 
     References
     ----------
@@ -128,133 +157,259 @@ def build_model(
     --------
     >>> from dpbayes.data import datasets
     >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> release = release_tables(datasets.acs_tables(), epsilon=0.25, rng=np.random.default_rng(1))
     >>> model = build_model(release, n_classes=5)
     >>> [variable.name for variable in model.free_RVs]
-    ['alpha', 'stick', 'profiles_of_2', 'effects']
+    ['alpha', 'stick', 'level_scores', 'size_deviations', 'level_deviations']
     """
     check_of_records(release, "a model")
     design = Design.of(
         release.domain,
         [table.attributes for table in release.tables],
         n_classes=n_classes,
-        likelihood=likelihood,
         concentration=concentration,
+        profiles=profiles,
+        spread=spread,
         profile_prior=profile_prior,
+        likelihood=likelihood,
         margins=margins,
         impossible=impossible,
-        sum_out_pairs=sum_out_pairs,
     )
-    if likelihood == "composite" and not release.n_public:
-        raise InputError("the composite likelihood needs a public n, and this release has a noisy one; use 'joint'")
-    domain, operator, zeros = design.domain, design.operator, design.zeros
-    with pm.Model(coords=_coords(domain, operator, n_classes)) as model:
-        data, noise, sizes = _released(release)
-        caution(release, likelihood, operator.n_effects, pairs_summed_out=design.sum_out_pairs)
-        starts = None if design.sum_out_pairs else released_shares(release, data)
-        mixture = Mixture(domain, n_classes, checked_concentration(concentration), design.profile_prior, starts=starts)
-        probabilities = mixture.probabilities if zeros is None else partial(_possible, mixture, zeros)
-        margin = pm.Deterministic("margin", probabilities(operator.cells), dims="count")
-        _record(design, probabilities, record_cells)
-        if likelihood == "composite":
-            assert isinstance(release.n, int)
-            noisy_tables("released", margin, release.n, noise, sizes, observed=data, dims="count")
+    _warn_of_low_noise(release)
+    form = likelihood or default_likelihood(release, structural_zeros=design.zeros is not None)
+    check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
+    alpha = checked_concentration(concentration)
+    tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
+    with pm.Model(coords=_coords(release, design.n_classes)) as model:
+        given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
+        n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
+        if isinstance(alpha, tuple):
+            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if design.n_classes > 1 else pt.zeros(0)
+        weights = pm.Deterministic("weights", _broken(stick), dims="class")
+        pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+        if profiles == "common":
+            scores = pm.Normal("level_scores", dims=("class", "level"))
+            levels = given["released_shares"] * pt.exp(spread * scores)
         else:
-            n = float(release.n) if isinstance(release.n, int) else _noisy_total(release)
-            _joint(data, noise, n, operator, mixture, probabilities, design.sum_out_pairs)
-        if zeros is not None:
-            model.add_coords({"zero_part": range(len(zeros.cells)), "attribute": domain.names})
-            pm.Data("structural_zeros", zeros.to_array(), dims=("zero_part", "attribute"))
+            levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
+        membership = _constant("membership", tables.membership)
+        sums = pt.dot(pt.dot(levels, membership), membership.T)
+        psi = pm.Deterministic("profiles", levels / sums, dims=("class", "level"))
+        mixture = _Mixture(design, weights, psi)
+        margin = mixture.margin(_released_cells(release), "margin")
+        if release.n_counts <= MAX_EXACT_CELLS:
+            pm.Deterministic("margin", margin, dims="count")
+        else:
+            pm.Deterministic("margin_sample", margin[:: -(-release.n_counts // MAX_EXACT_CELLS)])
+        _record(mixture, record_cells)
+        if form == "tables":
+            _jointly(release, given, n * margin)
+        else:
+            sizes = pm.Normal("size_deviations", dims="class")
+            deviations = pm.Normal("level_deviations", dims=("class", "level"))
+            records, moved = class_counts(weights, psi, n, sizes, deviations, membership)
+            _cell_by_cell(release, tables, given, (weights, psi, n, records, moved))
+        model.complete_posterior = Completion(release, tables)
+        if design.zeros is not None:
+            model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
+            pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
-    recorded = ["margin", "cell", *map(margin_name, design.margins)]
-    model.gate_variables = tuple(name for name in recorded if name in model.named_vars)
+    recorded = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
+    model.convergence_variables = tuple(name for name in recorded if name in model.named_vars)
     return model
 
 
-def _record(design: Design, probabilities: Callable[[Sequence[Cell]], Any], record_cells: bool | None) -> None:
-    """Add the probabilities of margins that were not released, and of all cells, to the model."""
-    domain = design.domain
-    for names, cells in design.margins.items():
-        shape = domain.project(names).shape
-        pm.Deterministic(margin_name(names), probabilities(cells).reshape(shape), dims=names)
-    if domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells:
-        every = margin_operator(domain, [domain.names]).cells
-        pm.Deterministic("cell", probabilities(every).reshape(domain.shape), dims=domain.names)
+def default_likelihood(release: Release, *, structural_zeros: bool = False) -> Likelihood:
+    """Return the form of the likelihood that suits a release; it follows from the release alone."""
+    if structural_zeros:
+        return "tables"
+    low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
+    return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
 
-def _coords(domain: Domain, operator: MarginOperator, n_classes: int) -> dict[str, Sequence[Any]]:
-    coords: dict[str, Sequence[Any]] = {
+_DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
+
+
+def release_data(release: Release, form: Likelihood, *, spread: float = SPREAD, zeros: Any = None) -> dict[str, Any]:
+    """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
+    shares, tables = released_shares(release), Tables.of(release)
+    counts = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    data: dict[str, Any] = {"released_counts": counts, "released_shares": shares}
+    if isinstance(release.n, int):
+        data["n_records"] = np.asarray(float(release.n))
+        n = float(release.n)
+    else:
+        data["released_n_data"] = np.array([float(release.n.value)])
+        data["n_prior"] = np.array(prior_of_n(release))
+        n = float(np.exp(prior_of_n(release)[0]))
+    if form == "tables":
+        noise = np.concatenate([np.full(table.counts.size, table.noise.variance) for table in release.tables])
+        weights, profiles = pilot(release, tables, shares, spread)
+        sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
+        data["precision_root"] = np.linalg.inv(np.linalg.cholesky(sampling + np.diag(noise))).T
+        values, vectors = np.linalg.eigh(sampling)
+        data["sampling_root"] = vectors * np.sqrt(np.maximum(values, 0.0))
+    else:
+        turn = rotation(release.domain, shares)
+        data["rotation"], data["rotated_counts"] = turn, rotated(release, tables, turn)
+    return data
+
+
+def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
+    domain = release.domain
+    return {
         "class": range(n_classes),
         "rank": range(n_classes),
         "break": range(n_classes - 1),
-        "count": [_label(domain, cell) for cell in operator.cells],
-        "effect": [_label(domain, cell) for cell in operator.effects],
-        "pair": [_label(domain, cell) for cell in operator.effects if len(cell) == 2],
-    }
-    for size in sorted(set(domain.shape)):
-        coords[f"attribute_of_{size}"] = [attribute.name for attribute in domain if attribute.size == size]
-        coords[f"level_of_{size}"] = range(size)
-    return coords | {attribute.name: attribute.levels for attribute in domain}
+        "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
+        "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
+    } | {attribute.name: attribute.levels for attribute in domain}
 
 
-def _label(domain: Domain, cell: Cell) -> str:
-    attributes = domain.attributes
-    return ", ".join(f"{attributes[axis].name}={attributes[axis].levels[level]}" for axis, level in cell)
+def _released_cells(release: Release) -> list[Cell]:
+    return [cell for table in release.tables for cell in cells_of(release.domain, table.attributes)]
 
 
-def _possible(mixture: Mixture, zeros: ZeroSet, cells: Sequence[Cell]) -> Any:
-    """Return the probabilities of cells given that nothing impossible happens."""
-    plan = zeros.plan(cells)
-    return conditioned(mixture.probabilities(plan.cells), plan)
+def _constant(name: str, value: Any) -> Any:
+    """Return what does not change with the released numbers as an input of the graph, not a constant in its code."""
+    return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
 
 
-def _released(release: Release) -> tuple[Any, ReleasedNoise, list[int]]:
-    """Add the released counts' data to the model; return them, their noise, and the number of counts of each table."""
-    released = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
-    sizes = [table.counts.size for table in release.tables]
-    noise = ReleasedNoise.of_tables([table.noise for table in release.tables], sizes)
-    return pm.Data("released_counts", released, dims="count"), noise, sizes
+def _broken(stick: Any) -> Any:
+    """Return the class weights: sticks broken off one after the other."""
+    rest = pt.concatenate([[1.0], pt.cumprod(1.0 - stick)])
+    return pt.concatenate([stick, [1.0]]) * rest
 
 
-def _joint(
-    data: Any,
-    noise: ReleasedNoise,
-    n: Any,
-    operator: MarginOperator,
-    mixture: Mixture,
-    probabilities: Callable[[Sequence[Cell]], Any],
-    sum_out_pairs: bool,
-) -> None:
-    """Add the released counts to the model, all tables as margins of one."""
-    if sum_out_pairs:
-        counts = released_pairs(
-            "released",
-            mixture.weights,
-            mixture.upper_levels,
-            n,
-            operator=operator,
-            noise=noise,
-            nugget=NUGGET,
-            observed=data,
-        )
-        effects = pm.Deterministic("effects", counts, dims="effect")
-    else:
-        effects = effect_counts(
-            "effects", probabilities(operator.intersections[0]), n, operator=operator, noise=noise, released=data
-        )
-    exact = pm.Deterministic(
-        "exact_counts", n * operator.constant + constant_map(operator.matrix, effects), dims="count"
+class _Mixture:
+    """Probabilities of cells of any margins, conditional on what is possible."""
+
+    def __init__(self, design: Design, weights: Any, profiles: Any) -> None:
+        self.design, self.weights, self.profiles = design, weights, profiles
+
+    def margin(self, cells: Sequence[Cell], name: str) -> Any:
+        zeros = self.design.zeros
+        if zeros is None:
+            return self._probabilities(cells, name)
+        plan = zeros.plan(cells)
+        return conditioned(self._probabilities(plan.cells, name), plan)
+
+    def _probabilities(self, cells: Sequence[Cell], name: str) -> Any:
+        factors = factors_of(self.design.domain, cells)
+        return probabilities(self.weights, self.profiles, _constant(f"factors_of_{name}", factors), factors.shape[1])
+
+
+def _record(mixture: _Mixture, record_cells: bool | None) -> None:
+    """Add the probabilities of margins that were not released, and of all cells, to the model."""
+    domain = mixture.design.domain
+    wanted = {margin_name(names): names for names in mixture.design.margins}
+    if domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells:
+        wanted["cell"] = domain.names
+    for name, names in wanted.items():
+        values = mixture.margin(cells_of(domain, names), name)
+        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=names)
+
+
+def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
+    """Add the released counts to the model, all of them jointly normal."""
+    noise = _noise(release)
+    root, spread = given["precision_root"], given["sampling_root"]
+
+    def logp(value: Any, mean: Any, root: Any, spread: Any) -> Any:
+        constant = pt.sum(pt.log(pt.diagonal(root))) - 0.5 * np.log(2.0 * np.pi) * value.shape[0]
+        return constant - 0.5 * pt.sum(pt.sqr(pt.dot(value - mean, root)))
+
+    def dist(mean: Any, root: Any, spread: Any, size: Any) -> Any:
+        return noise.around(mean + pt.dot(spread, pm.Normal.dist(shape=mean.shape)), size)
+
+    pm.CustomDist(
+        "released",
+        mean,
+        root,
+        spread,
+        dist=dist,
+        logp=logp,
+        class_name="ReleasedTables",
+        signature="(c),(c,c),(c,c)->(c)",
+        observed=given["released_counts"],
+        dims="count",
     )
-    if not sum_out_pairs:
-        noisy_counts("released", exact, noise, observed=data, dims="count")
 
 
-def _noisy_total(release: Release) -> Any:
+def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...]) -> None:
+    """Add the released counts to the model, cell by cell given the classes' counts."""
+    noise, laws = _noise(release), []
+    arrays: dict[str, Any] = {}
+    for block in tables.blocks:
+        laws.append((block.name, block.gaussian, block.factors.shape[1]))
+        own = {"factors": block.factors, "places": block.places, "variances": block.variances}
+        arrays |= {f"{block.name}_{name}": _constant(f"{block.name}_{name}", value) for name, value in own.items()}
+    arrays |= {"order": _constant("order", tables.order), "turn": given["rotation"], "turned": given["rotated_counts"]}
+
+    def logp(value: Any, *inputs: Any) -> Any:
+        classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
+        for name, gaussian, width in laws:
+            factors, places, own = (at[f"{name}_{part}"] for part in ("factors", "places", "variances"))
+            mean, variance = released_law(classes, factors, width, at["turn"] if gaussian else None)
+            if gaussian:
+                total += pt.sum(gaussian_logp(at["turned"][places] - mean, variance + own))
+            else:
+                total += pt.sum(normal_laplace_logp(value[places] - mean, variance + NUGGET * own, pt.sqrt(0.5 * own)))
+        return total
+
+    def dist(*inputs: Any) -> Any:
+        classes, at = inputs[:5], dict(zip(arrays, inputs[5:-1], strict=True))
+        found = [released_law(classes, at[f"{name}_factors"], width) for name, _, width in laws]
+        mean, variance = (pt.concatenate(parts)[at["order"]] for parts in zip(*found, strict=True))
+        return noise.around(pm.Normal.dist(mean, pt.sqrt(variance)), inputs[-1])
+
+    if release.n_counts <= MAX_EXACT_CELLS:
+        found = [
+            released_law(classes, arrays[f"{name}_factors"], width, given["rotation"] if gaussian else None)
+            for name, gaussian, width in laws
+        ]
+        for name, parts in zip(("given_mean", "given_variance"), zip(*found, strict=True), strict=True):
+            pm.Deterministic(name, pt.concatenate(parts)[arrays["order"]], dims="count")
+    shapes = ["(k)", "(k,l)", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
+    pm.CustomDist(
+        "released",
+        *classes,
+        *arrays.values(),
+        dist=dist,
+        logp=logp,
+        class_name="ReleasedCells",
+        signature=",".join(shapes) + "->(c)",
+        observed=given["released_counts"],
+        dims="count",
+    )
+
+
+def _shape(name: str, array: Any) -> str:
+    return "(" + ",".join(f"{name}{axis}".replace("_", "") for axis in range(array.ndim)) + ")"
+
+
+def _noise(release: Release) -> ReleasedNoise:
+    return ReleasedNoise.of_tables([t.noise for t in release.tables], [t.counts.size for t in release.tables])
+
+
+def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     """Return the number of records where only a noisy number was released."""
     assert not isinstance(release.n, int)
-    noise = ReleasedNoise((release.n.noise,))
-    mean, scale = prior_of_n(release)
-    n = pm.LogNormal("n", mu=mean, sigma=scale)
-    data = pm.Data("released_n_data", np.array([float(release.n.value)]))
-    noisy_counts("released_n", n[None], noise, observed=data)
+    n = pm.LogNormal("n", mu=given["n_prior"][0], sigma=given["n_prior"][1])
+    noisy_counts("released_n", n[None], ReleasedNoise((release.n.noise,)), observed=given["released_n_data"])
     return n
+
+
+def _warn_of_low_noise(release: Release) -> None:
+    low = [table for table in release.tables if table.noise.variance < LOW_NOISE**2]
+    if low:
+        names = ", ".join(" x ".join(table.attributes) for table in low[:3]) + (", ..." if len(low) > 3 else "")
+        stddev = min(table.noise.variance for table in low) ** 0.5
+        warnings.warn(
+            f"the noise of {names} has a standard deviation of {stddev:.3g} counts, below {LOW_NOISE:g}: the "
+            "likelihood takes the sampling of records for normal, and intervals of cells that hold few of them can be "
+            "far too narrow; check the intervals by simulation (dpbayes sbc), or release with more noise",
+            AccuracyWarning,
+            stacklevel=3,
+        )

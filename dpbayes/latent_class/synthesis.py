@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy import Release
 
-__all__ = ["count_records", "draw_records", "predict_release", "predictive_records", "synthesize", "write_synthetic"]
 
 _MOST_ROUNDS = 1000
 
@@ -80,13 +79,7 @@ def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed:
 
 
 def fitted_domain(trace: xr.DataTree) -> Domain:
-    """Return the domain of the release behind a fit, from the coordinates of its class profiles.
-
-    Raises
-    ------
-    InputError
-        If the trace is not of a latent class model.
-    """
+    """Return the domain of the release behind a fit, from the coordinates of its class profiles."""
     import xarray as xr
 
     instance(trace, xr.DataTree, "trace", remedy="sample a model of build_model, or read_trace")
@@ -167,20 +160,7 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
 
 
 def count_records(records: npt.NDArray[np.intp], release: Release) -> npt.NDArray[np.int64]:
-    """Count records into the tables of a release, table after table in C order.
-
-    Parameters
-    ----------
-    records
-        Level indices, shape ``(n, attributes)``, in the order of the release's domain.
-    release
-        Whose tables; its own counts are not looked at.
-
-    Returns
-    -------
-    array of int64
-        The exact counts of all tables.
-    """
+    """Count records into the tables of a release, table after table in C order."""
     counts = []
     for table in release.tables:
         columns = records[:, list(release.domain.axes(table.attributes))]
@@ -240,36 +220,7 @@ def draw_records(
     *,
     zeros: ZeroSet | None = None,
 ) -> npt.NDArray[np.intp]:
-    """Draw records of one mixture: a class for each, then its attributes independently.
-
-    Parameters
-    ----------
-    weights
-        Class weights.
-    profiles
-        For each attribute, shape ``(classes, levels)``.
-    n_rows
-        Number of records.
-    rng
-        Generator.
-    zeros
-        Impossible combinations; records are drawn until none is among them.
-
-    Returns
-    -------
-    array of shape ``(n_rows, attributes)``
-        Level indices.
-
-    Raises
-    ------
-    InputError
-        If a thousand rounds do not give the records: the mixture leaves too little to what is possible.
-
-    Examples
-    --------
-    >>> draw_records(np.ones(1), [np.array([[0.0, 1.0]])], 2, np.random.default_rng(1)).tolist()
-    [[1], [1]]
-    """
+    """Draw records of one mixture: a class for each, then its attributes independently."""
     if zeros is None:
         return _draw(weights, profiles, n_rows, rng)
     kept: list[npt.NDArray[np.intp]] = []

@@ -25,9 +25,8 @@ from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain, Level
-    from dpbayes.inference.margin_operator import Cell
+    from dpbayes.latent_class.design import Cell
 
-__all__ = ["Impossible", "Plan", "ZeroSet", "conditioned", "conditioned_draws"]
 
 type Impossible = Mapping[str, Level | Sequence[Level]]
 """A combination that cannot occur: for some attributes, a level or several."""
@@ -61,49 +60,14 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class ZeroSet:
-    """The impossible cells of a domain, as disjoint margin cells.
-
-    Parameters
-    ----------
-    domain
-        All attributes.
-    cells
-        Disjoint cells of some margins; their union is Z.
-
-    Examples
-    --------
-    >>> from dpbayes.data import Domain
-    >>> domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1), "income": ("none", "low", "high")})
-    >>> zeros = ZeroSet.of(domain, [{"age": "child", "married": 1}, {"age": "child", "income": ("low", "high")}])
-    >>> zeros.size, [dict(cell) for cell in zeros.cells]
-    (5, [{0: 0, 1: 1}, {0: 0, 1: 0, 2: 1}, {0: 0, 1: 0, 2: 2}])
-    """
+    """The impossible cells of a domain, as disjoint margin cells."""
 
     domain: Domain
     cells: tuple[Cell, ...]
 
     @classmethod
     def of(cls, domain: Domain, impossible: Sequence[Impossible]) -> ZeroSet:
-        """Cut a union of combinations into disjoint cells.
-
-        Parameters
-        ----------
-        domain
-            All attributes.
-        impossible
-            One combination or more.
-
-        Returns
-        -------
-        ZeroSet
-            The same set.
-
-        Raises
-        ------
-        InputError
-            If a combination is none, is empty or names an unknown attribute or level, nothing possible is left, or
-            there are too many parts.
-        """
+        """Cut a union of combinations into disjoint cells."""
         disjoint: list[dict[int, int]] = []
         remedy = "give a list of combinations, such as [{'age': ['<5'], 'job': ['yes']}]"
         for combination in ordered(impossible, "impossible", remedy=remedy):
@@ -169,13 +133,7 @@ class ZeroSet:
         return self.domain.size // math.prod(self.domain.shape[axis] for axis, _ in cell)
 
     def holds(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Say which records are impossible.
-
-        Parameters
-        ----------
-        records
-            Level indices, shape ``(n, attributes)``.
-        """
+        """Say which records are impossible."""
         inside = np.zeros(len(records), dtype=bool)
         for cell in self.cells:
             inside |= np.all([records[:, axis] == level for axis, level in cell], axis=0)
@@ -197,15 +155,7 @@ class ZeroSet:
 
 
 def conditioned(probabilities: Any, plan: Plan) -> Any:
-    """Return the conditional probabilities of a plan's wanted cells, as a graph.
-
-    Parameters
-    ----------
-    probabilities
-        The mixture's probabilities of ``plan.cells``, shape ``(cells,)``.
-    plan
-        From `ZeroSet.plan`.
-    """
+    """Return the conditional probabilities of a plan's wanted cells, as a graph."""
     import pytensor.tensor as pt
 
     padded = pt.concatenate([probabilities, [0.0]])
@@ -214,19 +164,7 @@ def conditioned(probabilities: Any, plan: Plan) -> Any:
 
 
 def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Plan) -> npt.NDArray[np.float64]:
-    """Return the conditional probabilities of a plan's wanted cells for many draws.
-
-    Parameters
-    ----------
-    probabilities
-        Shape ``(draws, cells)``.
-    plan
-        From `ZeroSet.plan`.
-
-    Returns
-    -------
-    array of shape ``(draws, wanted cells)``
-    """
+    """Return the conditional probabilities of a plan's wanted cells for many draws."""
     padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
     kept = padded[:, plan.own] - padded[:, plan.lost].sum(axis=2)
     possible: npt.NDArray[np.float64] = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)

@@ -1,26 +1,37 @@
-r"""Which covariance adds the least noise for a given price.
+r"""Which covariance adds the least noise for a given privacy cost, and what other mechanisms need beside it.
 
 The problem: minimize :math:`\operatorname{tr}(C \Sigma)` over row covariances subject to
-:math:`\sup_d d^T \Sigma^{-1} d \le \mu^2`, where C weighs the noise (columns are independent). The noise ellipsoid
-:math:`\{d : d^T \Sigma^{-1} d \le \mu^2\}` must hold the sensitivity set. docs/mvg.md has the derivations.
+:math:`\sup_d d^T \Sigma^{-1} d \le \mu^2`, where C weighs the noise (columns are independent). The
+noise ellipsoid :math:`\{d : d^T \Sigma^{-1} d \le \mu^2\}` must hold the sensitivity set.
+docs/mvg.md has the derivations.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite
+from dpbayes._arguments import instance, positive_finite, real_numbers
 from dpbayes.errors import InputError
+from dpbayes.mvg.bound import ZetaReading, directional_shape, unimodal_noise
+from dpbayes.mvg.cost import MatrixGaussian, calibrate, mu_for
 from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.ellipsoid import smallest_trace
-from dpbayes.mvg.sensitivity import FeatureRanges, FrobeniusBall, RecordEllipsoid, Sensitivity
-from dpbayes.mvg.vertices import sign_vectors
+from dpbayes.mvg.sensitivity import (
+    FeatureRanges,
+    FrobeniusBall,
+    RecordEllipsoid,
+    Sensitivity,
+    check_sensitivity,
+    sign_vectors,
+)
 
-__all__ = ["OptimalCovariance", "optimal_covariance", "optimal_variances"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -30,24 +41,7 @@ MATRIX_LIMIT = 12
 
 @dataclass(frozen=True, eq=False)
 class OptimalCovariance:
-    r"""The cheapest row covariance and a proof of how close to the minimum it is.
-
-    Parameters
-    ----------
-    covariance
-        Sigma, feasible: its mu is the one asked for.
-    objective
-        :math:`\operatorname{tr}(C \Sigma)`, the weighted noise variance of one record.
-    lower
-        No feasible covariance has a smaller objective (equal to `objective` for a closed form).
-
-    Examples
-    --------
-    >>> from dpbayes.mvg.sensitivity import FeatureRanges
-    >>> found = optimal_covariance(FeatureRanges([0.0, 0.0], [1.0, 2.0], "replace-one"), mu=1.0)
-    >>> round(found.objective, 6), round(found.lower, 6)
-    (9.0, 9.0)
-    """
+    r"""A feasible row covariance and its weighted noise variance :math:`\operatorname{tr}(C \Sigma)`."""
 
     covariance: Covariance
     objective: float
@@ -55,67 +49,39 @@ class OptimalCovariance:
 
 
 def optimal_variances(reach: npt.ArrayLike, mu: float, *, weights: npt.ArrayLike | None = None) -> FloatArray:
-    r"""Return the noise variances that minimize :math:`\sum_i c_i v_i` for per-feature ranges.
-
-    Under :math:`\sum_i w_i^2 / v_i = \mu^2` the Lagrange condition gives :math:`v_i = (w_i / \sqrt{c_i}) \, \sum_k w_k
-    \sqrt{c_k} / \mu^2`, with objective :math:`(\sum_k w_k \sqrt{c_k})^2 / \mu^2`. Equal noise costs
-    :math:`\sum c_k \sum w_k^2 / \mu^2`; the ratio is Cauchy and Schwarz's and is 1 only when
-    :math:`w_i \propto \sqrt{c_i}`.
-
-    Parameters
-    ----------
-    reach
-        Largest change w of each feature, shape (m,), positive.
-    mu
-        The price.
-    weights
-        Positive c, shape (m,); all ones when None.
-
-    Returns
-    -------
-    numpy.ndarray
-        v, shape (m,).
-
-    Raises
-    ------
-    InputError
-        If a number is not positive and finite or the shapes differ.
-
-    Examples
-    --------
-    >>> optimal_variances([1.0, 3.0], 1.0)
-    array([ 4., 12.])
-    """
-    price = positive_finite(mu, "mu", remedy="it is the Gaussian price, see mu_for(epsilon, delta)")
+    r"""Return the noise variances that minimize :math:`\sum_i c_i v_i` for per-feature ranges of reach w."""
+    cost = positive_finite(mu, "mu", remedy="it is the privacy cost, see mu_for(epsilon, delta)")
     w = _positive_vector(reach, "reach")
     c = np.ones_like(w) if weights is None else _positive_vector(weights, "weights")
     if c.shape != w.shape:
-        raise InputError(f"weights must have shape {w.shape}, one a feature, got {c.shape}")
-    return np.asarray(w / np.sqrt(c) * math.fsum(w * np.sqrt(c)) / price**2)
+        raise InputError(f"weights must have shape {w.shape}, one per feature, got {c.shape}")
+    return np.asarray(w / np.sqrt(c) * math.fsum(w * np.sqrt(c)) / cost**2)
 
 
 def optimal_covariance(
     sensitivity: Sensitivity, *, mu: float, size: int | None = None, weights: npt.ArrayLike | None = None
 ) -> OptimalCovariance:
-    r"""Return the row covariance with the least weighted noise at the price `mu` (independent columns).
+    r"""Return the row covariance with the least weighted noise at the privacy cost `mu` (independent columns).
 
-    A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I` and an ellipsoid :math:`\Sigma \succeq A / \mu^2`, so
-    those are optimal whatever the weights: direction buys nothing there. For feature ranges and diagonal weights the
-    optimum over *all* covariances is diagonal (`optimal_variances`). For feature ranges and a full weight matrix the
-    minimum over covariances is a convex problem with one constraint a vertex; it is solved through its dual and
-    the gap is reported.
+    A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I` and an ellipsoid
+    :math:`\Sigma \succeq A / \mu^2`, so those are optimal whatever the weights: direction buys
+    nothing there. For feature ranges and diagonal weights the optimum over *all* covariances is
+    diagonal (`optimal_variances`). For feature ranges and a full weight matrix the minimum over
+    covariances is a convex problem with one constraint per vertex; it is solved through its dual
+    and the gap is reported.
 
     Parameters
     ----------
     sensitivity
-        The sensitivity set. A box that is not centred at zero (add-remove with a fill off the middle) is covered by
-        the centred box of the same reach.
+        The sensitivity set. A box that is not centred at zero (add-remove with a fill off the
+        middle) is covered by the centred box of the same reach.
     mu
-        The price.
+        The privacy cost that the noise may have.
     size
         Number of features, needed for a `FrobeniusBall`.
     weights
-        C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite matrix.
+        C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite
+        matrix.
 
     Returns
     -------
@@ -125,8 +91,8 @@ def optimal_covariance(
     Raises
     ------
     InputError
-        If the weights are not positive definite, a shape does not fit, or a full matrix of weights has more than
-        12 features.
+        If the weights are not positive definite, a shape does not fit, or a full matrix of weights
+        has more than 12 features.
 
     Examples
     --------
@@ -134,21 +100,22 @@ def optimal_covariance(
     >>> optimal_covariance(ranges, mu=1.0).objective
     16.0
     """
-    price = positive_finite(mu, "mu", remedy="it is the Gaussian price, see mu_for(epsilon, delta)")
+    cost = positive_finite(mu, "mu", remedy="it is the privacy cost, see mu_for(epsilon, delta)")
+    check_sensitivity(sensitivity)
     if isinstance(sensitivity, FrobeniusBall):
         if size is None:
             raise InputError("size must be given with a FrobeniusBall, which does not know its number of features")
-        covariance = Covariance.identity(size).scaled((sensitivity.radius / price) ** 2)
+        covariance = Covariance.identity(size).scaled((sensitivity.radius / cost) ** 2)
     elif isinstance(sensitivity, RecordEllipsoid):
-        covariance = sensitivity.covariance.scaled(price**-2)
+        covariance = sensitivity.covariance.scaled(cost**-2)
     else:
-        return _for_ranges(sensitivity, price, weights)
+        return _for_ranges(sensitivity, cost, weights)
     objective = _objective(covariance, weights)
     return OptimalCovariance(covariance, objective, objective)
 
 
 def _for_ranges(sensitivity: FeatureRanges, mu: float, weights: npt.ArrayLike | None) -> OptimalCovariance:
-    values = None if weights is None else np.asarray(weights, dtype=float)
+    values = None if weights is None else real_numbers(weights, "weights")
     if values is None or values.ndim == 1:
         covariance = Covariance.diagonal(optimal_variances(sensitivity.reach, mu, weights=values))
         objective = _objective(covariance, values)
@@ -160,7 +127,7 @@ def _for_ranges(sensitivity: FeatureRanges, mu: float, weights: npt.ArrayLike | 
 def _objective(covariance: Covariance, weights: npt.ArrayLike | None) -> float:
     if weights is None:
         return float(np.sum(covariance.marginal_variances))
-    values = np.asarray(weights, dtype=float)
+    values = real_numbers(weights, "weights")
     if values.ndim == 1:
         if values.shape != (covariance.size,):
             raise InputError(f"weights must have shape ({covariance.size},), got {values.shape}")
@@ -188,7 +155,220 @@ def _for_matrix(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCov
 
 
 def _positive_vector(values: npt.ArrayLike, name: str) -> FloatArray:
-    vector = np.atleast_1d(np.asarray(values, dtype=float))
+    vector = np.atleast_1d(real_numbers(values, name))
     if vector.ndim != 1 or not np.all(np.isfinite(vector) & (vector > 0)):
         raise InputError(f"{name} must be a vector of positive finite numbers, got {values!r}")
     return vector
+
+
+_GAP, _ROUNDS, _STEPS = 1e-9, 40, 50
+
+
+def smallest_trace(points: FloatArray) -> tuple[FloatArray, float, float]:
+    r"""Return the matrix of least trace whose ellipsoid holds the points."""
+    size = points.shape[1]
+    basis = _symmetric_basis(size)
+    rows = np.einsum("ki,kj->kij", points, points).reshape(len(points), -1) @ basis
+    y = np.linalg.lstsq(basis, (np.eye(size) / (2.0 * np.max(np.sum(points**2, axis=1)))).ravel(), rcond=None)[0]
+    best, upper, lower = np.eye(size), np.inf, 0.0
+    sharpness = len(points) / float(np.trace(np.linalg.inv((basis @ y).reshape(size, size))))
+    for _ in range(_ROUNDS):
+        y = _centre(y, rows, basis, sharpness)
+        shape = np.linalg.inv((basis @ y).reshape(size, size))
+        worst = float(np.max(rows @ y))
+        if float(np.trace(shape)) * worst < upper:
+            upper, best = float(np.trace(shape)) * worst, shape * worst
+        multipliers = 1.0 / (1.0 - rows @ y)
+        moment = (points.T * (multipliers / multipliers.sum())) @ points
+        lower = max(lower, float(np.sum(np.sqrt(np.maximum(np.linalg.eigvalsh(moment), 0.0)))) ** 2)
+        if upper <= lower * (1.0 + _GAP):
+            break
+        sharpness *= 8.0
+    return (best + best.T) / 2.0, upper, lower
+
+
+def _centre(y: FloatArray, rows: FloatArray, basis: FloatArray, sharpness: float) -> FloatArray:
+    """Minimize ``sharpness * tr Y^-1 - sum log(1 - rows y)`` by damped Newton steps."""
+    for _ in range(_STEPS):
+        size = round(basis.shape[0] ** 0.5)
+        inverse = np.linalg.inv((basis @ y).reshape(size, size))
+        squared, slack = inverse @ inverse, 1.0 - rows @ y
+        scaled = rows / slack[:, None]
+        gradient = -sharpness * (basis.T @ squared.ravel()) + scaled.sum(axis=0)
+        curvature = basis.T @ (np.kron(inverse, squared) + np.kron(squared, inverse)) @ basis
+        step = -np.linalg.solve(sharpness * curvature + scaled.T @ scaled, gradient)
+        decrement = -float(gradient @ step)
+        if decrement < 1e-9:
+            break
+        length, value = 1.0, _barrier(y, rows, basis, sharpness)
+        while _barrier(y + length * step, rows, basis, sharpness) > value - 0.1 * length * decrement and length > 1e-12:
+            length /= 2.0
+        y = y + length * step
+    return y
+
+
+def _barrier(y: FloatArray, rows: FloatArray, basis: FloatArray, sharpness: float) -> float:
+    """Return the barrier function; infinite outside its domain."""
+    size = round(basis.shape[0] ** 0.5)
+    eigenvalues = np.linalg.eigvalsh((basis @ y).reshape(size, size))
+    slack = 1.0 - rows @ y
+    if eigenvalues[0] <= 0 or np.min(slack) <= 0:
+        return np.inf
+    return float(sharpness * np.sum(1.0 / eigenvalues) - np.sum(np.log(slack)))
+
+
+def _symmetric_basis(size: int) -> FloatArray:
+    """Return the unit symmetric matrices as columns, shape (size^2, size (size + 1) / 2)."""
+    rows, columns = np.triu_indices(size)
+    basis = np.zeros((size, size, len(rows)))
+    place = np.arange(len(rows))
+    basis[rows, columns, place] = 1.0
+    basis[columns, rows, place] = 1.0
+    return basis.reshape(size * size, len(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseCost:
+    """One way to meet a guarantee: its noise, and what that really costs."""
+
+    mechanism: str
+    noise: MatrixGaussian
+    stddev: float
+    """Weighted root mean square of the noise of one value."""
+    ratio: float
+    """`stddev` divided by the optimal one."""
+    epsilon: float
+    """Exact privacy cost at the guarantee's delta; the paper's mechanisms cost far less than they may."""
+
+
+def supremum_norm(ranges: FeatureRanges, n: int) -> float:
+    """Return gamma of the identity query: the supremum of the Frobenius norm of n records inside the ranges."""
+    return math.sqrt(n * float(np.sum(np.maximum(np.abs(ranges.lower), np.abs(ranges.upper)) ** 2)))
+
+
+def compare_noise(
+    ranges: FeatureRanges,
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    theta: npt.ArrayLike | None = None,
+    directions: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    zeta: ZetaReading = "printed",
+) -> tuple[NoiseCost, ...]:
+    """Return the noise that each mechanism needs for one guarantee on the identity query.
+
+    Parameters
+    ----------
+    ranges
+        Bounds of the features, with the adjacency.
+    n
+        Number of records.
+    epsilon, delta
+        The guarantee.
+    theta
+        Precision allocation of the directional mechanisms; equal shares when None.
+    directions
+        Orthonormal directions of the directional mechanisms; the axes when None.
+    weights
+        Weights of the features' noise variances, shape (m,); ones when None. The optimal mechanism
+        minimizes the weighted sum.
+    zeta
+        Reading of the paper's zeta.
+
+    Returns
+    -------
+    tuple of NoiseCost
+        The paper's bound with equal noise and with `theta`, the i.i.d. analytic Gaussian, `theta`
+        at its exact cost, and the optimal allocation.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range or a shape does not fit.
+
+    Examples
+    --------
+    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
+    >>> [round(cost.stddev, 1) for cost in compare_noise(ranges, n=1000, epsilon=1.0, delta=1e-5)]
+    [220712.9, 220712.9, 5.3, 5.3, 5.3]
+    """
+    instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
+    size = ranges.size
+    c = np.ones(size) if weights is None else real_numbers(weights, "weights")
+    if c.shape != (size,) or not np.all(np.isfinite(c) & (c > 0)):
+        raise InputError(f"weights must be {size} positive numbers, got {weights!r}")
+    shares = np.full(size, 1.0 / size) if theta is None else theta
+    shape, columns = directional_shape(shares, directions), Covariance.identity(n)
+    paper = {
+        "n": n,
+        "gamma": supremum_norm(ranges, n),
+        "sensitivity": ranges,
+        "epsilon": epsilon,
+        "delta": delta,
+        "zeta": zeta,
+    }
+    optimal = optimal_covariance(ranges, mu=mu_for(epsilon, delta), weights=c).covariance
+    found = {
+        "paper's bound, equal noise": unimodal_noise(np.full(size, 1.0 / size), None, **paper),  # type: ignore[arg-type]
+        "paper's bound, directional": unimodal_noise(shares, directions, **paper),  # type: ignore[arg-type]
+        "i.i.d. analytic Gaussian": calibrate(Covariance.identity(size), columns, ranges, epsilon=epsilon, delta=delta),
+        "exact directional": calibrate(shape, columns, ranges, epsilon=epsilon, delta=delta),
+        "optimal directional": MatrixGaussian(optimal, columns, ranges),
+    }
+    stddevs = {name: math.sqrt(float(c @ x.row_cov.marginal_variances) / c.sum()) for name, x in found.items()}
+    best = stddevs["optimal directional"]
+    return tuple(
+        NoiseCost(name, noise, stddevs[name], stddevs[name] / best, noise.epsilon(delta))
+        for name, noise in found.items()
+    )
+
+
+# Distinguishable without colour vision, and by line style.
+_COLOURS = ("#2f5fa8", "#c2571a", "#2a7f62", "#7b4b9e", "#8a6d1f", "#555555")
+
+_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+
+
+def noise_ellipses(
+    costs: Sequence[NoiseCost],
+    ranges: FeatureRanges,
+    *,
+    features: tuple[int, int] = (0, 1),
+    names: Sequence[str] = (),
+    unit: str = "",
+) -> Figure:
+    r"""Draw each mechanism's noise ellipse around the sensitivity set, for two features."""
+    import matplotlib.pyplot as plt
+
+    first, second = features
+    if first == second or not all(0 <= i < ranges.size for i in features):
+        raise InputError(f"features must be two different ones of {ranges.size}, got {features}")
+    labels = list(names) or [f"feature {i}" for i in range(ranges.size)]
+    figure, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
+    centre, half = ranges.box
+    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * half[list(features)] + centre[list(features)]
+    axis.fill(*corners.T, color="#dddddd", zorder=0, label="changes one record can make")
+    angle = np.linspace(0, 2 * np.pi, 361)
+    circle = np.vstack([np.cos(angle), np.sin(angle)])
+    far, allowed = [], max(cost.noise.mu.value for cost in costs)
+    for place, cost in enumerate(costs):
+        block = cost.noise.row_cov.matrix()[np.ix_(features, features)] * allowed**2
+        curve = np.linalg.cholesky(block) @ circle
+        if np.max(np.abs(curve)) > 20.0 * np.max(half[list(features)]):
+            far.append(cost.mechanism)
+            continue
+        style = _STYLES[place % len(_STYLES)]
+        axis.plot(*curve, color=_COLOURS[place % len(_COLOURS)], linestyle=style, label=cost.mechanism)
+    suffix = f" ({unit})" if unit else ""
+    axis.set_xlabel(f"change in {labels[first]}{suffix}")
+    axis.set_ylabel(f"change in {labels[second]}{suffix}")
+    if 0.25 <= half[first] / half[second] <= 4.0:
+        axis.set_aspect(float(half[first] / half[second]))
+    axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
+    axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    if far:
+        axis.set_title(f"Off this scale: {', '.join(far)}", fontsize=8, loc="left")
+    return figure

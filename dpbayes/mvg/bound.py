@@ -2,8 +2,9 @@ r"""The paper's sufficient condition: how much precision Theorem 2 lets the nois
 
 Theorem 2 promises (epsilon, delta)-differential privacy when
 :math:`\|\sigma(\Sigma^{-1})\|_2 \, \|\sigma(\Psi^{-1})\|_2 \le B` with
-:math:`B = (-\beta + \sqrt{\beta^2 + 8\alpha\epsilon})^2 / (4\alpha^2)`. The condition is sufficient and far from
-necessary; `dpbayes.mvg.accounting` holds the exact price.
+:math:`B = (-\beta + \sqrt{\beta^2 + 8\alpha\epsilon})^2 / (4\alpha^2)`. The condition is sufficient
+and far from necessary; `dpbayes.mvg.cost` holds the exact privacy cost, which noise built here knows too. Algorithm 1
+spends the whole precision along chosen directions.
 """
 
 import math
@@ -12,75 +13,31 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite, probability_below_one
+from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, shown
 from dpbayes.errors import InputError
-from dpbayes.mvg.covariance import CovarianceLike, as_covariance
+from dpbayes.mvg.cost import MatrixGaussian
+from dpbayes.mvg.covariance import Covariance, check_directions
+from dpbayes.mvg.sensitivity import Sensitivity, check_sensitivity
 
-__all__ = [
-    "BoundCheck",
-    "BoundTerms",
-    "ZetaReading",
-    "bound_terms",
-    "check_bound",
-    "harmonic_number",
-    "precision_bound",
-]
+type FloatArray = npt.NDArray[np.float64]
 
 ZetaReading = Literal["printed", "laurent-massart"]
+
 _READINGS: tuple[str, ...] = get_args(ZetaReading)
 
 
 @lru_cache(maxsize=1024)
 def harmonic_number(r: int, power: float = 1.0) -> float:
-    r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`.
-
-    Parameters
-    ----------
-    r
-        Number of terms, at least 1.
-    power
-        The exponent p; Theorem 2 uses 1 and 1/2.
-
-    Returns
-    -------
-    float
-        The sum, rounded once.
-
-    Raises
-    ------
-    InputError
-        If `r` is not a positive integer.
-
-    Examples
-    --------
-    >>> harmonic_number(2), round(harmonic_number(2, 0.5), 6)
-    (1.5, 1.707107)
-    """
+    r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`, rounded once."""
     size = _positive_integer(r, "r")
     return math.fsum(np.arange(1, size + 1, dtype=float) ** -power)
 
 
 @dataclass(frozen=True)
 class BoundTerms:
-    r"""The quantities of Theorem 2 and Table 1.
-
-    Parameters
-    ----------
-    alpha
-        :math:`(H_r + H_{r,1/2})\gamma^2 + 2 H_r \gamma s_2`.
-    beta
-        :math:`2 (mn)^{1/4} \zeta(\delta) H_r s_2`.
-    zeta
-        :math:`\zeta(\delta)` in the reading that was asked for.
-    bound
-        B, the largest product of the two precision norms that the theorem allows.
-
-    Examples
-    --------
-    >>> BoundTerms(alpha=2.0, beta=30.0, zeta=15.0, bound=1e-3).bound
-    0.001
-    """
+    """alpha, beta, zeta and B of Theorem 2 and Table 1."""
 
     alpha: float
     beta: float
@@ -98,48 +55,7 @@ def bound_terms(
     delta: float,
     zeta: ZetaReading = "printed",
 ) -> BoundTerms:
-    r"""Return alpha, beta, zeta and the precision bound of Theorem 2.
-
-    The printed form :math:`(-\beta + \sqrt{\beta^2 + 8\alpha\epsilon})^2 / (4\alpha^2)` subtracts two nearly equal
-    numbers as soon as beta is large (at m = 10, n = 70,000 six digits are lost in float64). It is evaluated here as
-    :math:`16\epsilon^2 / (\beta + \sqrt{\beta^2 + 8\alpha\epsilon})^2`, which is the same number without the loss.
-
-    Parameters
-    ----------
-    m, n
-        Rows (features) and columns (records) of the query's value.
-    gamma
-        Supremum of the Frobenius norm of the query's value.
-    sensitivity
-        Frobenius sensitivity :math:`s_2` of the query, under the adjacency the guarantee is to hold for.
-    epsilon, delta
-        The guarantee.
-    zeta
-        ``"printed"``: :math:`2\sqrt{-mn\ln\delta} - 2\ln\delta + mn`, as the paper prints it.
-        ``"laurent-massart"``: the square root of that, which is what the chi-square tail bound of Laurent and Massart
-        gives for a norm.
-
-    Returns
-    -------
-    BoundTerms
-        The terms; ``bound`` is B.
-
-    Raises
-    ------
-    InputError
-        If a size is not a positive integer, `gamma`, `sensitivity` or `epsilon` is not positive and finite, `delta`
-        is outside (0, 1), or `zeta` names no reading.
-
-    References
-    ----------
-    McKay (2019), Theorem 2 and Table 1, after Chanyaswad et al. (2018), "MVG mechanism".
-
-    Examples
-    --------
-    >>> terms = bound_terms(m=1, n=1, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5)
-    >>> terms.alpha, round(terms.zeta, 4), round(terms.bound, 10)
-    (4.0, 30.812, 0.0010489056)
-    """
+    r"""Return alpha, beta, zeta and the precision bound B of Theorem 2."""
     rows, columns = _positive_integer(m, "m"), _positive_integer(n, "n")
     norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
     s2 = positive_finite(sensitivity, "sensitivity", remedy="it is the Frobenius sensitivity of the query")
@@ -147,30 +63,20 @@ def bound_terms(
     tail = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / n")
     check_reading(zeta)
     h, h_half = harmonic_number(min(rows, columns)), harmonic_number(min(rows, columns), 0.5)
-    reading = zeta_printed(rows * columns, math.log(tail))
+    size, log_delta = rows * columns, math.log(tail)
+    reading = 2.0 * math.sqrt(-size * log_delta) - 2.0 * log_delta + size
     if zeta == "laurent-massart":
         reading = math.sqrt(reading)
-    alpha, beta, bound = bound_formula(norm, s2, budget, reading, rows * columns, h, h_half)
+    alpha = (h + h_half) * norm**2 + 2.0 * h * norm * s2
+    beta = 2.0 * size**0.25 * reading * h * s2
+    bound = (4.0 * budget / (beta + math.sqrt(beta**2 + 8.0 * alpha * budget))) ** 2
     return BoundTerms(alpha, beta, reading, bound)
 
 
 def check_reading(zeta: Any) -> None:
     """Raise `InputError` unless `zeta` names a reading."""
-    if zeta not in _READINGS:
-        raise InputError(f"zeta must be one of {', '.join(_READINGS)}, got {zeta!r}; 'printed' is the paper's")
-
-
-def zeta_printed(size: Any, log_delta: Any) -> Any:
-    """Return zeta as printed; works on floats, NumPy arrays and PyTensor variables (`size` is m times n)."""
-    return 2.0 * (-size * log_delta) ** 0.5 - 2.0 * log_delta + size
-
-
-def bound_formula(gamma: Any, s2: Any, epsilon: Any, zeta: Any, size: Any, h: Any, h_half: Any) -> Any:
-    """Return (alpha, beta, B) of Theorem 2; only operators, so that scalars and graphs share one text."""
-    alpha = (h + h_half) * gamma**2 + 2.0 * h * gamma * s2
-    beta = 2.0 * size**0.25 * zeta * h * s2
-    root = (beta**2 + 8.0 * alpha * epsilon) ** 0.5
-    return alpha, beta, (4.0 * epsilon / (beta + root)) ** 2
+    if not isinstance(zeta, str) or zeta not in _READINGS:
+        raise InputError(f"zeta must be one of {', '.join(_READINGS)}, got {shown(zeta)}; 'printed' is the paper's")
 
 
 def precision_bound(
@@ -185,12 +91,31 @@ def precision_bound(
 ) -> float:
     r"""Return B, the right-hand side of Theorem 2, equation (1).
 
-    Parameters and errors are those of `bound_terms`; `precision_bound_grid` does the same over arrays.
+    Parameters
+    ----------
+    m, n
+        Rows (features) and columns (records) of the query's value.
+    gamma
+        Supremum of the Frobenius norm of the query's value.
+    sensitivity
+        Frobenius sensitivity of the query.
+    epsilon, delta
+        The guarantee.
+    zeta
+        ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`,
+        ``"laurent-massart"`` for its square root, which is what the tail bound for the norm itself
+        gives.
 
     Returns
     -------
     float
-        The largest :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` that the theorem allows.
+        The largest :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` that the theorem
+        allows.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
 
     Examples
     --------
@@ -200,81 +125,90 @@ def precision_bound(
     return bound_terms(m=m, n=n, gamma=gamma, sensitivity=sensitivity, epsilon=epsilon, delta=delta, zeta=zeta).bound
 
 
-@dataclass(frozen=True)
-class BoundCheck:
-    r"""Whether a pair of covariances satisfies Theorem 2.
-
-    Parameters
-    ----------
-    holds
-        True when ``precision <= bound``.
-    precision
-        :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` of the pair.
-    bound
-        B of `precision_bound`.
-
-    Examples
-    --------
-    >>> BoundCheck(holds=True, precision=9e-4, bound=1e-3).holds
-    True
-    """
-
-    holds: bool
-    precision: float
-    bound: float
-
-    def __bool__(self) -> bool:
-        return self.holds
+def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> FloatArray:
+    """Return `theta` as shares in (0, 1) that sum to one (a single direction takes all), or raise `InputError`."""
+    shares = np.atleast_1d(real_numbers(theta, "theta"))
+    if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
+        raise InputError(f"theta must hold one share for each of the {size} directions, got shape {shares.shape}")
+    inside = (shares > 0) & ((shares < 1) | (shares.size == 1))
+    if not np.all(inside):
+        raise InputError(f"theta must lie inside (0, 1), got {shares[~inside][0]:g}; no precision means infinite noise")
+    total = math.fsum(shares)
+    if abs(total - 1.0) > 1e-9:
+        raise InputError(f"theta must sum to 1, got {total:.12g}; divide it by its sum")
+    return shares
 
 
-def check_bound(
-    row_cov: CovarianceLike,
-    col_cov: CovarianceLike,
+def directional_shape(theta: npt.ArrayLike, directions: npt.ArrayLike | None = None) -> Covariance:
+    r"""Return the shape of Algorithm 1, variances :math:`1/\sqrt{\theta_i}` along the directions, up to scale."""
+    shares = check_allocation(theta)
+    basis = None if directions is None else check_directions(directions, shares.size)
+    return Covariance(shares.size, 1.0 / np.sqrt(shares), basis)
+
+
+def unimodal_noise(
+    theta: npt.ArrayLike,
+    directions: npt.ArrayLike | None,
     *,
+    n: int,
     gamma: float,
-    sensitivity: float,
+    sensitivity: Sensitivity,
     epsilon: float,
     delta: float,
     zeta: ZetaReading = "printed",
-) -> BoundCheck:
-    r"""Say whether (Sigma, Psi) satisfies the sufficient condition of Theorem 2.
+) -> MatrixGaussian:
+    r"""Build the noise of Algorithm 1: directional rows, independent columns.
 
-    A pair that fails may well be private: see `dpbayes.mvg.exact_mu`.
+    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the
+    variance :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality.
 
     Parameters
     ----------
-    row_cov, col_cov
-        Sigma (m x m) and Psi (n x n): `Covariance` objects or matrices.
-    gamma, sensitivity, epsilon, delta, zeta
-        As in `bound_terms`.
+    theta
+        Precision allocation, shape (m,).
+    directions
+        Orthonormal columns, shape (m, m); None for the coordinate axes.
+    n
+        Number of records.
+    gamma
+        Supremum of the Frobenius norm of the query's value.
+    sensitivity
+        The sensitivity set; the theorem uses its Frobenius radius, the exact cost uses all of it.
+    epsilon, delta, zeta
+        As in `precision_bound`.
 
     Returns
     -------
-    BoundCheck
-        True in a boolean context when the condition holds. Equality up to 1e-12 relative counts as holding, so that
-        noise built to use the whole budget passes.
+    MatrixGaussian
+        Noise that satisfies Theorem 2, with its exact privacy cost.
 
     Raises
     ------
     InputError
-        As `bound_terms`, and if a covariance is not symmetric positive definite.
+        As `precision_bound`, `check_allocation` and `Covariance`.
+
+    References
+    ----------
+    McKay (2019), Appendix B, Algorithm 1.
 
     Examples
     --------
-    >>> bool(check_bound([[1e3]], [[1.0]], gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5))
-    True
-    >>> bool(check_bound([[100.0]], [[1.0]], gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5))
-    False
+    >>> from dpbayes.mvg import FrobeniusBall
+    >>> noise = unimodal_noise([0.9, 0.1], None, n=2, gamma=1.0, sensitivity=FrobeniusBall(1.0, "replace-one"),
+    ...                        epsilon=1.0, delta=1e-5)
+    >>> noise.row_cov.marginal_variances.round(1).tolist()
+    [11065.8, 33197.3]
     """
-    row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
+    shape = directional_shape(theta, directions)
+    check_sensitivity(sensitivity)
     bound = precision_bound(
-        m=row.size, n=col.size, gamma=gamma, sensitivity=sensitivity, epsilon=epsilon, delta=delta, zeta=zeta
+        m=shape.size, n=n, gamma=gamma, sensitivity=sensitivity.frobenius, epsilon=epsilon, delta=delta, zeta=zeta
     )
-    precision = row.precision_norm * col.precision_norm
-    return BoundCheck(precision <= bound * (1.0 + 1e-12), precision, bound)
+    # shape has precision norm 1 because theta sums to one; the columns' is sqrt(n).
+    return MatrixGaussian(shape.scaled(math.sqrt(n) / bound), Covariance.identity(n), sensitivity)
 
 
 def _positive_integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{name} must be a positive integer, got {value!r}; it counts rows, columns or terms")
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**53:
+        raise InputError(f"{name} must be a positive integer below 2^53, got {shown(value)}")
     return int(value)

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import real_numbers
+from dpbayes._arguments import real_numbers, shown
 from dpbayes.errors import InputError
-
-__all__ = ["Covariance", "CovarianceLike", "as_covariance", "check_directions"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -31,8 +29,8 @@ class Covariance:
     variances
         The eigenvalues v, shape (size,), all positive and finite. None means all ones.
     directions
-        Orthonormal W, shape (size, size); column i is the direction with variance ``variances[i]``. None means the
-        coordinate axes, and then the matrix is diagonal.
+        Orthonormal W, shape (size, size); column i is the direction with variance ``variances[i]``.
+        None means the coordinate axes, and then the matrix is diagonal.
 
     Raises
     ------
@@ -53,8 +51,10 @@ class Covariance:
     directions: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or self.size < 1:
-            raise InputError(f"size must be a positive integer, got {self.size!r}; it is the number of rows")
+        if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or not 1 <= self.size <= 2**53:
+            raise InputError(
+                f"size must be a positive integer below 2^53, got {shown(self.size)}; it is the number of rows"
+            )
         if self.variances is not None:
             object.__setattr__(self, "variances", _check_variances(self.variances, int(self.size)))
         if self.directions is not None:
@@ -68,7 +68,7 @@ class Covariance:
     @classmethod
     def diagonal(cls, variances: npt.ArrayLike) -> Covariance:
         """Return the diagonal covariance with these `variances`."""
-        values = np.atleast_1d(np.asarray(variances, dtype=float))
+        values = np.atleast_1d(real_numbers(variances, "variances"))
         return cls(values.shape[0], values)
 
     @classmethod
@@ -147,7 +147,8 @@ class Covariance:
     def colour(self, array: FloatArray) -> FloatArray:
         """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance.
 
-        A diagonal covariance scales `array` in place and returns it; an identity returns it untouched.
+        A diagonal covariance scales `array` in place and returns it; an identity returns it
+        untouched.
         """
         if self.variances is None:
             return array
@@ -179,27 +180,7 @@ type CovarianceLike = Covariance | npt.ArrayLike
 
 
 def as_covariance(value: Any, name: str, *, size: int | None = None) -> Covariance:
-    """Return `value` as a `Covariance`.
-
-    Parameters
-    ----------
-    value
-        A `Covariance`, or a symmetric positive definite matrix.
-    name
-        What to call it in an error.
-    size
-        Number of rows it must have, if that is known.
-
-    Raises
-    ------
-    InputError
-        If it is not symmetric positive definite, or has another size.
-
-    Examples
-    --------
-    >>> as_covariance([[2.0, 0.0], [0.0, 1.0]], "row_cov").smallest
-    1.0
-    """
+    """Return `value` as a `Covariance`, of `size` rows if that is known, or raise `InputError`."""
     cov = value if isinstance(value, Covariance) else Covariance.from_matrix(value, name)
     if size is not None and cov.size != size:
         raise InputError(f"{name} must have {size} rows to fit the other shapes, got {cov.size}")
@@ -207,13 +188,7 @@ def as_covariance(value: Any, name: str, *, size: int | None = None) -> Covarian
 
 
 def check_directions(directions: npt.ArrayLike, size: int) -> FloatArray:
-    """Return `directions` as an orthonormal (size, size) array, or raise `InputError`.
-
-    Examples
-    --------
-    >>> check_directions([[0.0, 1.0], [1.0, 0.0]], 2).shape
-    (2, 2)
-    """
+    """Return `directions` as an orthonormal (size, size) array, or raise `InputError`."""
     basis = real_numbers(directions, "directions")
     if basis.shape != (size, size):
         raise InputError(f"directions must have shape ({size}, {size}), one column a direction, got {basis.shape}")

@@ -1,13 +1,13 @@
 r"""Bayesian linear regression from a release whose noise covariance is known.
 
-The noise is part of the model, so the posterior is as wide as data and noise together leave it. `build_moment_model`
-conditions on a released second-moment matrix, `build_record_model` on released records. Priors are in range units: a
-coefficient of 1 moves the response by half its range when the predictor moves by half of its own.
+The noise is part of the model, so the posterior is as wide as data and noise together leave it.
+`build_moment_model` conditions on a released second-moment matrix, `build_record_model` on released
+records. Priors are in range units: a coefficient of 1 moves the response by half its range when the
+predictor moves by half of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,74 +15,33 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import positive_finite
 from dpbayes.errors import InputError
 from dpbayes.inference.half_normal import HalfNormalScore
-from dpbayes.mvg.regression import Coordinates, WhitenedMoments, WhitenedRecords
-
-__all__ = ["RegressionPriors", "build_moment_model", "build_record_model", "sampler_defaults"]
+from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, WhitenedRecords
 
 type FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class RegressionPriors:
-    r"""Prior scales in range units.
-
-    Parameters
-    ----------
-    coefficient
-        Standard deviation of each coefficient and of the intercept (the response at the centre of the ranges).
-    residual
-        Scale of the half-normal residual standard deviation.
-    mean
-        Standard deviation of the predictors' means.
-    spread
-        Root mean predictor variance: their covariance is Wishart with q + 3 degrees of freedom and mean spread^2 I.
-
-    Examples
-    --------
-    >>> RegressionPriors(coefficient=2.0).residual
-    0.3
-    """
-
-    coefficient: float = 1.0
-    residual: float = 0.3
-    mean: float = 0.5
-    spread: float = 0.4
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            positive_finite(value, f"prior scale {name}", remedy="it is in range units")
-
-
 def sampler_defaults() -> dict[str, Any]:
-    """Return the sampler settings that suit both models, as keyword arguments of `dpbayes.inference.sample`.
-
-    Coefficients of correlated predictors are correlated in the posterior; a low-rank mass matrix takes a tenth of the
-    steps of a diagonal one there.
-
-    Examples
-    --------
-    >>> sampler_defaults()["adaptation"]
-    'low_rank'
-    """
+    """Return the sampler settings that suit both models: correlated coefficients ask for a low-rank mass matrix."""
     return {"draws": 1000, "tune": 1000, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
 
 
 def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None = None) -> pm.Model:
     r"""Build the noise-aware regression on a released moment matrix.
 
-    With u = (constant, predictors) of a record and G the confidential mean of uu', the response obeys
-    y = u'b + N(0, tau^2). Given G, b and tau, the confidential moments
-    :math:`g = \frac1n \sum u y` and :math:`h = \frac1n \sum y^2` have mean (Gb, b'Gb + tau^2) and covariance
+    With u = (constant, predictors) of a record and G the confidential mean of uu', the response
+    obeys y = u'b + N(0, tau^2). Given G, b and tau, the confidential moments
+    :math:`g = \frac1n \sum u y` and :math:`h = \frac1n \sum y^2` have mean (Gb, b'Gb + tau^2) and
+    covariance
 
     .. math:: \frac{\tau^2}{n} \begin{pmatrix} G & 2Gb \\ 2b^TG & 4b^TGb + 2\tau^2 \end{pmatrix};
 
-    g is exactly normal, h nearly so (its skewness is of order n^-1/2, and noise of the release hides it at small n).
-    The released g and h add independent noise of known variance, so both integrate out in one multivariate normal; the
-    released G adds noise to the latent G, on which nothing but positive definiteness is assumed. The predictors need
-    not be normal: the regression is conditional on them.
+    g is exactly normal, h nearly so (its skewness is of order n^-1/2, and noise of the release
+    hides it at small n). The released g and h add independent noise of known variance, so both
+    integrate out in one multivariate normal; the released G adds noise to the latent G, on which
+    nothing but positive definiteness is assumed. The predictors need not be normal: the regression
+    is conditional on them.
 
     Parameters
     ----------
@@ -94,10 +53,11 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     Returns
     -------
     pymc.Model
-        Free: ``intercept_range``, ``coefficient_range`` (predictor), ``residual_range``, ``mean_range`` (predictor),
-        ``scatter_diagonal`` (predictor), ``scatter_lower`` (pair). Recorded in original units: ``intercept``,
-        ``coefficient`` (predictor), ``residual_stddev``. Observed: ``released_gram`` (gram) and ``released_response``
-        (response_moment), in whitened units.
+        Free: ``intercept_range``, ``coefficient_range`` (predictor), ``residual_range``,
+        ``mean_range`` (predictor), ``scatter_diagonal`` (predictor), ``scatter_lower`` (pair).
+        Recorded in original units: ``intercept``, ``coefficient`` (predictor), ``residual_stddev``.
+        Observed: ``released_gram`` (gram) and ``released_response`` (response_moment), in whitened
+        units.
 
     Raises
     ------
@@ -158,18 +118,19 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
             observed=pm.Data("response_values", data.moments[:, -1], dims="response_moment"),
             dims="response_moment",
         )
-    model.gate_variables = ("intercept", "coefficient", "residual_stddev")
+    model.convergence_variables = ("intercept", "coefficient", "residual_stddev")
     return model
 
 
 def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None = None) -> pm.Model:
     r"""Build the noise-aware regression on released records.
 
-    Records are a sample from a normal population: predictors N(m, V), response linear in them with residual variance
-    tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is N(M, S + I), and mean and scatter of the
-    released records are sufficient. Their law is exact: a multivariate normal and a Wishart with n - 1 degrees of
-    freedom. Where noise dwarfs the population the normal assumption costs nothing; where it does not, regression
-    coefficients depend on first and second moments only, but intervals assume normal tails.
+    Records are a sample from a normal population: predictors N(m, V), response linear in them with
+    residual variance tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is
+    N(M, S + I), and mean and scatter of the released records are sufficient. Their law is exact: a
+    multivariate normal and a Wishart with n - 1 degrees of freedom. Where noise dwarfs the
+    population the normal assumption costs nothing; where it does not, regression coefficients
+    depend on first and second moments only, but intervals assume normal tails.
 
     Parameters
     ----------
@@ -181,8 +142,9 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
     Returns
     -------
     pymc.Model
-        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
-        ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
+        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean``
+        (feature) and ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1,
+        in whitened units.
 
     Raises
     ------
@@ -237,15 +199,12 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
             observed=pm.Data("scatter_values", data.scatter / (data.n - 1), dims=("feature", "feature_other")),
             dims=("feature", "feature_other"),
         )
-    model.gate_variables = ("intercept", "coefficient", "residual_stddev")
+    model.convergence_variables = ("intercept", "coefficient", "residual_stddev")
     return model
 
 
 def _scatter_logp(value: Any, covariance: Any, degrees: Any) -> Any:
-    """Log-density of W / degrees for W Wishart, without the terms that depend on the value alone.
-
-    The value is released and fixed; its own log-determinant and the normalizing constant shift nothing.
-    """
+    """Log-density of W / degrees for W Wishart, without the terms that depend on the value alone."""
     root = pt.linalg.cholesky(covariance)
     half = pt.linalg.solve_triangular(root, value, lower=True)
     trace = pt.trace(pt.linalg.solve_triangular(root, half.T, lower=True))

@@ -1,21 +1,37 @@
-r"""The second-moment query :math:`S(X) = \frac1n \sum_j z_j z_j^T` and how far one person moves it."""
+r"""Second moments: the query :math:`S(X) = \frac1n \sum_j z_j z_j^T`, its symmetric noise, and its release.
+
+The noise is :math:`E = F G F^T` with :math:`F F^T` the shape and G symmetric:
+:math:`G_{ii} \sim N(0, \sigma^2)`, :math:`G_{ij} \sim N(0, \sigma^2/2)`, independent on and above
+the diagonal. Its density depends on :math:`\|F^{-1} E F^{-T}\|_F` alone, so the release is a
+Gaussian mechanism with mu = (whitened Frobenius sensitivity) / sigma; m(m+1)/2 numbers are drawn
+and the result stays symmetric.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite
+from dpbayes._arguments import instance, ordered, positive_finite, real_numbers, shown
 from dpbayes.errors import InputError
-from dpbayes.mvg.clipping import ClippedRecords, inside_ranges
+from dpbayes.mvg.cost import mu_for
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.mvg.sensitivity import FeatureRanges
-from dpbayes.mvg.vertices import Maximum, box_maximum, sign_vectors
+from dpbayes.mvg.sensitivity import ClippedRecords, FeatureRanges, Maximum, box_maximum, inside_ranges, sign_vectors
+from dpbayes.privacy.adjacency import Adjacency
+from dpbayes.privacy.envelope import Enveloped, FileKind, expect, matrix
+from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from dpbayes.privacy.laws import Gaussian
+from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
+from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
-__all__ = ["MomentQuery"]
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -24,26 +40,37 @@ type FloatArray = npt.NDArray[np.float64]
 class MomentQuery:
     r"""Second moments of bounded records, (1/n) Z Z' with z = (intercept, x - centre).
 
-    The divisor n is public. Under replace-one that is the number of records; under add-remove it is a stated number,
-    an absent person adds nothing to the sum, and the number of records itself stays protected.
+    The divisor n is public. Under replace-one that is the number of records; under add-remove it is
+    a stated number, an absent record adds nothing to the sum, and the number of records itself
+    stays protected.
 
     Parameters
     ----------
     ranges
-        Bounds of the features and the adjacency. A `fill` plays no part: an absent record is left out.
+        Bounds of the features and the adjacency. A `fill` plays no part: an absent record is left
+        out.
     n
         The public divisor.
     centre
-        Public point subtracted from every record, shape (m,); the middle of the ranges when None, which makes the
-        sensitivity smallest. Never the data's mean.
+        Public point subtracted from every record, shape (m,); the middle of the ranges when None,
+        which makes the sensitivity smallest. Never the data's mean.
     intercept
-        A public constant put in front of every record, so that the first row holds the means times this constant;
-        None leaves it out. Around the length of a half-diagonal of the ranges is a good choice.
+        A public constant put in front of every record, so that the first row holds the means times
+        this constant; None leaves it out. Around the length of a half-diagonal of the ranges is a
+        good choice.
+    features
+        Names of the features, shape (m,), which a release then carries; None for unnamed ones.
+    unit
+        Column whose value says whose record it is; None where each record is a unit of its own.
+    rows_per_unit
+        How many records one unit has at most. A change of k records moves the sum by at most k times
+        as far as a change of one, so the sensitivity is k times that of one record.
 
     Raises
     ------
     InputError
-        If n is not a positive integer, the centre has another shape, or the intercept is not positive.
+        If n is not a positive integer, the centre has another shape, or the intercept is not
+        positive.
 
     Examples
     --------
@@ -56,23 +83,50 @@ class MomentQuery:
     n: int
     centre: FloatArray | None = None
     intercept: float | None = None
+    features: tuple[str, ...] | None = None
+    unit: str | None = None
+    rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
-            raise InputError(f"n must be a positive integer, got {self.n!r}; it is the public divisor")
+        instance(self.ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
+        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or not 1 <= self.n <= 2**53:
+            raise InputError(f"n must be a positive integer below 2^53, got {shown(self.n)}; it is the public divisor")
         middle = (self.ranges.lower + self.ranges.upper) / 2.0
-        centre = middle if self.centre is None else np.atleast_1d(np.asarray(self.centre, dtype=float))
+        centre = middle if self.centre is None else np.atleast_1d(real_numbers(self.centre, "centre"))
         if centre.shape != middle.shape or not np.all(np.isfinite(centre)):
             raise InputError(f"centre must be finite with shape {middle.shape}, got shape {centre.shape}")
         object.__setattr__(self, "centre", centre)
         if self.intercept is not None:
             remedy = "it is a public constant; None leaves the means out"
             object.__setattr__(self, "intercept", positive_finite(self.intercept, "intercept", remedy=remedy))
+        if type(self.rows_per_unit) is not int or not 1 <= self.rows_per_unit <= self.n:
+            raise InputError(
+                f"rows_per_unit must be a whole number from 1 to n, got {shown(self.rows_per_unit)}; it is how many "
+                "records one unit has at most"
+            )
+        if (self.unit is not None and not isinstance(self.unit, str)) or (self.unit is None and self.rows_per_unit > 1):
+            raise InputError(f"unit must name the column of the units, got {shown(self.unit)}")
+        if self.features is not None:
+            remedy = "name every feature once"
+            names = ordered(self.features, "features", remedy=remedy, kind=str)
+            if len(names) != self.ranges.size or len(set(names)) != len(names):
+                raise InputError(f"features must be {self.ranges.size} different names, got {shown(names)}; {remedy}")
+            object.__setattr__(self, "features", names)
 
     @property
     def size(self) -> int:
         """Rows of the moment matrix: features, plus one with an intercept."""
         return self.ranges.size + (self.intercept is not None)
+
+    @property
+    def protects(self) -> str:
+        """What the guarantee protects, in words."""
+        return "one row" if self.unit is None else f"all rows of one {self.unit}, {self.rows_per_unit} at most"
+
+    @property
+    def protected(self) -> str:
+        """What neighbouring data sets differ in one of."""
+        return "row" if self.unit is None else f"{self.unit} (all its rows, {self.rows_per_unit} at most)"
 
     @property
     def box(self) -> tuple[FloatArray, FloatArray]:
@@ -99,12 +153,13 @@ class MomentQuery:
     def sensitivity(self, shape: CovarianceLike) -> Maximum:
         r"""Return the sensitivity :math:`\sup \|F^{-1} (S(X) - S(X')) F^{-T}\|_F`, with :math:`F F^T` = `shape`.
 
-        Write r for the largest length of :math:`F^{-1} x` over the box and k for the intercept. Under add-remove the
-        change is :math:`zz^T/n`, of norm :math:`(k^2 + r^2)/n`, attained. Under replace-one
-        :math:`\|uu^T - ww^T\|_F^2 = |u|^4 + |w|^4 - 2(u \cdot w)^2` gives :math:`\sqrt2 (k^2 + r^2)/n` while
-        :math:`k \le r` and :math:`2\sqrt2\,k r/n` beyond; it is attained when two corners of length r have inner
-        product :math:`-\min(k, r)^2`. When the box lies in one orthant, F is diagonal and there is no intercept,
-        entries of :math:`uu^T` and :math:`ww^T` agree in sign and the supremum is :math:`r^2/n`. Proofs: docs/mvg.md.
+        Write r for the largest length of :math:`F^{-1} x` over the box and k for the intercept.
+        Under add-remove the change is :math:`zz^T/n`, of norm :math:`(k^2 + r^2)/n`, attained.
+        Under replace-one :math:`\|uu^T - ww^T\|_F^2 = |u|^4 + |w|^4 - 2(u \cdot w)^2` gives
+        :math:`\sqrt2 (k^2 + r^2)/n` while :math:`k \le r` and :math:`2\sqrt2\,k r/n` beyond; it is
+        attained when two corners of length r have inner product :math:`-\min(k, r)^2`. When the box
+        lies in one orthant, F is diagonal and there is no intercept, entries of :math:`uu^T` and
+        :math:`ww^T` agree in sign and the supremum is :math:`r^2/n`. Proofs: docs/mvg.md.
 
         Parameters
         ----------
@@ -121,7 +176,11 @@ class MomentQuery:
         InputError
             If the shape does not fit or is not positive definite.
         """
-        row = as_covariance(shape, "shape", size=self.ranges.size)
+        one, k = self._of_one_record(as_covariance(shape, "shape", size=self.ranges.size)), self.rows_per_unit
+        # k equal records that all become k other equal ones move the sum k times as far, so it is attained alike.
+        return Maximum(k * one.value, one.method, k * one.lower)
+
+    def _of_one_record(self, row: Covariance) -> Maximum:
         centre, half = self.box
         radius = box_maximum(row.precision(), centre, half)
         k2, r2, attained = (self.intercept or 0.0) ** 2, radius.value, radius.lower
@@ -158,3 +217,300 @@ class MomentQuery:
         squared = lengths.max() ** 2 + lengths**2 - 2.0 * inner**2 + 2.0 * k2 * (lengths.max() + lengths - 2.0 * inner)
         origin = np.all(np.abs(centre) <= half)
         return math.sqrt(max(float(np.max(squared)), float(lengths.max() ** 2 + 2 * k2 * lengths.max()) * origin))
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricGaussian:
+    """Symmetric noise for a moment query with its exact privacy cost."""
+
+    query: MomentQuery
+    stddev: float
+    shape: CovarianceLike | None = None
+
+    def __post_init__(self) -> None:
+        remedy = "calibrate_moments finds it from epsilon and delta"
+        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=remedy))
+        size = self.query.ranges.size
+        shape = Covariance.identity(size) if self.shape is None else as_covariance(self.shape, "shape", size=size)
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def row_cov(self) -> Covariance:
+        """The shape over all rows of the moment matrix, with a one for the intercept."""
+        assert isinstance(self.shape, Covariance)
+        if self.query.intercept is None:
+            return self.shape
+        matrix = np.eye(self.query.size)
+        matrix[1:, 1:] = self.shape.matrix()
+        return Covariance.from_matrix(matrix)
+
+    @cached_property
+    def mu(self) -> Maximum:
+        """Sensitivity over stddev, and whether the sensitivity is attained or an upper bound."""
+        assert self.shape is not None
+        found = self.query.sensitivity(self.shape)
+        return Maximum(found.value / self.stddev, found.method, found.lower / self.stddev)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of the guarantee."""
+        return self.query.ranges.adjacency
+
+    @property
+    def variances(self) -> FloatArray:
+        r"""Noise variance of every entry, :math:`\sigma^2 (\Sigma_{ii} \Sigma_{jj} + \Sigma_{ij}^2) / 2`."""
+        matrix = self.row_cov.matrix()
+        diagonal = np.diagonal(matrix)
+        variances = self.stddev**2 * (np.outer(diagonal, diagonal) + matrix**2) / 2.0
+        if self.query.intercept is not None and self.adjacency == "replace-one":
+            variances[0, 0] = 0.0
+        return np.asarray(variances)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at this `delta` (an upper bound when mu is one)."""
+        return gaussian_epsilon(self.mu.value, delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the smallest delta at this `epsilon` (an upper bound when mu is one)."""
+        return gaussian_delta(self.mu.value, epsilon)
+
+
+def calibrate_moments(
+    query: MomentQuery,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    mu: float | None = None,
+    shape: CovarianceLike | None = None,
+) -> SymmetricGaussian:
+    """Return symmetric noise of a given shape that just satisfies a guarantee.
+
+    Parameters
+    ----------
+    query
+        What is asked.
+    epsilon, delta
+        The guarantee; or
+    mu
+        its privacy cost, for example one part of `split_mu`.
+    shape
+        Shape over the features; the identity when None.
+
+    Returns
+    -------
+    SymmetricGaussian
+        Its ``mu.value`` is the cost asked for.
+
+    Raises
+    ------
+    InputError
+        If neither or both of mu and (epsilon, delta) are given, or a value is out of range.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [2.0, 2.0], "replace-one"), n=100)
+    >>> round(calibrate_moments(query, epsilon=1.0, delta=1e-5).stddev, 6)
+    0.105518
+    """
+    instance(query, MomentQuery, "query", remedy="it says what is asked")
+    if mu is None:
+        if epsilon is None or delta is None:
+            raise InputError(f"give epsilon and delta, or mu; got epsilon {epsilon}, delta {delta}, mu {mu}")
+        cost = mu_for(epsilon, delta)
+    elif epsilon is not None or delta is not None:
+        raise InputError("give either mu or epsilon and delta, not both")
+    else:
+        cost = positive_finite(mu, "mu", remedy="it is the privacy cost of the release")
+    row = Covariance.identity(query.ranges.size) if shape is None else as_covariance(shape, "shape")
+    return SymmetricGaussian(query, query.sensitivity(row).value / cost, row)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentRelease(Enveloped):
+    """A released moment matrix with its known noise, which holds the query: all that a regression needs."""
+
+    FILE: ClassVar[FileKind] = FileKind("dpbayes-moments", "a release of moments")
+
+    value: FloatArray
+    noise: SymmetricGaussian
+    sampler: SamplerName
+
+    def __post_init__(self) -> None:
+        instance(self.noise, SymmetricGaussian, "noise", remedy="it is the noise that was drawn")
+        array = matrix(self.value, (self.noise.query.size,) * 2, "value", symmetric=True)
+        if not isinstance(self.sampler, str) or self.sampler not in ("opendp", "simulation"):
+            raise InputError(f"sampler must be 'opendp' or 'simulation', got {shown(self.sampler)}")
+        object.__setattr__(self, "value", array)
+
+    @property
+    def query(self) -> MomentQuery:
+        """The question that was answered."""
+        return self.noise.query
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of the guarantee."""
+        return self.noise.adjacency
+
+    @property
+    def privacy_record(self) -> dict[str, Any]:
+        """What the release cost, as a trace records it."""
+        return {
+            "mechanism": "symmetric-gaussian",
+            "mu": self.noise.mu.value,
+            "mu_known_by": self.noise.mu.method,
+            "adjacency": self.adjacency,
+            "protects": self.query.protects,
+            "sampler": self.sampler,
+        }
+
+    def _body(self) -> dict[str, Any]:
+        ranges, query, shape = self.query.ranges, self.query, self.noise.shape
+        assert isinstance(shape, Covariance) and query.centre is not None
+        parts = {key: getattr(shape, key) for key in ("variances", "directions")}
+        return {
+            "value": self.value.tolist(),
+            "stddev": self.noise.stddev,
+            "shape": {key: None if part is None else part.tolist() for key, part in parts.items()},
+            "n": int(query.n),
+            "features": None if query.features is None else list(query.features),
+            "unit": query.unit,
+            "rows_per_unit": query.rows_per_unit,
+            "centre": query.centre.tolist(),
+            "intercept": query.intercept,
+            "lower": ranges.lower.tolist(),
+            "upper": ranges.upper.tolist(),
+            "adjacency": ranges.adjacency,
+            "sampler": self.sampler,
+        }
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        ranges = FeatureRanges(body["lower"], body["upper"], body["adjacency"])
+        features = None if body["features"] is None else tuple(body["features"])
+        names = features, body["unit"], body["rows_per_unit"]
+        query = MomentQuery(ranges, body["n"], body["centre"], body["intercept"], *names)
+        shape = expect(body["shape"], "variances directions", "the shape of the noise")
+        covariance = Covariance(ranges.size, shape["variances"], shape["directions"])
+        return cls(body["value"], SymmetricGaussian(query, body["stddev"], covariance), body["sampler"])
+
+
+def read_moments(path: str | Path) -> MomentRelease:
+    """Read a release that `MomentRelease.write` wrote.
+
+    Raises
+    ------
+    DamagedFileError
+        If the file is not such a release or its digest does not fit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_moments(release.write(Path(folder) / "m.json")).digest == release.digest
+    True
+    """
+    return MomentRelease.read(path)
+
+
+def release_moments(
+    records: npt.ArrayLike | ClippedRecords,
+    noise: SymmetricGaussian,
+    *,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    ledger_delta: float = 0.0,
+    purpose: str = "second moments with symmetric Gaussian noise",
+) -> MomentRelease:
+    r"""Release the moment matrix of clipped records.
+
+    A real release (`rng` None) passes the whitened upper triangle, off-diagonal entries times
+    :math:`\sqrt 2`, through OpenDP's Gaussian sampler. Sums over n records round differently for
+    neighbours; the noise is larger by a proven bound on that, some n 2^-52 of the sensitivity times
+    n, so that the stated mu holds.
+
+    Parameters
+    ----------
+    records
+        Matrix of shape (m, n), columns are records; or the result of `clip_records` with the ranges
+        of the query.
+    noise
+        From `calibrate_moments`.
+    rng
+        None draws from OpenDP; a NumPy generator simulates, and the result says so.
+    ledger, ledger_delta, purpose
+        As in `release_records`.
+
+    Returns
+    -------
+    MomentRelease
+        Released matrix with its law.
+
+    Raises
+    ------
+    InputError
+        If the shape does not fit, the records were clipped to other ranges or, under replace-one,
+        the number of records is not the stated n.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import calibrate_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [2.0, 2.0], "replace-one"), n=3)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 2.0], [2.0, 1.0, 0.5]], noise)
+    >>> release.sampler, bool((release.value == release.value.T).all())
+    ('opendp', True)
+    """
+    source = sampler_name(rng)
+    instance(noise, SymmetricGaussian, "noise", remedy="calibrate_moments returns one")
+    query, row = noise.query, noise.row_cov
+    z = row.whiten(query.vectors(records))
+    white = z @ z.T / query.n
+    upper = np.triu_indices(query.size)
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
+    values = white[upper] * weight
+    stddev = noise.stddev
+    if rng is None:
+        stddev *= 1.0 + _rounding_slack(noise) / (noise.mu.value * noise.stddev)
+
+    def drawn() -> MomentRelease:
+        noisy = release_values(values, Gaussian(stddev), rng=rng) / weight
+        symmetric = np.zeros_like(white)
+        symmetric[upper] = noisy
+        symmetric = symmetric + np.triu(symmetric, 1).T
+        result = row.colour(row.colour(symmetric).T)
+        result = (result + result.T) / 2.0
+        if query.intercept is not None and query.ranges.adjacency == "replace-one":
+            result[0, 0] = query.intercept**2  # a public constant
+        return MomentRelease(result, noise, source)
+
+    return reserve_draw_confirm(
+        drawn,
+        [Part(Gaussian(1.0), noise.mu.value)],  # in the coordinates in which the noise is standard
+        mechanism="symmetric-gaussian",
+        adjacency=noise.adjacency,
+        purpose=purpose,
+        rng=rng,
+        ledger=ledger,
+        delta=ledger_delta,
+    )
+
+
+def _rounding_slack(noise: SymmetricGaussian) -> float:
+    """Bound the Frobenius norm of the rounding error in the whitened moments of two neighbours together."""
+    row = noise.row_cov
+    n = noise.query.n * (2 if noise.adjacency == "add-remove" else 1)
+    centre, half = noise.query.box
+    largest = np.abs(centre) + half
+    if noise.query.intercept is not None:
+        largest = np.concatenate([[noise.query.intercept], largest])
+    basis = np.eye(row.size) if row.directions is None else np.abs(row.directions)
+    scales = np.ones(row.size) if row.variances is None else np.sqrt(row.variances)
+    white = basis.T @ largest / scales
+    terms = n + 2 * row.size + 16
+    return 2.0 * terms * 2.0**-53 * float(white @ white) * n / noise.query.n

@@ -1,50 +1,50 @@
 r"""Regression from released numbers: coordinates in which the noise is standard, and the fit that ignores it.
 
-Three sets of coordinates occur. *Original* units; *range* units, where a feature is its distance from the public centre
-in half-widths of its range, so priors mean the same for every feature; and *whitened* units, where the released noise
-is independent with one standard deviation.
+Three sets of coordinates occur. *Original* units; *range* units, where a feature is its distance
+from the public centre in half-widths of its range, so priors mean the same for every feature; and
+*whitened* units, where the released noise is independent with one standard deviation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import instance, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.mechanism import MatrixRelease
-from dpbayes.mvg.moment_release import MomentRelease
+from dpbayes.mvg.moments import MomentRelease
+from dpbayes.mvg.release import MatrixRelease
 from dpbayes.mvg.sensitivity import FeatureRanges
-
-__all__ = [
-    "Coordinates",
-    "NaiveFit",
-    "WhitenedMoments",
-    "WhitenedRecords",
-    "naive_regression",
-    "whiten_moments",
-    "whiten_records",
-]
 
 type FloatArray = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class RegressionPriors:
+    """Prior scales in range units."""
+
+    coefficient: float = 1.0
+    """Standard deviation of each coefficient and of the intercept (the response at the centre of the ranges)."""
+    residual: float = 0.3
+    """Scale of the half-normal residual standard deviation."""
+    mean: float = 0.5
+    """Standard deviation of the predictors' means."""
+    spread: float = 0.4
+    """Root mean predictor variance: their covariance is Wishart, q + 3 degrees of freedom, mean spread^2 I."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            positive_finite(value, f"prior scale {name}", remedy="it is in range units")
+
+
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """Names, public ranges and the linear map between range units and whitened units; the response comes last.
-
-    Parameters
-    ----------
-    features
-        Names of the predictors, then the response.
-    centre, half
-        Public centre and half-width of each, shape (m,), in original units.
-    to_white
-        Matrix T with whitened = T @ range units, shape (m, m); the response is on its own.
-    """
+    """Names (response last), public centre and half-widths, and T with whitened = T @ range units, shape (m, m)."""
 
     features: tuple[str, ...]
     centre: FloatArray
@@ -64,24 +64,11 @@ class Coordinates:
 
 @dataclass(frozen=True, eq=False)
 class WhitenedMoments:
-    """A moment release in whitened coordinates, with an intercept.
-
-    Parameters
-    ----------
-    moments
-        Released matrix of (intercept constant, predictors, response), shape (m + 1, m + 1).
-    stddev
-        Noise standard deviation of its diagonal; off the diagonal it is this over sqrt(2).
-    n
-        Number of records.
-    constant
-        The intercept's public constant.
-    coordinates
-        Names and maps.
-    """
+    """A moment release in whitened coordinates: rows are (intercept constant, predictors, response)."""
 
     moments: FloatArray
     stddev: float
+    """Noise standard deviation of the diagonal of `moments`; off the diagonal it is this over sqrt(2)."""
     n: int
     constant: float
     coordinates: Coordinates
@@ -89,28 +76,17 @@ class WhitenedMoments:
 
 @dataclass(frozen=True, eq=False)
 class WhitenedRecords:
-    """Mean and scatter of released records in whitened coordinates, where the noise of a record is standard normal.
-
-    Parameters
-    ----------
-    mean
-        Shape (m,).
-    scatter
-        Sum over records of the outer product of deviations from the mean, shape (m, m).
-    n
-        Number of records.
-    coordinates
-        Names and maps.
-    """
+    """Mean and scatter of released records in whitened coordinates."""
 
     mean: FloatArray
     scatter: FloatArray
+    """Sum over records of the outer product of deviations from the mean, shape (m, m)."""
     n: int
     coordinates: Coordinates
 
 
 def whiten_moments(
-    release: MomentRelease, *, features: tuple[str, ...] | None = None, response: int = -1
+    release: MomentRelease, *, features: Sequence[str] | None = None, response: int = -1
 ) -> WhitenedMoments:
     """Return a moment release in whitened coordinates, the response last.
 
@@ -119,9 +95,11 @@ def whiten_moments(
     release
         With an intercept, under replace-one.
     features
-        Names of the rows; x0, x1, ... when None.
+        Predictors and response. A release that carries names (`MomentQuery.features`) gives those
+        asked for, in any order: the analyst chooses the regression. For one without, names of all
+        its rows; x0, x1, ... when None.
     response
-        Row of the response among the features.
+        Place of the response among `features`.
 
     Returns
     -------
@@ -131,7 +109,8 @@ def whiten_moments(
     Raises
     ------
     InputError
-        If the release has no intercept, protects n, or its noise mixes the response with a predictor.
+        If the release has no intercept, protects n, lacks a feature, or its noise mixes the
+        response with a predictor.
 
     Examples
     --------
@@ -143,15 +122,17 @@ def whiten_moments(
     >>> whiten_moments(release).moments.shape
     (3, 3)
     """
+    instance(release, MomentRelease, "release", remedy="release_moments and read_moments return one")
     query = release.query
     if query.intercept is None:
         raise InputError("the release has no intercept row; ask for one with MomentQuery(..., intercept=...)")
     if query.ranges.adjacency != "replace-one":
         raise InputError("n must be public for the regression; the release was made under add-remove")
     assert isinstance(release.noise.shape, Covariance) and query.centre is not None
-    order = _order(query.ranges.size, response)
-    coordinates, factor = _coordinates(release.noise.shape, query.ranges, query.centre, features, order)
-    whole = np.eye(query.size)
+    places, names = _chosen(query.features, features, query.ranges.size)
+    order = [places[i] for i in _order(len(places), response)]
+    coordinates, factor = _coordinates(release.noise.shape, query.ranges, query.centre, names, order)
+    whole = np.eye(len(order) + 1)
     whole[1:, 1:] = np.linalg.inv(factor)
     value = release.value[np.ix_([0, *(i + 1 for i in order)], [0, *(i + 1 for i in order)])]
     moments = whole @ value @ whole.T
@@ -159,7 +140,7 @@ def whiten_moments(
 
 
 def whiten_records(
-    release: MatrixRelease, ranges: FeatureRanges, *, features: tuple[str, ...] | None = None, response: int = -1
+    release: MatrixRelease, ranges: FeatureRanges, *, features: Sequence[str] | None = None, response: int = -1
 ) -> WhitenedRecords:
     """Return mean and scatter of released records in whitened coordinates, the response last.
 
@@ -187,13 +168,15 @@ def whiten_records(
     >>> whiten_records(release, ranges).scatter.shape
     (2, 2)
     """
+    instance(release, MatrixRelease, "release", remedy="release_records returns one")
+    instance(ranges, FeatureRanges, "ranges", remedy="those of the release")
     if not release.noise.col_cov.is_identity:
         raise InputError("the records' noise must be independent between columns; release with Covariance.identity(n)")
     if ranges.adjacency != "replace-one" or release.adjacency != "replace-one":
         raise InputError("n must be public for the regression; state replace-one")
-    order = _order(ranges.size, response)
+    order, (_, names) = _order(ranges.size, response), _chosen(None, features, ranges.size)
     middle = (ranges.lower + ranges.upper) / 2.0
-    coordinates, factor = _coordinates(release.noise.row_cov, ranges, middle, features, order)
+    coordinates, factor = _coordinates(release.noise.row_cov, ranges, middle, names, order)
     white = np.linalg.solve(factor, release.values[order] - coordinates.centre[:, None])
     mean = white.mean(axis=1)
     deviations = white - mean[:, None]
@@ -202,16 +185,7 @@ def whiten_records(
 
 @dataclass(frozen=True, eq=False)
 class NaiveFit:
-    """Least squares on released numbers as if they were exact.
-
-    Parameters
-    ----------
-    terms
-        Intercept and predictors.
-    estimate, stderr
-        In original units, shape (p,). NaN where the released moments admit no fit (not positive definite, or a negative
-        residual variance).
-    """
+    """Least squares on released numbers as if they were exact, in original units."""
 
     terms: tuple[str, ...]
     estimate: FloatArray
@@ -241,6 +215,8 @@ def naive_regression(data: WhitenedMoments | WhitenedRecords) -> NaiveFit:
     >>> naive_regression(whiten_moments(release, features=("dose", "effect"))).terms
     ('intercept', 'dose')
     """
+    if not isinstance(data, WhitenedMoments):
+        instance(data, WhitenedRecords, "data", remedy="use whiten_records, or whiten_moments for moments")
     moments, constant = _plain_moments(data)
     size = moments.shape[0] - 1
     gram, cross, square = moments[:size, :size], moments[:size, size], moments[size, size]
@@ -279,19 +255,31 @@ def _plain_moments(data: WhitenedMoments | WhitenedRecords) -> tuple[FloatArray,
 
 
 def _order(size: int, response: int) -> list[int]:
-    if size < 2 or not -size <= response < size:
-        raise InputError(f"response must be a row of a matrix with at least two features, got {response} of {size}")
+    if size < 2 or type(response) is not int or not -size <= response < size:
+        raise InputError(f"response must be one of at least two features by its place, got {shown(response)} of {size}")
     place = response % size
     return [*(i for i in range(size) if i != place), place]
 
 
+def _chosen(
+    released: tuple[str, ...] | None, wanted: Sequence[str] | None, size: int
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return the rows that a regression is to use, and the names of all rows."""
+    remedy = "give the predictors and the response"
+    asked = None if wanted is None else ordered(wanted, "features", remedy=remedy, kind=str)
+    names = released or asked or tuple(f"x{i}" for i in range(size))
+    chosen = names if asked is None else asked
+    if len(set(chosen)) != len(chosen) or (released is None and len(chosen) != size):
+        raise InputError(f"features must be {size} different names, got {shown(chosen)}; {remedy}")
+    if unknown := [name for name in chosen if name not in names]:
+        raise InputError(f"the release holds no {', '.join(unknown)}; choose among {', '.join(names)}")
+    return [names.index(name) for name in chosen], names
+
+
 def _coordinates(
-    shape: Covariance, ranges: FeatureRanges, centre: FloatArray, features: tuple[str, ...] | None, order: list[int]
+    shape: Covariance, ranges: FeatureRanges, centre: FloatArray, names: tuple[str, ...], order: list[int]
 ) -> tuple[Coordinates, FloatArray]:
     """Return names and maps in the order asked for, and the factor F with F F' = shape in that order."""
-    names = tuple(f"x{i}" for i in range(ranges.size)) if features is None else tuple(features)
-    if len(names) != ranges.size or len(set(names)) != len(names):
-        raise InputError(f"features must be {ranges.size} different names, got {names}")
     matrix = shape.matrix()[np.ix_(order, order)]
     if np.max(np.abs(matrix[-1, :-1])) > 1e-12 * math.sqrt(float(np.max(np.diagonal(matrix))) * float(matrix[-1, -1])):
         raise InputError(

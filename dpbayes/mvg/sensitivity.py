@@ -1,12 +1,13 @@
-"""How far one person can move the matrix: three sensitivity sets, each with its adjacency.
+r"""How far one record can move the matrix: three sensitivity sets, and records kept inside their ranges.
 
-The query's value is m x n: rows are features, columns are records. A neighbour changes it by a matrix Delta; a
-sensitivity is the set of all such Delta.
+The query's value is m x n: rows are features, columns are records. A neighbour changes it by a
+matrix Delta; a sensitivity is the set of all such Delta.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,6 @@ from dpbayes._arguments import positive_finite, real_numbers
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-
-__all__ = ["FeatureRanges", "FrobeniusBall", "RecordEllipsoid", "Sensitivity"]
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -57,9 +56,10 @@ class FrobeniusBall:
 class FeatureRanges:
     r"""One column changes, each feature within its stated range: the identity query on bounded records.
 
-    Under replace-one a record x becomes y with both in the box, so the changed column is :math:`x - y` with
-    :math:`|x_i - y_i| \le u_i - l_i`. Under add-remove the matrix keeps its n columns and the column of an absent
-    person holds the public `fill`; the changed column is :math:`x - \text{fill}`.
+    Under replace-one a record x becomes y with both in the box, so the changed column is
+    :math:`x - y` with :math:`|x_i - y_i| \le u_i - l_i`. Under add-remove the matrix keeps its n
+    columns and the column of an absent record holds the public `fill`; the changed column is
+    :math:`x - \text{fill}`.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ class FeatureRanges:
     adjacency
         The neighbouring relation.
     fill
-        Column of an absent person under add-remove, inside the box; the middle of the box when None. It must be None
-        under replace-one, where nobody is absent.
+        Column of an absent record under add-remove, inside the box; the middle of the box when
+        None. It must be None under replace-one, where none is absent.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class FeatureRanges:
             if self.fill is not None:
                 raise InputError("fill must be None under replace-one: no record is absent; or state add-remove")
             return None
-        fill = (lower + upper) / 2.0 if self.fill is None else np.atleast_1d(np.asarray(self.fill, dtype=float))
+        fill = (lower + upper) / 2.0 if self.fill is None else np.atleast_1d(real_numbers(self.fill, "fill"))
         if fill.shape != lower.shape or not np.all((fill >= lower) & (fill <= upper)):
             raise InputError(f"fill must have shape {lower.shape} and lie inside the bounds, got {fill}")
         return fill
@@ -145,8 +145,8 @@ class RecordEllipsoid:
     Parameters
     ----------
     shape
-        The m x m matrix A, symmetric positive definite: a `Covariance` or a matrix. A ball of radius s is
-        ``s**2 * identity``.
+        The m x m matrix A, symmetric positive definite: a `Covariance` or a matrix. A ball of
+        radius s is ``s**2 * identity``.
     adjacency
         The neighbouring relation under which the ellipsoid was derived.
 
@@ -182,3 +182,155 @@ class RecordEllipsoid:
 
 
 type Sensitivity = FrobeniusBall | FeatureRanges | RecordEllipsoid
+
+
+def check_sensitivity(value: object) -> None:
+    """Raise `InputError` unless the value is one of the three sensitivity sets."""
+    if not isinstance(value, (FrobeniusBall, FeatureRanges, RecordEllipsoid)):
+        raise InputError(
+            f"sensitivity must be FrobeniusBall, FeatureRanges or RecordEllipsoid, got {type(value).__name__}"
+        )
+
+
+Method = Literal["closed form", "vertices", "upper bound"]
+
+#: Largest number of features whose vertices are enumerated.
+VERTEX_LIMIT = 20
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """A maximum over a set: the value or a proven upper bound on it."""
+
+    value: float
+    method: Method
+    lower: float
+
+
+def box_maximum(precision: FloatArray, centre: FloatArray, half: FloatArray) -> Maximum:
+    r"""Return the maximum of :math:`d^T P d` over the box :math:`|d_i - c_i| \le h_i`."""
+    if np.count_nonzero(precision - np.diag(np.diagonal(precision))) == 0:
+        value = float(np.diagonal(precision) @ (np.abs(centre) + half) ** 2)
+        return Maximum(value, "closed form", value)
+    form = _sign_form(precision, centre, half)
+    if half.shape[0] <= VERTEX_LIMIT:
+        value = _enumerate(form)
+        return Maximum(value, "vertices", value)
+    return Maximum(_upper_bound(form), "upper bound", _local_search(form))
+
+
+def sign_vectors(size: int) -> FloatArray:
+    """Return all sign vectors of length `size`, shape (2**size, size)."""
+    codes = np.arange(2**size, dtype=np.int64)[:, None]
+    return np.asarray(2.0 * ((codes >> np.arange(size)) & 1) - 1.0)
+
+
+def _sign_form(precision: FloatArray, centre: FloatArray, half: FloatArray) -> FloatArray:
+    """Return Q such that the box problem is max s'Qs over sign vectors (s and -s give the same value)."""
+    scaled = precision * np.outer(half, half)
+    if not np.any(centre):
+        return np.asarray(scaled)
+    linear = half * (precision @ centre)
+    return np.block([[np.array([[centre @ precision @ centre]]), linear[None, :]], [linear[:, None], scaled]])
+
+
+def _enumerate(form: FloatArray) -> float:
+    # s = (1, u, v): one outer table over u and v, so 2^19 vertices cost one small matrix product.
+    free = form.shape[0] - 1
+    first = np.hstack([np.ones((2 ** (free // 2), 1)), sign_vectors(free // 2)])
+    second = sign_vectors(free - free // 2)
+    split = first.shape[1]
+    within_first = np.einsum("ki,ij,kj->k", first, form[:split, :split], first)
+    within_second = np.einsum("ki,ij,kj->k", second, form[split:, split:], second)
+    cross = (first @ form[:split, split:]) @ second.T
+    return float(np.max(within_first[:, None] + within_second[None, :] + 2.0 * cross))
+
+
+def _upper_bound(form: FloatArray) -> float:
+    r"""Return a proven bound on :math:`\max_s s^T Q s`."""
+    from scipy.optimize import minimize  # half a second of import, for large m alone
+
+    size = form.shape[0]
+
+    def bound(u: FloatArray) -> tuple[float, FloatArray]:
+        shift = u - u.mean()
+        eigenvalues, vectors = np.linalg.eigh(form + np.diag(shift))
+        # A soft maximum of the eigenvalues lies above the largest one, so the smoothed value is a bound too.
+        temperature = 1e-3 * max(float(eigenvalues[-1]), 1e-300)
+        weights = np.exp((eigenvalues - eigenvalues[-1]) / temperature)
+        soft = float(eigenvalues[-1]) + temperature * float(np.log(weights.sum()))
+        gradient = (vectors**2) @ (weights / weights.sum())
+        return size * soft, size * (gradient - gradient.mean())
+
+    start = np.mean(np.diagonal(form)) - np.diagonal(form)
+    best = minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    candidates = [np.sum(np.abs(form))]
+    for u in (np.zeros(size), start, best):
+        candidates.append(size * np.linalg.eigvalsh(form + np.diag(u - u.mean()))[-1])
+    # The eigenvalues carry a rounding error of a few units of 2^-52 times the norm; the slack covers it.
+    return float(min(candidates)) * (1.0 + 1e-12)
+
+
+def _local_search(form: FloatArray) -> float:
+    """Return the best value found by flipping one sign at a time from the signs of the eigenvectors."""
+    best = 0.0
+    for vector in np.linalg.eigh(form)[1].T[::-1][:8]:
+        signs = np.where(vector >= 0, 1.0, -1.0)
+        while True:
+            gains = -4.0 * (signs * (form @ signs) - np.diagonal(form))
+            flip = int(np.argmax(gains))
+            if gains[flip] <= 1e-12 * abs(float(np.trace(form))):
+                break
+            signs[flip] = -signs[flip]
+        best = max(best, float(signs @ form @ signs))
+    return best
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClippedRecords:
+    """Records of shape (m, n) inside their stated ranges."""
+
+    values: FloatArray
+    n_clipped: npt.NDArray[np.int64]
+    n_missing: npt.NDArray[np.int64]
+    ranges: FeatureRanges
+
+
+def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecords:
+    """Move every value into its feature's stated range, and a missing one to the middle; `records` is m x n."""
+    try:
+        values = np.asarray(records, dtype=float)
+    except (TypeError, ValueError):
+        # NumPy's own message quotes the value, and so would a chained exception.
+        raise InputError("records must be numbers; code categories as numbers inside the stated ranges") from None
+    if values.ndim != 2 or values.shape[0] != ranges.size or values.shape[1] < 1:
+        raise InputError(
+            f"records must have shape ({ranges.size}, n), one row per feature, got {values.shape}; transpose a table "
+            "with one row per record"
+        )
+    low, high = ranges.lower[:, None], ranges.upper[:, None]
+    missing = ~np.isfinite(values)
+    filled = np.where(missing, (low + high) / 2.0, values)
+    outside = (filled < low) | (filled > high)
+    return ClippedRecords(np.clip(filled, low, high), outside.sum(axis=1), missing.sum(axis=1), ranges)
+
+
+def inside_ranges(records: npt.ArrayLike | ClippedRecords, ranges: FeatureRanges) -> FloatArray:
+    """Return the values, shape (m, n), of records inside the ranges that set a release's sensitivity."""
+    if not isinstance(records, ClippedRecords):
+        return clip_records(records, ranges).values
+    _check_same(records.ranges, ranges)
+    return clip_records(records.values, ranges).values
+
+
+def _check_same(stated: FeatureRanges, used: FeatureRanges) -> None:
+    """Refuse records whose stated ranges are not those that a release uses. Ranges are public, so they are named."""
+    if stated.size != used.size:
+        raise InputError(f"the records were clipped to {stated.size} ranges, the release uses {used.size}; use one")
+    other = np.flatnonzero((stated.lower != used.lower) | (stated.upper != used.upper))
+    if other.size:
+        i = int(other[0])
+        raise InputError(
+            f"the records were clipped to [{stated.lower[i]:g}, {stated.upper[i]:g}] in feature {i}, but the noise was "
+            f"made for [{used.lower[i]:g}, {used.upper[i]:g}]; clip the original records to the ranges of the release"
+        )

@@ -1,8 +1,8 @@
-"""Neighbouring datasets: what "one person's data" means in a privacy guarantee.
+"""Neighbouring datasets: what a privacy guarantee protects one of.
 
-Two relations are in use and they are not interchangeable. Under *replace-one* two datasets of the same size n differ
-in the record of one person, and n is public. Under *add-remove* one dataset holds one record more than the other, and
-n is protected. A guarantee names its relation, always.
+Two relations are in use and they are not interchangeable. Under *replace-one* two datasets of the same
+size n differ in one record (a row, or the counted rows of one unit), and n is public. Under *add-remove*
+one dataset holds one record more than the other, and n is protected. A guarantee names its relation, always.
 
 A third relation labels privacy losses only. Under *one-position* two inputs to Bloom filters differ in one position,
 whose bits may change in all filters: a person more or less changes one position, a person exchanged for another two.
@@ -15,17 +15,7 @@ from typing import Any, Literal, get_args
 
 from dpbayes._arguments import positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy._rounding import float_up
-
-__all__ = [
-    "Adjacency",
-    "Relation",
-    "check_adjacency",
-    "check_relation",
-    "convert_epsilon",
-    "l1_sensitivity_of_counts",
-    "l2_sensitivity_of_counts",
-]
+from dpbayes.privacy.rounding import float_up
 
 Adjacency = Literal["replace-one", "add-remove"]
 """Neighbouring relations of records: what a release of records, or a ledger, counts under."""
@@ -41,28 +31,7 @@ _SQRT2_UP = math.sqrt(2.0)
 
 
 def check_adjacency(value: Any) -> Adjacency:
-    """Return `value` when it names a neighbouring relation.
-
-    Parameters
-    ----------
-    value
-        Anything; only the strings `"replace-one"` and `"add-remove"` pass.
-
-    Returns
-    -------
-    Adjacency
-        The same string.
-
-    Raises
-    ------
-    InputError
-        For every other value. There is no default: a guarantee without its relation means nothing.
-
-    Examples
-    --------
-    >>> check_adjacency("replace-one")
-    'replace-one'
-    """
+    """Return `value` when it names a neighbouring relation."""
     if isinstance(value, str) and value in _KNOWN:
         return value  # type: ignore[return-value]
     raise InputError(
@@ -72,28 +41,7 @@ def check_adjacency(value: Any) -> Adjacency:
 
 
 def check_relation(value: Any) -> Relation:
-    """Return `value` when it names a relation that a privacy loss may be labelled with.
-
-    Parameters
-    ----------
-    value
-        Anything; only the strings `"replace-one"`, `"add-remove"` and `"one-position"` pass.
-
-    Returns
-    -------
-    Relation
-        The same string.
-
-    Raises
-    ------
-    InputError
-        For every other value.
-
-    Examples
-    --------
-    >>> check_relation("one-position")
-    'one-position'
-    """
+    """Return `value` when it names a relation that a privacy loss may be labelled with."""
     if isinstance(value, str) and value in _RELATIONS:
         return value  # type: ignore[return-value]
     raise InputError(
@@ -164,36 +112,7 @@ def l2_sensitivity_of_counts(adjacency: Adjacency) -> float:
 
 
 def convert_epsilon(epsilon: float, *, source: Adjacency, target: Adjacency) -> float:
-    r"""Return `epsilon` when both relations are the same; refuse otherwise.
-
-    No exact conversion exists. A replacement is a removal followed by an addition, so an add-remove guarantee of
-    epsilon implies a replace-one guarantee of *at most* 2 epsilon (group privacy; Dwork and Roth 2014, Theorem 2.2),
-    and the true cost can be anything below: a constant output costs 0 under both. In the other direction nothing
-    follows at all: publishing n costs 0 under replace-one and everything under add-remove. A ledger that recorded
-    such a bound as the cost would be wrong without a word, so the conversion is refused.
-
-    Parameters
-    ----------
-    epsilon
-        A privacy cost under `source`.
-    source, target
-        The relation the cost was derived under and the one that is wanted.
-
-    Returns
-    -------
-    float
-        `epsilon`.
-
-    Raises
-    ------
-    InputError
-        If the relations differ, or `epsilon` is not positive and finite.
-
-    Examples
-    --------
-    >>> convert_epsilon(0.5, source="add-remove", target="add-remove")
-    0.5
-    """
+    r"""Return `epsilon` when both relations are the same; refuse otherwise, as no exact conversion exists."""
     cost = positive_finite(epsilon, "epsilon", remedy="it is a privacy cost under the source adjacency")
     if check_adjacency(source) == check_adjacency(target):
         return cost

@@ -14,12 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._enumeration import enumerate_sum
-from dpbayes.privacy._tail_sums import TiltedSum, last_where, tail_lower, tail_upper
-from dpbayes.privacy._tilting import Tilter
-from dpbayes.privacy.loss_law import Bounds, LossLaw
-
-__all__ = ["BracketedLoss", "ComposedLoss", "join"]
+from dpbayes.privacy.convolution import TiltedSum, Tilter, last_where, tail_lower, tail_upper
+from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw
 
 _KEPT = 4
 # An error of 1e-12 in the logarithm of a mass adds up to 1 over as many runs.
@@ -28,20 +24,7 @@ _MOST_RUNS = 10**12
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """Law of a sum of independent privacy losses: pairs of a law and how often it occurs.
-
-    Parameters
-    ----------
-    parts
-        At least one pair (law, count >= 1).
-
-    Examples
-    --------
-    >>> coin = LossLaw(np.log([1 / 3, 3]), np.array([0.25, 0.75]))
-    >>> total = ComposedLoss(((coin, 3),))
-    >>> bool(3 * np.log(3) in total.epsilon_bounds(0.0))
-    True
-    """
+    """Law of a sum of independent privacy losses: pairs of a law and how often it occurs."""
 
     parts: tuple[tuple[LossLaw, int], ...]
     _sums: list[TiltedSum] = field(default_factory=list, compare=False, repr=False)
@@ -81,20 +64,20 @@ class ComposedLoss:
             return None
         infinite, highest = self.infinite, self._highest
         law = replace(law, infinite=infinite.lower, missing=infinite.upper - infinite.lower)
-        if not self._dust:
+        if not self._underflow:
             return law
         # The ceiling is as uncertain as the total, and `shift` must say so in both directions.
         ceiling = highest.lower + 0.5 * highest.width
-        return replace(law, dust=self._dust, ceiling=ceiling, shift=max(law.shift, 0.5 * highest.width))
+        return replace(law, underflow=self._underflow, ceiling=ceiling, shift=max(law.shift, 0.5 * highest.width))
 
     @cached_property
     def _tilter(self) -> Tilter:
-        infinite = Bounds(self.infinite.lower, self.infinite.upper + self._dust)
+        infinite = Bounds(self.infinite.lower, self.infinite.upper + self._underflow)
         return Tilter(self.parts, infinite)
 
     @cached_property
-    def _dust(self) -> float:
-        return 2 * sum(n * law.dust for law, n in self.parts)
+    def _underflow(self) -> float:
+        return 2 * sum(n * law.underflow for law, n in self.parts)
 
     @cached_property
     def _highest(self) -> Bounds:
@@ -115,19 +98,19 @@ class ComposedLoss:
         return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
 
     def delta_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the hockey-stick divergence at `epsilon`."""
+        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
         return self._law.delta_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=False)
 
     def tail_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the probability that the total loss exceeds `epsilon`."""
+        """Return certified bounds of the probability that the total loss exceeds `epsilon`."""
         return self._law.tail_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=True)
 
     def epsilon_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
         return self._law.epsilon_bounds(delta) if self._law is not None else self._cross(delta, tail=False)
 
     def quantile_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 that the total exceeds with probability at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 exceeded with probability at most `delta`."""
         return self._law.quantile_bounds(delta) if self._law is not None else self._cross(delta, tail=True)
 
     def _never_finite(self) -> bool:
@@ -179,23 +162,7 @@ class ComposedLoss:
 
 @dataclass(frozen=True)
 class BracketedLoss:
-    """A total loss known only between two others: `above` dominates it, `below` is dominated by it.
-
-    Domination is that of hockey-stick curves and survives composition (Dong, Roth and Su 2022, section 3). It says
-    nothing about tail probabilities, which are therefore bounded by divided differences of the hockey stick.
-
-    Parameters
-    ----------
-    above, below
-        The two ends.
-
-    Examples
-    --------
-    >>> lower, upper = (LossLaw(np.array([-e, e]), np.array([1, np.exp(e)]) / (1 + np.exp(e))) for e in (0.9, 1.1))
-    >>> between = BracketedLoss(ComposedLoss(((upper, 1),)), ComposedLoss(((lower, 1),)))
-    >>> between.epsilon_bounds(0.0)
-    Bounds(lower=0.9, upper=1.1)
-    """
+    """A total loss known only between two others: `above` dominates it, `below` is dominated by it."""
 
     above: ComposedLoss
     below: ComposedLoss
@@ -205,15 +172,15 @@ class BracketedLoss:
         return BracketedLoss(self.above.repeat(count), self.below.repeat(count))
 
     def delta_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the hockey-stick divergence at `epsilon`."""
+        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
         return Bounds(self.below.delta_bounds(epsilon).lower, self.above.delta_bounds(epsilon).upper)
 
     def epsilon_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
         return Bounds(self.below.epsilon_bounds(delta).lower, self.above.epsilon_bounds(delta).upper)
 
     def quantile_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 that the total exceeds with probability at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 exceeded with probability at most `delta`."""
 
         def upper(epsilon: float) -> float:
             return self.delta_bounds(epsilon).upper
@@ -244,15 +211,56 @@ def _checked(parts: tuple[tuple[LossLaw, int], ...]) -> tuple[tuple[LossLaw, int
 
 
 def join(one: ComposedLoss | BracketedLoss, other: ComposedLoss | BracketedLoss) -> ComposedLoss | BracketedLoss:
-    """Sum of two independent totals; bracketed when one of them is.
-
-    Examples
-    --------
-    >>> coin = ComposedLoss(((LossLaw(np.log([1 / 3, 3]), np.array([0.25, 0.75])), 1),))
-    >>> join(coin, coin).parts[0][1]
-    2
-    """
+    """Sum of two independent totals; bracketed when one of them is."""
     if isinstance(one, ComposedLoss) and isinstance(other, ComposedLoss):
         return one.join(other)
     ends = [(loss, loss) if isinstance(loss, ComposedLoss) else (loss.above, loss.below) for loss in (one, other)]
     return BracketedLoss(ends[0][0].join(ends[1][0]), ends[0][1].join(ends[1][1]))
+
+
+# Totals and pairs of totals that are worth listing.
+_TOTALS, _PAIRS = 1 << 17, 1 << 21
+# Totals closer than this (relative to the largest) are the same number computed in a different order.
+_SAME = 1e-13
+
+
+def enumerate_sum(parts: tuple[tuple[LossLaw, int], ...]) -> LossLaw | None:
+    """Return the law of the total loss as one list, or None where that would be long or underflow."""
+    # Products of masses below the smallest double would vanish without a trace.
+    if sum(count * -np.log(law.mass.min()) for law, count in parts if law.mass.size) > 600.0:
+        return None
+    total: LossLaw | None = LossLaw(np.zeros(1), np.ones(1))
+    for law, count in parts:
+        power: LossLaw | None = law
+        while count and total is not None and power is not None:
+            if count & 1:
+                total = _add(total, power)
+            count >>= 1
+            if count:
+                power = _add(power, power)
+        if count or total is None:
+            return None
+    return total
+
+
+def _add(one: LossLaw, other: LossLaw) -> LossLaw | None:
+    """Law of the sum of two independent losses, equal totals merged; None when there are too many."""
+    if one.loss.size * other.loss.size > _PAIRS:
+        return None
+    loss = np.add.outer(one.loss, other.loss).ravel()
+    mass = np.multiply.outer(one.mass, other.mass).ravel()
+    order = np.argsort(loss, kind="stable")
+    loss, mass = loss[order], mass[order]
+    magnitude = float(np.max(np.abs(loss), initial=0.0))
+    starts = np.flatnonzero(np.diff(loss, prepend=-np.inf) > _SAME * magnitude)
+    if starts.size > _TOTALS or not loss.size:
+        return None
+    merged = np.add.reduceat(mass, starts)
+    lengths = np.diff(np.append(starts, loss.size))
+    spread = float(np.max(loss[starts + lengths - 1] - loss[starts]))
+    return LossLaw(
+        loss[starts],
+        merged,
+        log_error=one.log_error + other.log_error + (2 + int(lengths.max())) * UNIT,
+        shift=one.shift + other.shift + spread + 2 * UNIT * magnitude,
+    )

@@ -11,7 +11,7 @@ Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)` the exponential cancels,
 rounded to two doubles.
 
 mu, epsilon and delta know no datasets, so `gaussian_delta` and `gaussian_epsilon` take no adjacency; the sensitivity in
-mu belongs to one, and whatever keeps the cost (a `PrivacyLoss`, a release, a budget book) states it.
+mu belongs to one, and whatever keeps the cost (a `PrivacyLoss`, a release, a ledger) states it.
 """
 
 import math
@@ -24,8 +24,6 @@ import numpy as np
 from dpbayes._arguments import real_numbers
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-
-__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_stddev"]
 
 _LOG_SQRT_TAU = 0.91893853320467274178
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -223,16 +221,7 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_epsilon_upper(mu: float, delta: float) -> float:
-    """Return `gaussian_epsilon` rounded up by 1e-15 of itself, or by twice what the curve needs to confirm it.
-
-    Confirmed as the mu of `gaussian_stddev` is, which lies 4e-15 lower: noise that was calibrated for (epsilon, delta)
-    costs no more than epsilon.
-
-    Examples
-    --------
-    >>> gaussian_epsilon_upper(1 / gaussian_stddev(1.0, 1.0, 1e-6), 1e-6) <= 1.0
-    True
-    """
+    """Return `gaussian_epsilon` rounded up by 1e-15 of itself, or by twice what the curve needs to confirm it."""
     # Near delta = 1 the roundings are those of numbers of size 1, not of the logarithm.
     epsilon, goal = _epsilon(mu, delta), _goal(delta) - 4.5e-16
     for doublings in range(15):
@@ -249,7 +238,7 @@ def _goal(delta: float) -> float:
 
 
 def _mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu that gives (epsilon, delta), less 4e-15 of itself or what the curve needs to confirm it."""
+    """Return the largest mu that gives (epsilon, delta), less what the curve needs to confirm it (4e-15)."""
     goal = _goal(delta)
     low, high = _LEAST_MU, _LARGEST_MU
     mu = math.sqrt(2.0) * math.sqrt(epsilon + 5e-7)

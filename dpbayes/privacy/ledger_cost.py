@@ -1,24 +1,25 @@
 r"""What a recorded release costs, by plain addition and tightly.
 
 **Exact numbers.** Sums of pure costs are rational numbers, never sums of doubles. A law's cost is its sensitivity
-divided by its scale, both read as the doubles that the sampler and `dpbayes.privacy.noise` use; a `Guarantee` is read
-as the decimal that it prints as, so that ten times 0.1 is exactly 1. What comes out of numerics (a Gaussian's epsilon
-at delta, a tight bound) is an upper end.
+divided by its scale, both read as the doubles that the sampler uses; a `Guarantee` is read as the decimal that it
+prints as, so that ten times 0.1 is exactly 1. What comes out of numerics (a Gaussian's epsilon at delta, a tight bound)
+is an upper bound.
 
 **Plain addition** adds epsilons and deltas (Dwork and Roth 2014, Theorem 3.16). It holds even when the parameters of
 a release are chosen after looking at the earlier ones (Rogers, Roth, Ullman and Vadhan 2016).
 
-**Tight composition** is the smallest of the valid upper bounds below, at the total delta of the book:
+**Tight composition** is the smallest of the valid upper bounds below, at the total delta of the ledger:
 
 - plain addition;
 - Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
   and Su 2022, Corollary 3.3 of the arXiv version), also for parameters chosen on the way (Smith and Thakurta 2022);
 - the bound of the Gaussian laws at that delta plus the epsilons of all pure mechanisms;
-- privacy loss distributions of dp-accounting, rounded pessimistically, where no discrete Gaussian takes part;
+- certified convolution (`dpbayes.privacy.losses`) where every loss takes finitely many values, else privacy loss
+  distributions of dp-accounting, rounded pessimistically, where no discrete Gaussian takes part;
 - Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
 
 The last two presume that the parameters of the releases (laws, sensitivities) do not depend on earlier noisy answers;
-what is asked may. A custodian who cannot promise that opens a book of plain addition.
+what is asked may. A custodian who cannot promise that opens a ledger of plain addition.
 
 **Vectors.** Additive Laplace noise on a vector with L1 sensitivity D is dominated by the scalar query that moves by D.
 For a move split in a + b the likelihood ratio of either experiment is a function exp(2t - D) of a statistic t in
@@ -27,7 +28,7 @@ both ratios average to 1: by Karlin and Novikoff's cut criterion the scalar expe
 the sense of Blackwell, and that order survives composition. The same computation holds for the two-sided geometric law
 and whole moves. `tests/privacy/test_ledger_cost.py` enumerates it.
 
-**Disjoint groups.** Entries always add up: a book knows no partition of the people, so it cannot count too little for
+**Disjoint groups.** Entries always add up: a ledger knows no partition of the people, so it cannot count too little for
 want of one. Noise on the parts of disjoint groups is one query, the vector of all parts, and parallel composition lies
 in its sensitivity, where it can be checked: one person's data change the part of one group under add-remove, and of two
 under replace-one. If the groups have different laws, record the one with the least noise. `tests/privacy/test_audit.py`
@@ -45,19 +46,32 @@ Smith, A. and Thakurta, A. (2022). Fully adaptive composition for Gaussian diffe
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
-from dpbayes._arguments import positive_finite
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes._arguments import positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy.ledger_rounding import decimal_reading, float_down, float_up_or_decimal
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric, noise_from_dict
-
-__all__ = ["Cost", "Guarantee", "Spending", "law_from_dict"]
+from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
+from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
 
 _MOST_QUERIES = 10**9
+# Relative allowance for double rounding in the closed forms below, whose own error is near 1e-12.
+_ROUNDING = 1e-10
+# dp-accounting convolves by FFT in doubles. Up to 2^18 grid points with an error near 1e-17 each stay below this mass,
+# which comes off delta; below ten times it the numerics say nothing and only the other bounds are used.
+_FFT_MASS = 1e-11
+_GRID_POINTS = 2**17
+# Beyond these a distribution would overflow doubles or memory.
+_LARGEST_LOSS = 500.0
+_LARGEST_MOVE = 10_000
+_MOST_COMPOSED = 10**7
+# Losses on no common lattice are composed one by one on a fine grid: seconds for a dozen.
+_MOST_EXACT_GROUPS = 4
 
 
 @dataclass(frozen=True)
@@ -85,16 +99,28 @@ class Guarantee:
     Guarantee(epsilon=0.5, delta=0.0)
     """
 
+    name: ClassVar[str] = "guarantee"
+    is_pure: ClassVar[bool] = True
+    adds_in_squares: ClassVar[bool] = False
+
     epsilon: float
     delta: float = 0.0
 
-    name = "guarantee"
-
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "epsilon", positive_finite(self.epsilon, "epsilon", remedy="state what was proven of one query")
-        )
+        epsilon = positive_finite(self.epsilon, "epsilon", remedy="state what was proven of one query")
+        object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta_in_range(self.delta, "delta"))
+
+    def loss_steps(self, sensitivity: float) -> int:
+        """Return 1: the worst mechanism is randomized response, whose loss is epsilon or -epsilon."""
+        return 1
+
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return dp-accounting's distribution of randomized response, a discrete Laplace law that moves by 1."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        grid = {"value_discretization_interval": interval, "use_connect_dots": True}
+        return pld.from_discrete_laplace_mechanism(float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that the ledger stores."""
@@ -102,18 +128,7 @@ class Guarantee:
 
 
 def law_from_dict(record: Any) -> NoiseLaw | Guarantee:
-    """Return the law or the guarantee that `to_dict` recorded.
-
-    Raises
-    ------
-    InputError
-        If the record is neither.
-
-    Examples
-    --------
-    >>> law_from_dict({"law": "guarantee", "epsilon": 0.5, "delta": 0.0})
-    Guarantee(epsilon=0.5, delta=0.0)
-    """
+    """Return the law or the guarantee that `to_dict` recorded."""
     if isinstance(record, Mapping) and record.get("law") == Guarantee.name:
         if set(record) != {"law", "epsilon", "delta"}:
             raise InputError(f"a guarantee has the keys law, epsilon and delta, got {sorted(map(str, record))}")
@@ -122,48 +137,18 @@ def law_from_dict(record: Any) -> NoiseLaw | Guarantee:
 
 
 def delta_in_range(value: Any, name: str) -> float:
-    """Return `value` as a float in [0, 1), or raise `InputError`.
-
-    Examples
-    --------
-    >>> delta_in_range(0, "delta")
-    0.0
-    """
+    """Return `value` as a float in [0, 1)."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
         return 0.0
     number = positive_finite(value, name, remedy="give 0 for pure differential privacy, else well below 1 / n")
     if number >= 1:
-        raise InputError(f"{name} must be below 1, got {value!r}; a usual choice is well below 1 / n")
+        raise InputError(f"{name} must be below 1, got {shown(value)}; a usual choice is well below 1 / n")
     return number
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What `count` queries of one mechanism cost.
-
-    Parameters
-    ----------
-    law
-        A noise law, or a `Guarantee`.
-    sensitivity
-        L1 sensitivity of one query (two-sided geometric: a whole number, Laplace), L2 sensitivity (discrete Gaussian,
-        Gaussian), None for a `Guarantee`. A vector of counts is one query.
-    count
-        How many queries of this kind, each with fresh noise.
-    delta
-        Share of the total delta that plain addition charges for all of them together. Only for the Gaussian laws,
-        which have no finite epsilon at delta 0; tight composition does not need it.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range or does not belong to the law.
-
-    Examples
-    --------
-    >>> Cost(TwoSidedGeometric(20.0), 2, count=10).plain
-    (Fraction(1, 1), Fraction(0, 1))
-    """
+    """What `count` queries of one mechanism cost."""
 
     law: NoiseLaw | Guarantee
     sensitivity: float | None
@@ -173,19 +158,21 @@ class Cost:
     def __post_init__(self) -> None:
         law, count = self.law, self.count
         if not isinstance(law, NoiseLaw | Guarantee):
-            raise InputError(f"law must be a noise law or a Guarantee, got {law!r}; see dpbayes.privacy.noise")
+            raise InputError(f"law must be a noise law or a Guarantee, got {shown(law)}; see dpbayes.privacy.laws")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_QUERIES:
-            raise InputError(f"count must be a whole number from 1 to {_MOST_QUERIES}, got {count!r}")
+            raise InputError(f"count must be a whole number from 1 to {_MOST_QUERIES}, got {shown(count)}")
         object.__setattr__(self, "delta", delta_in_range(self.delta, "delta"))
-        if self.delta and not isinstance(law, Gaussian | DiscreteGaussian):
+        if self.delta and law.is_pure:
             raise InputError(f"delta {self.delta!r} does not belong to {law}: its cost has no share to choose; drop it")
         if isinstance(law, Guarantee):
             if self.sensitivity is not None:
-                raise InputError(f"a Guarantee already counts its sensitivity; drop sensitivity={self.sensitivity!r}")
+                raise InputError(
+                    f"a Guarantee already counts its sensitivity; drop sensitivity={shown(self.sensitivity)}"
+                )
             return
-        remedy = "it bounds the change between neighbours under the book's adjacency"
+        remedy = "it bounds the change between neighbours under the ledger's adjacency"
         change = positive_finite(self.sensitivity, "sensitivity", remedy=remedy)
-        if isinstance(law, TwoSidedGeometric) and change != math.floor(change):
+        if law.is_discrete and law.is_pure and change != math.floor(change):
             raise InputError(f"sensitivity {change!r} of a query on the integers must be whole; round it up")
         object.__setattr__(self, "sensitivity", change)
 
@@ -194,13 +181,11 @@ class Cost:
         """Epsilon and delta by plain addition; epsilon is None where no finite one exists at this delta."""
         if isinstance(self.law, Guarantee):
             return self.count * decimal_reading(self.law.epsilon), self.count * decimal_reading(self.law.delta)
-        change = Fraction(self.sensitivity or 0)
-        if isinstance(self.law, TwoSidedGeometric | Laplace):
-            return self.count * change / Fraction(self.law.scale), Fraction(0)
+        if isinstance(self.law, PureNoise):
+            return self.count * Fraction(self.sensitivity or 0) / Fraction(self.law.scale), Fraction(0)
         if not self.delta:
             return None, Fraction(0)
-        each = self.delta / self.count
-        one = _tight_epsilon(((self.kind, 1),), each, -math.inf)
+        one = _tight_epsilon(((self.kind, 1),), self.delta / self.count, -math.inf)
         return self.count * Fraction(one) if math.isfinite(one) else None, decimal_reading(self.delta)
 
     @property
@@ -209,22 +194,16 @@ class Cost:
         return Cost(self.law, self.sensitivity)
 
 
+type Groups = tuple[tuple[Cost, int], ...]
+
+
 @dataclass(frozen=True)
 class Spending:
-    """What a sequence of costs adds up to.
-
-    Examples
-    --------
-    >>> spent = Spending().add([Cost(Guarantee(0.1), None, count=10)])
-    >>> spent.epsilon, spent.tight_epsilon(0.0)
-    (Fraction(1, 1), 1.0)
-    >>> spent.tight_epsilon(1e-3) < 1
-    True
-    """
+    """What a sequence of costs adds up to."""
 
     epsilon: Fraction | None = Fraction(0)
     delta: Fraction = Fraction(0)
-    groups: tuple[tuple[Cost, int], ...] = ()
+    groups: Groups = ()
 
     def add(self, costs: Iterable[Cost]) -> "Spending":
         """Return the spending with these costs on top."""
@@ -239,29 +218,21 @@ class Spending:
     @property
     def is_rational(self) -> bool:
         """Whether every cost is a rational number: no Gaussian law, whose epsilon comes out of numerics."""
-        return not any(isinstance(cost.law, Gaussian | DiscreteGaussian) for cost, _ in self.groups)
+        return all(cost.law.is_pure for cost, _ in self.groups)
 
     def fits(self, epsilon: Fraction, delta: Fraction) -> bool:
         """Whether plain addition stays within these totals."""
         return self.epsilon is not None and self.epsilon <= epsilon and self.delta <= delta
 
     def tight_epsilon(self, delta: float, *, enough: float = -math.inf) -> float:
-        """Return an upper bound on the epsilon at `delta`; infinite where there is none.
-
-        Parameters
-        ----------
-        delta
-            Total delta of the book, in [0, 1).
-        enough
-            Stop at the first bound that is not above this: enough for a decision.
-        """
+        """Return an upper bound on the epsilon at `delta`; infinite where there is none."""
         if self.epsilon is not None and self.delta <= decimal_reading(delta):
             return min(float_up_or_decimal(self.epsilon), _tight_epsilon(self.groups, delta, enough))
         return _tight_epsilon(self.groups, delta, enough)
 
 
 @lru_cache(maxsize=256)
-def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float, enough: float) -> float:
+def _tight_epsilon(groups: Groups, delta: float, enough: float) -> float:
     """Upper bound on epsilon at delta over groups of equal queries."""
     if not groups:
         return 0.0
@@ -277,7 +248,140 @@ def _tight_epsilon(groups: tuple[tuple[Cost, int], ...], delta: float, enough: f
             float_up_or_decimal(sum((e * n for e, (_, n) in zip(pure, groups, strict=True) if e), Fraction(0)))
         )
     if left > 0:
-        from dpbayes.privacy import ledger_compose
-
-        bounds.append(ledger_compose.epsilon_upper(groups, float_down(left), enough=enough))
+        bounds.append(epsilon_upper(groups, float_down(left), enough=enough))
     return min(bounds)
+
+
+def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) -> float:
+    """Return an upper bound on the epsilon at `delta` of all groups together."""
+    bounds = [_renyi_epsilon(groups, delta)]
+    if bounds[0] <= enough:
+        return bounds[0]
+    if (apart := _epsilon_apart(groups, delta)) <= enough:
+        return apart
+    bounds.append(apart)
+    laws = [cost.law for cost, _ in groups]
+    if all(law.adds_in_squares for law in laws):
+        bounds.append(_gaussian_epsilon(groups, delta))
+    elif len(groups) <= _MOST_EXACT_GROUPS and all(_is_finite(cost, n) for cost, n in groups):
+        bounds.append(_finite_epsilon(groups, delta))
+    elif delta >= 10 * _FFT_MASS:
+        bounds.append(_distribution_epsilon(groups, delta, bounds[0]))
+    return min(bounds)
+
+
+def _epsilon_apart(groups: Groups, delta: float) -> float:
+    r"""Epsilon of the Gaussian laws at `delta` plus those of the pure mechanisms; infinite unless there are both."""
+    gaussians = tuple((c, n) for c, n in groups if not c.law.is_pure)
+    if not gaussians or len(gaussians) == len(groups):
+        return math.inf
+    first = epsilon_upper(gaussians, delta)
+    if not math.isfinite(first):
+        return math.inf
+    pure = sum((c.plain[0] * n for c, n in groups if c.plain[0] is not None), Fraction(0))
+    return float_up_or_decimal(Fraction(first) + pure)
+
+
+def _mu_squared(cost: Cost) -> Fraction:
+    """(sensitivity / stddev)^2 of a Gaussian law: twice its rho."""
+    assert isinstance(cost.law, ConcentratedNoise)
+    return (Fraction(cost.sensitivity or 0) / Fraction(cost.law.stddev)) ** 2
+
+
+def _pure_epsilon(cost: Cost) -> float:
+    """Upper bound of the epsilon of one query of a law with a pure guarantee."""
+    epsilon = cost.plain[0]
+    assert epsilon is not None
+    return float_up(epsilon)
+
+
+def _gaussian_epsilon(groups: Groups, delta: float) -> float:
+    """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
+    from dpbayes.privacy.gaussian import gaussian_epsilon_upper
+
+    square = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
+    mu = math.sqrt(float_up(square))
+    # The smallest double whose square is not below, or its neighbour.
+    mu = mu if math.isinf(mu) or Fraction(mu) ** 2 >= square else math.nextafter(mu, math.inf)
+    return gaussian_epsilon_upper(mu, delta) if math.isfinite(mu) else math.inf
+
+
+def _renyi_epsilon(groups: Groups, delta: float) -> float:
+    r"""Smallest epsilon over a grid of Renyi orders a."""
+    orders: npt.NDArray[np.float64] = 1.0 + np.logspace(-3.0, 7.0, 2001)
+    total = np.zeros_like(orders)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for cost, n in groups:
+            if cost.law.is_pure:
+                e = _pure_epsilon(cost)
+                total += n * (np.logaddexp(orders * e, (1 - orders) * e) - np.logaddexp(0.0, e)) / (orders - 1)
+            else:
+                total += n * orders * (float_up(_mu_squared(cost)) / 2)
+        epsilon = total + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    epsilon = np.where(np.isfinite(epsilon), epsilon, np.inf)
+    return max(0.0, float(epsilon.min())) * (1 + _ROUNDING) + 1e-12
+
+
+def _is_finite(cost: Cost, n: int) -> bool:
+    """Whether the privacy loss of one query takes finitely many values, few enough to list and to compose n times."""
+    if not cost.law.is_pure or _pure_epsilon(cost) > _LARGEST_LOSS or n > _MOST_COMPOSED:
+        return False
+    steps = cost.law.loss_steps(cost.sensitivity or 1)
+    return steps is not None and steps <= _LARGEST_MOVE
+
+
+def _finite_epsilon(groups: Groups, delta: float) -> float:
+    r"""Certified epsilon of laws whose loss takes finitely many values."""
+    from dpbayes.privacy.losses import PrivacyLoss
+
+    whole = None
+    for cost, n in groups:
+        move = cost.law.loss_steps(cost.sensitivity or 1)
+        assert move is not None
+        rate = _pure_epsilon(cost) / move
+        t = np.arange(move + 1.0)
+        inside = np.where((t > 0) & (t < move), math.log(-math.expm1(-rate)), 0.0)
+        loss = PrivacyLoss.from_losses((move - 2 * t) * rate, inside - t * rate - math.log1p(math.exp(-rate)))
+        loss = loss.compose(n)
+        whole = loss if whole is None else whole.compose(loss)
+    assert whole is not None
+    return whole.epsilon(delta) * (1 + _ROUNDING)
+
+
+def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
+    """Epsilon of the composed privacy loss distributions of dp-accounting, a pessimistic one for every group."""
+    groups = _one_gaussian(groups)
+    if any(not cost.law.is_pure and not cost.law.adds_in_squares for cost, _ in groups):
+        return math.inf
+    losses = [_pure_epsilon(cost) if cost.law.is_pure else math.sqrt(float_up(_mu_squared(cost))) for cost, _ in groups]
+    if max(losses) > _LARGEST_LOSS or max(n for _, n in groups) > _MOST_COMPOSED or not math.isfinite(bound):
+        return math.inf
+    interval = max(min(1e-4, min(losses) / 4), max(2 * bound, *losses) / _GRID_POINTS)
+    whole = None
+    with np.errstate(all="ignore"):  # the far tails underflow, as they should
+        for cost, n in groups:
+            steps = cost.law.loss_steps(cost.sensitivity or 1)
+            # A move of too many steps: any pure guarantee is at worst randomized response.
+            law = Guarantee(_pure_epsilon(cost)) if steps is not None and steps > _LARGEST_MOVE else cost.law
+            part = law.loss_distribution(cost.sensitivity or 1, interval=interval)
+            part = part.self_compose(n) if n > 1 else part
+            whole = part if whole is None else whole.compose(part)
+        assert whole is not None
+        epsilon = float(whole.get_epsilon_for_delta(delta - _FFT_MASS))
+    return epsilon * (1 + _ROUNDING) + 1e-12 if epsilon >= 0 else math.inf
+
+
+def _one_gaussian(groups: Groups) -> Groups:
+    """Put one Gaussian in the place of all: mu adds in squares."""
+    gaussians = [(cost, n) for cost, n in groups if cost.law.adds_in_squares]
+    if not gaussians:
+        return groups
+    total = sum((_mu_squared(cost) * n for cost, n in gaussians), Fraction(0))
+    mu = math.sqrt(float_up(total)) * (1 + _ROUNDING)
+    # Sensitivity 1 and stddev 1 / mu, unless that overflows: then the loss is too large or too small to matter.
+    if not 1e-150 < mu < 1e150:
+        return groups
+    law = gaussians[0][0].law
+    assert isinstance(law, ConcentratedNoise)
+    one = Cost(replace(law, stddev=1 / mu), 1.0)
+    return ((one, 1), *((cost, n) for cost, n in groups if not cost.law.adds_in_squares))

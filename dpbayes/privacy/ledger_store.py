@@ -1,40 +1,57 @@
-"""The SQLite file of a budget book: one table of entries, one row for its head, one for its seal.
+"""The file of a privacy-budget ledger: a chain of entries in SQLite, one transaction per operation.
 
-Settings, and why: rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the book stays
-one file that can be copied and opened from a read-only medium, which a write-ahead log could not); ``BEGIN IMMEDIATE``
-(whoever decides about the budget already holds the only write lock); a fresh connection for every operation, one at a
-time in a process (safe across forks and threads); triggers that refuse every UPDATE, DELETE and out-of-order INSERT of
-an entry, against accidents by hand. Locks work between processes of one machine; on a network file system they are only
-as good as it is.
+**Chain.** An entry is one canonical JSON object (sorted keys, no spaces, ASCII, no NaN). Its digest is
+``SHA-256(tag | digest of the entry before | entry)``, the first one on 32 zero bytes. Changing, dropping,
+adding or moving any entry but the last breaks the chain; dropping the last ones contradicts the count and the
+digest that the ledger keeps of its head. There is no secret in a chain: whoever can rewrite the whole file can
+compute a new one. Against that, note the head digest outside and give it back as ``open_ledger(path,
+expected_head=...)``, or name a file that keeps it (``head_file=...``): the history up to that digest can then
+no longer be changed unnoticed.
 
-No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with the disk,
-the rights or the lock is a `LedgerError`.
+**SQLite settings, and why.** Rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss,
+and the ledger stays one file that can be copied and opened from a read-only medium, which a write-ahead log
+could not); ``BEGIN IMMEDIATE`` (whoever decides about the budget already holds the only write lock); a fresh
+connection for every operation, one at a time in a process (safe across forks and threads); triggers that refuse
+every UPDATE, DELETE and out-of-order INSERT of an entry, against accidents by hand. Locks work between
+processes of one machine; on a network file system they are only as good as it is. SQLite's own ``.backup`` and
+``VACUUM`` leave a ledger as it is.
+
+No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with
+the disk, the rights or the lock is a `LedgerError`.
 """
 
 import contextlib
+import datetime
+import hashlib
+import json
 import os
 import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dpbayes.errors import DamagedFileError, LedgerError
-from dpbayes.privacy.ledger_chain import GENESIS, MOST_BYTES, Row
-from dpbayes.privacy.ledger_damage import RESTORE, damaged
-from dpbayes.privacy.ledger_entries import SCHEMA_VERSION
-from dpbayes.privacy.ledger_seal import renew_seal
+from dpbayes._files import write_text
+from dpbayes.errors import DamagedFileError, InputError, LedgerError
 
-__all__ = ["TURNS", "append_rows", "check_schema", "create_file", "read_rows", "transaction"]
-
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x64504231  # "dPB1"
 BUSY_SECONDS = 60.0
-# Operations on books take turns within a process, and a fork waits for the one in progress. Otherwise the child would
+GENESIS = "0" * 64
+RESTORE = (
+    "restore the newest copy and open it with expected_head=, the last head you noted; every release made since that "
+    "copy still counts and must be reserved again first"
+)
+# Operations on ledgers take turns within a process, and a fork waits for the one in progress. Otherwise the child would
 # inherit a lock that none of its threads can release, and a connection whose file locks its SQLite would count as its
 # own although the system gives it none.
 TURNS = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=TURNS.acquire, after_in_parent=TURNS.release, after_in_child=TURNS.release)
+_MOST_BYTES = 8192
+_TAG = b"dpbayes-ledger-1\n"
 _OLDEST_SQLITE = (3, 37)  # STRICT tables
 
 _SCHEMA = {
@@ -59,10 +76,6 @@ _SCHEMA = {
         "OR NEW.digest IS NOT (SELECT digest FROM entry WHERE seq = OLD.count) "
         "BEGIN SELECT RAISE(ABORT, 'the head follows the entries'); END"
     ),
-    "seal": "CREATE TABLE seal (id INTEGER PRIMARY KEY, digest TEXT NOT NULL) STRICT",
-    "seal_delete": (
-        "CREATE TRIGGER seal_delete BEFORE DELETE ON seal BEGIN SELECT RAISE(ABORT, 'the seal stays'); END"
-    ),
 }
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_FORMAT}
@@ -72,21 +85,48 @@ _REMEDIES = {
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only; ask for the right to write both",
     sqlite3.SQLITE_CANTOPEN: "the file or its journal cannot be opened; ask for the right to write the folder",
     sqlite3.SQLITE_PERM: "access was denied; ask for the right to read and write the file",
-    sqlite3.SQLITE_BUSY: f"another process held the book for {BUSY_SECONDS:g} s; end it or try again",
-    sqlite3.SQLITE_LOCKED: "the book is locked; try again",
-    sqlite3.SQLITE_PROTOCOL: "locking failed; keep the book on a local disk",
+    sqlite3.SQLITE_BUSY: f"another process held the ledger for {BUSY_SECONDS:g} s; end it or try again",
+    sqlite3.SQLITE_LOCKED: "the ledger is locked; try again",
+    sqlite3.SQLITE_PROTOCOL: "locking failed; keep the ledger on a local disk",
     sqlite3.SQLITE_NOMEM: "memory ran out; free some and try again",
 }
 
 
-def create_file(path: Path, first: Row) -> None:
-    """Create the file of a book that holds its first entry; an existing path is never touched.
+@dataclass(frozen=True)
+class Row:
+    """One stored entry: its place, its canonical JSON, its digest."""
 
-    Raises
-    ------
-    LedgerError
-        If the path exists or cannot be written. Nothing is left behind then.
-    """
+    seq: int
+    body: str
+    digest: str
+
+
+def damaged(what: str) -> DamagedFileError:
+    """Return the error for a ledger of which `what` is wrong, with the one remedy that does not refill the budget."""
+    return DamagedFileError(f"{what}; {RESTORE}")
+
+
+def canonical(entry: dict[str, Any]) -> str:
+    """Return the canonical JSON of an entry."""
+    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def chain_digest(previous: str, body: str) -> str:
+    """Return the digest of an entry that follows the one with digest `previous`."""
+    return hashlib.sha256(_TAG + bytes.fromhex(previous) + b"\n" + body.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def make_row(previous: str, seq: int, entry: dict[str, Any]) -> Row:
+    """Return the row that appends `entry` after the one with digest `previous`, stamped with the time."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    body = canonical(entry | {"seq": seq, "time": now})
+    if len(body) > _MOST_BYTES:
+        raise InputError(f"an entry must stay below {_MOST_BYTES} bytes, got {len(body)}; shorten its text")
+    return Row(seq, body, chain_digest(previous, body))
+
+
+def create_file(path: Path, first: Row) -> None:
+    """Create the file of a ledger that holds its first entry; an existing path is never touched."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileExistsError:
@@ -95,6 +135,8 @@ def create_file(path: Path, first: Row) -> None:
         ) from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be created: {error.strerror}; choose a folder that you may write") from error
+    except ValueError as error:
+        raise LedgerError(f"{path!s} cannot be created: {error}; check the path") from error
     try:
         with transaction(path, write=True, empty=True) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -102,10 +144,9 @@ def create_file(path: Path, first: Row) -> None:
             for statement in _SCHEMA.values():
                 connection.execute(statement)
             connection.execute("INSERT INTO head VALUES (0, 0, ?)", (GENESIS,))
-            connection.execute("INSERT INTO seal VALUES (0, ?)", (GENESIS,))
             append_rows(connection, [first])
     except BaseException:
-        # The name was free before this call created it, so nobody's book is lost.
+        # The name was free before this call created it, so nobody's ledger is lost.
         for leftover in (path, path.with_name(path.name + "-journal")):
             with contextlib.suppress(OSError):
                 leftover.unlink()
@@ -114,29 +155,9 @@ def create_file(path: Path, first: Row) -> None:
 
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open the file for one transaction: committed at the end of the block, rolled back if it raises.
-
-    Parameters
-    ----------
-    path
-        The book.
-    write
-        Whether to take the write lock at once; a reader sees one consistent state.
-    empty
-        Whether the file is the empty one that `create_file` just made.
-
-    Raises
-    ------
-    DamagedFileError
-        If the file is not an intact book.
-    LedgerError
-        If it cannot be opened, locked, read or written.
-    """
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE or not hasattr(sqlite3.Connection, "serialize"):
-        raise LedgerError(
-            f"a budget book needs SQLite 3.37 with serialization, Python came with {sqlite3.sqlite_version}; update "
-            "Python"
-        )
+    """Open the file for one transaction: committed at the end of the block, rolled back if it raises."""
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise LedgerError(f"a ledger needs SQLite 3.37, Python came with {sqlite3.sqlite_version}; update Python")
     with TURNS, _connected(path, write=write, empty=empty) as connection:
         yield connection
 
@@ -167,30 +188,15 @@ def _connected(path: Path, *, write: bool, empty: bool) -> Iterator[sqlite3.Conn
         raise _translated(path, error) from error
     except UnicodeDecodeError as error:
         # SQLite quotes the damaged bytes in its own message, and Python cannot read them.
-        raise damaged(f"{path} is not an intact book (its schema is no text)") from error
+        raise damaged(f"{path} is not an intact ledger (its schema is no text)") from error
 
 
 def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
-    """Check that the file has the tables and triggers of a book and return its number of entries.
-
-    Parameters
-    ----------
-    connection
-        Inside a transaction.
-    path
-        For the message.
-    thorough
-        Whether SQLite shall check every page too.
-
-    Raises
-    ------
-    DamagedFileError
-        If not.
-    """
+    """Check the tables and triggers of a ledger (thorough: every page too) and return its number of entries."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master LIMIT 100").fetchall())
     if found != _SCHEMA:
         odd = sorted({str(name) for name in set(found) ^ set(_SCHEMA)} or {"changed definitions"})
-        raise damaged(f"{path} is not a budget book or its schema was changed ({_one_line(', '.join(odd))})")
+        raise damaged(f"{path} is not a privacy-budget ledger or its schema was changed ({_one_line(', '.join(odd))})")
     if thorough:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != ("ok",):
@@ -203,13 +209,7 @@ def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) 
 
 
 def read_rows(connection: sqlite3.Connection, path: Path, start: int) -> list[Row]:
-    """Return the entries from number `start` on; the last one's digest equals the head's.
-
-    Raises
-    ------
-    DamagedFileError
-        If a row has the wrong type or the last digest is not the head's.
-    """
+    """Return the entries from number `start` on."""
     rows = []
     query = "SELECT seq, CAST(body AS BLOB), CAST(digest AS BLOB) FROM entry WHERE seq >= ? ORDER BY seq"
     for seq, body, digest in connection.execute(query, (start,)):
@@ -227,29 +227,42 @@ def read_head(connection: sqlite3.Connection) -> str:
 
 
 def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    """Append entries, move the head along and renew the seal, inside a write transaction."""
+    """Append entries and move the head along, inside a write transaction."""
     for row in rows:
         connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (row.seq, row.body, row.digest))
         connection.execute("UPDATE head SET count = count + 1, digest = ? WHERE id = 0", (row.digest,))
-    renew_seal(connection)
+
+
+def read_head_file(path: Path) -> str | None:
+    """Return the digest that a head file keeps, or None where there is no such file yet."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"the head file {path} cannot be read: {error}; check the path and your rights") from error
+
+
+def write_head_file(path: Path, head: str) -> None:
+    """Keep the head of a ledger in a file of its own."""
+    try:
+        write_text(path, head + "\n")
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"the head file {path} cannot be written: {error}; check the path and your rights") from error
 
 
 def _check_path(path: Path) -> None:
-    """Refuse what is no file of a book without opening it.
-
-    Closing a second descriptor of a file drops every POSIX lock that the process holds on it, so this module reads a
-    book through SQLite alone.
-    """
+    """Refuse what is no file of a ledger without opening it."""
     try:
         status = path.stat()
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        remedy = "create_ledger (`dpbayes ledger open`) makes a new book" if missing else "check path and rights"
+        remedy = "create_ledger (`dpbayes ledger open`) makes a new one" if missing else "check path and rights"
         raise LedgerError(f"{path} cannot be opened: {error.strerror}; {remedy}") from error
     except ValueError as error:
         raise LedgerError(f"{path!s} cannot be opened: {error}; check the path") from error
     if not stat.S_ISREG(status.st_mode):
-        raise LedgerError(f"{path} is not a file; give the path of a budget book")
+        raise LedgerError(f"{path} is not a file; give the path of a privacy-budget ledger")
     if not status.st_size:
         raise DamagedFileError(
             f"{path} is empty: if its creation was cut off before any release, delete it and create it again; if not, "
@@ -258,13 +271,13 @@ def _check_path(path: Path) -> None:
 
 
 def _check_header(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a database that is not a book of this version, or whose journal mode was changed."""
+    """Refuse a database that is not a ledger of this version, or whose journal mode was changed."""
     found = {
         name: connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version", "journal_mode")
     }
     if found["application_id"] != APPLICATION_ID or found["journal_mode"] != "delete":
-        raise damaged(f"{path} is not a budget book of dpbayes, or its header is damaged")
+        raise damaged(f"{path} is not a privacy-budget ledger of dpbayes, or its header is damaged")
     if found["user_version"] != SCHEMA_VERSION:
         raise DamagedFileError(
             f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; use the "
@@ -274,7 +287,7 @@ def _check_header(connection: sqlite3.Connection, path: Path) -> None:
 
 def _harden(connection: sqlite3.Connection) -> None:
     """Set what must hold for every connection; no function for a hostile schema, no big blob, no memory map."""
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 64 * MOST_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 64 * _MOST_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     for pragma in (
         "trusted_schema = OFF",
@@ -298,7 +311,7 @@ def _translated(path: Path, error: sqlite3.Error) -> LedgerError | DamagedFileEr
     # The low byte is the primary result code.
     primary = code & 0xFF if code is not None else None
     if code == sqlite3.SQLITE_IOERR_SHORT_READ or primary in _DAMAGE:
-        return damaged(f"{path} is not an intact book (SQLite: {_one_line(error)})")
+        return damaged(f"{path} is not an intact ledger (SQLite: {_one_line(error)})")
     if primary in _REMEDIES:
         return LedgerError(f"{path}: {_REMEDIES[primary]} (SQLite: {_one_line(error)}); nothing was changed")
     if primary == sqlite3.SQLITE_ERROR or primary is None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-__all__ = ["UNIT", "Bounds", "LossLaw", "suffix_sums"]
+from dpbayes.privacy.rounding import suffix_sums
 
 # Unit roundoff of a double: every elementary operation has relative error at most this.
 UNIT = 2.0**-53
@@ -20,26 +20,9 @@ UNIT = 2.0**-53
 _SUM_ERROR = 192 * UNIT
 
 
-def suffix_sums(values: np.ndarray) -> np.ndarray:
-    """Return ``values[i:].sum()`` for every i, with relative error about 2 sqrt(n) roundings instead of n.
-
-    Examples
-    --------
-    >>> suffix_sums(np.array([1.0, 2.0, 3.0]))
-    array([6., 5., 3.])
-    """
-    rows = max(1, int(np.sqrt(values.size)))
-    columns = -(-values.size // rows)
-    table = np.zeros(rows * columns)
-    table[: values.size] = values[::-1]
-    table = np.cumsum(table.reshape(rows, columns), axis=1)
-    table[1:] += np.cumsum(table[:-1, -1])[:, None]
-    return table.ravel()[: values.size][::-1]
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Certified ends of a number: the true value is at least `lower` and at most `upper`.
+    """Return certified bounds of a number: the true value is at least `lower` and at most `upper`.
 
     Parameters
     ----------
@@ -68,47 +51,16 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LossLaw:
-    """Law of ``ln(P/Q)`` under P: finite losses with their masses, and the mass at infinity.
+    """Law of ``ln(P/Q)`` under P: finite losses with their masses, and the mass at infinity."""
 
-    Parameters
-    ----------
-    loss
-        Finite losses in ascending order, shape (n,).
-    mass
-        P-mass at each loss, shape (n,), above 0.
-    infinite
-        P-mass of the outcomes that Q cannot produce.
-    missing
-        P-mass that the caller left out; the upper end counts it as infinite loss, the lower end drops it.
-    dust, ceiling
-        Bound on the P-mass, and the largest loss, of finite outcomes too improbable to list (a double ends at 1e-308).
-    log_error
-        Bound on the error of the logarithm of each mass.
-    shift
-        Bound on the error of each loss.
-
-    Notes
-    -----
-    With every mass off by a factor within exp(±log_error) and every loss off by at most `shift`, the true curve lies
-    between ``exp(-log_error) delta(epsilon + shift)`` and ``exp(log_error) delta(epsilon - shift)``, because delta is
-    increasing in every mass and in every loss.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> law = LossLaw(np.array([-1.0, 1.0]), np.array([0.25, 0.75]))
-    >>> round(law.delta(0.0), 6)
-    0.47409
-    """
-
-    loss: np.ndarray
-    mass: np.ndarray
-    infinite: float = 0.0
-    missing: float = 0.0
-    dust: float = 0.0
-    ceiling: float = -np.inf
-    log_error: float = 0.0
-    shift: float = 0.0
+    loss: np.ndarray  # finite losses, ascending
+    mass: np.ndarray  # P-mass of each, above 0
+    infinite: float = 0.0  # P-mass of the outcomes that Q cannot produce
+    missing: float = 0.0  # P-mass left out: infinite loss in the upper bound, nothing in the lower
+    underflow: float = 0.0  # bound on the P-mass of finite losses too improbable to list
+    ceiling: float = -np.inf  # the largest of those
+    log_error: float = 0.0  # bound on the error of the logarithm of each mass
+    shift: float = 0.0  # bound on the error of each loss
 
     @cached_property
     def _tails(self) -> tuple[np.ndarray, np.ndarray]:
@@ -150,23 +102,23 @@ class LossLaw:
             error = float(np.exp(relative))
             return Bounds(self.infinite / error, min(1.0, self.infinite * error + self.missing))
         lower = float(np.exp(-relative)) * curve(epsilon + shift)
-        upper = float(np.exp(relative)) * curve(epsilon - shift) + self.missing + self.dust
+        upper = float(np.exp(relative)) * curve(epsilon - shift) + self.missing + self.underflow
         return Bounds(min(1.0, lower), min(1.0, upper))
 
     def delta_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the hockey-stick divergence at `epsilon`."""
+        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
         return self._certify(self.delta, epsilon)
 
     def tail_bounds(self, epsilon: float) -> Bounds:
-        """Certified ends of the P-mass of losses above `epsilon`."""
+        """Return certified bounds of the P-mass of losses above `epsilon`."""
         return self._certify(self.tail, epsilon)
 
     def epsilon_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
         return self._cross(delta, self._solve, self.delta_bounds)
 
     def quantile_bounds(self, delta: float) -> Bounds:
-        """Certified ends of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
+        """Return certified bounds of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
         return self._cross(delta, self._quantile, self.tail_bounds)
 
     def _cross(self, delta: float, solve: Callable[[float], float], bounds: Callable[[float], Bounds]) -> Bounds:
@@ -178,7 +130,7 @@ class LossLaw:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
         relative, shift = self._slack(0.0)
         factor = float(np.exp(relative))
-        upper = solve((delta - self.missing - self.dust) / factor) + shift
+        upper = solve((delta - self.missing - self.underflow) / factor) + shift
         # At an atom the tail jumps: the certified point lies just below it.
         lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
         return Bounds(

@@ -1,36 +1,132 @@
-"""`Release`: the only thing that leaves the custodian."""
+"""`Release`: the only thing that leaves the custodian. Noisy tables, the laws of their noise, and what they cost."""
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from dpbayes._arguments import instance, ordered, shown
-from dpbayes._files import write_text
+from dpbayes._arguments import as_array, instance, ordered, positive_finite, shown
 from dpbayes.data.domain import Domain
-from dpbayes.errors import InputError
+from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
-from dpbayes.privacy.noise import Laplace, TwoSidedGeometric
-from dpbayes.privacy.noisy_table import NoisyTable, NoisyTotal, falls_short
-
-__all__ = ["NoisyTable", "NoisyTotal", "Release", "record_words"]
-
-SCHEMA_VERSION = 1
+from dpbayes.privacy.envelope import Enveloped, FileKind, expect
+from dpbayes.privacy.laws import NoiseLaw, PureNoise, check_law, noise_from_dict
+from dpbayes.privacy.selection import Selection
 
 type Sampler = Literal["opendp", "simulation"]
 type Unit = Literal["record", "partition"]
 
+_LARGEST = 2.0**62
+# A stated number may fall short of the exact one by this share of it: a few roundings of doubles.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class NoisyTable:
+    """A released table: exact counts plus independent noise, and what it cost.
+
+    Parameters
+    ----------
+    domain
+        The table's attributes, in the order of its axes.
+    counts
+        Released values of shape ``domain.shape``: whole numbers under a discrete noise law. They may be negative. A
+        read-only copy is kept (int64 for a discrete law, float64 otherwise).
+    noise
+        The law of the noise added to every count.
+    sensitivity
+        Sensitivity of the table under the release's adjacency, in counts: L1 for two-sided geometric and Laplace
+        noise, L2 for Gaussian noise.
+    epsilon
+        Privacy-loss parameter of this table alone, at least sensitivity / scale up to 1e-12 of it. More than that is a
+        weaker claim that still holds, so it is allowed. None where it is not stated, and always under Gaussian noise,
+        whose cost is a curve, not a number.
+
+    Raises
+    ------
+    InputError
+        If shape, values, sensitivity or epsilon contradict the domain or the law.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy import TwoSidedGeometric
+    >>> table = NoisyTable(Domain.from_levels({"sex": ("f", "m")}), [51, -2], TwoSidedGeometric(2.0), 1.0, 0.5)
+    >>> table.label, table.counts.tolist()
+    ('sex', [51, -2])
+    """
+
+    domain: Domain
+    counts: npt.NDArray[Any]
+    noise: NoiseLaw
+    sensitivity: float
+    epsilon: float | None
+
+    def __post_init__(self) -> None:
+        check_law(self.noise)
+        domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
+        values = _checked_values(self.counts, domain.shape, self.noise, self.label)
+        object.__setattr__(self, "counts", values)
+        _set_cost(self, f"table {self.label}")
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes, in the order of the axes."""
+        return self.domain.names
+
+    @property
+    def label(self) -> str:
+        """The attributes as one line of text."""
+        return " x ".join(self.domain.names)
+
+
+@dataclass(frozen=True)
+class NoisyTotal:
+    """A released number of records, for when the size of the data is itself confidential.
+
+    Parameters
+    ----------
+    value
+        The released number; it may be negative.
+    noise
+        The law of its noise.
+    sensitivity
+        Sensitivity of the number of records (1 under add-remove).
+    epsilon
+        Privacy-loss parameter of this number alone, as in `NoisyTable`.
+
+    Raises
+    ------
+    InputError
+        If the value, the sensitivity or epsilon contradict the law.
+
+    Examples
+    --------
+    >>> from dpbayes.privacy import TwoSidedGeometric
+    >>> NoisyTotal(998, TwoSidedGeometric(2.0), 1.0, 0.5).value
+    998
+    """
+
+    value: float
+    noise: NoiseLaw
+    sensitivity: float
+    epsilon: float | None
+
+    def __post_init__(self) -> None:
+        check_law(self.noise)
+        _set_cost(self, "the number of records")
+        value = _checked_values(self.value, (), self.noise, "of the number of records")
+        object.__setattr__(self, "value", value.item())
+
+
+@dataclass(frozen=True, eq=False)
+class Release(Enveloped):
     """Noisy tables and everything an analyst needs to know about how they came about.
 
     A release holds nothing confidential: no exact count, and no noise seed.
@@ -52,8 +148,13 @@ class Release:
         What n counts. A number of ``"record"`` is confidential under add-remove; a number of ``"partition"`` was chosen
         by the custodian without looking at the data, so it is public under either relation.
     protected_unit
-        For partitions: the column whose equal values make rows one record of the adjacency, such as a person; None
-        where every row is a record. The guarantee speaks of nothing smaller or larger.
+        The column whose equal values make rows one record of the adjacency, such as a person; None where every row is
+        one. The guarantee speaks of nothing smaller or larger.
+    selection
+        What choosing the tables from the confidential records cost; None where they were chosen without looking.
+    max_rows_per_unit
+        For records with a protected unit: the most rows of a unit that were counted. Sensitivities are that many times
+        those of a row.
 
     Raises
     ------
@@ -71,6 +172,8 @@ class Release:
     (1.0, 10000, 'simulation', 10)
     """
 
+    FILE: ClassVar[FileKind] = FileKind("dpbayes-release", "a release of tables")
+
     domain: Domain
     tables: tuple[NoisyTable, ...]
     adjacency: Adjacency
@@ -78,6 +181,8 @@ class Release:
     sampler: Sampler
     unit: Unit = "record"
     protected_unit: str | None = None
+    selection: Selection | None = None
+    max_rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
         remedy = "release_tables makes them"
@@ -87,7 +192,9 @@ class Release:
             raise InputError(f"sampler must be 'opendp' or 'simulation', got {self.sampler!r}")
         if self.unit not in ("record", "partition"):
             raise InputError(f"unit must be 'record' or 'partition', got {self.unit!r}")
-        _check_protected_unit(self.protected_unit, self.unit)
+        check_unit(self.protected_unit, self.max_rows_per_unit)
+        if self.unit == "partition" and self.max_rows_per_unit != 1:
+            raise InputError("max_rows_per_unit is for counts of records; all rows of a unit share a partition")
         if not self.tables:
             raise InputError("a release needs at least one table, got none")
         domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
@@ -99,6 +206,11 @@ class Release:
             self._check_sensitivities()
         if not isinstance(self.n, NoisyTotal):
             object.__setattr__(self, "n", _public_n(self.n, self.unit))
+            if self.max_rows_per_unit > 1:
+                raise InputError(
+                    f"n = {self.n} cannot be public where a unit has up to {self.max_rows_per_unit} rows: one unit "
+                    "replaced by another changes it; release n with noise, under add-remove"
+                )
             if self.adjacency == "add-remove" and self.unit == "record":
                 raise InputError(
                     f"n = {self.n} cannot be public under add-remove adjacency: one record more or less changes it; "
@@ -108,9 +220,17 @@ class Release:
     def _check_sensitivities(self) -> None:
         """Refuse a table or a number of records that claims to change less than one record changes it."""
         for table in self.tables:
-            _check_sensitivity(table, self.adjacency, f"table {table.label}")
+            _check_sensitivity(table, self.adjacency, self.max_rows_per_unit, f"table {table.label}")
         if isinstance(self.n, NoisyTotal) and self.adjacency == "add-remove":
-            _check_sensitivity(self.n, self.adjacency, "the number of records")
+            _check_sensitivity(self.n, self.adjacency, self.max_rows_per_unit, "the number of records")
+
+    @property
+    def protects(self) -> str:
+        """What the guarantee protects one of, in words."""
+        if self.protected_unit is None:
+            return "one row"
+        rows = "all its rows" if self.unit == "partition" else f"at most {self.max_rows_per_unit} of its rows counted"
+        return f"one unit of column {self.protected_unit!r} ({rows})"
 
     @property
     def n_public(self) -> bool:
@@ -123,6 +243,8 @@ class Release:
         parts = [table.epsilon for table in self.tables]
         if isinstance(self.n, NoisyTotal):
             parts.append(self.n.epsilon)
+        if self.selection is not None:
+            parts.append(self.selection.epsilon)
         known = [part for part in parts if part is not None]
         return math.fsum(known) if len(known) == len(parts) else None
 
@@ -132,7 +254,8 @@ class Release:
         parts: list[NoisyTable | NoisyTotal] = list(self.tables)
         if isinstance(self.n, NoisyTotal):
             parts.append(self.n)
-        return math.fsum(part.noise.rho(sensitivity=part.sensitivity) for part in parts)
+        chosen = 0.0 if self.selection is None else self.selection.rho
+        return math.fsum([chosen, *(part.noise.rho(sensitivity=part.sensitivity) for part in parts)])
 
     @property
     def privacy_record(self) -> dict[str, Any]:
@@ -143,11 +266,12 @@ class Release:
             "epsilon": self.epsilon,
             "rho": self.rho if self.epsilon is None else None,
             "n_public": self.n_public,
-            **_protected(self.unit, self.protected_unit),
+            **self._unit(),
             "tables": [
                 {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon}
                 for t in self.tables
             ],
+            **({} if self.selection is None else {"selection": self.selection.to_dict()}),
         }
 
     @property
@@ -155,16 +279,13 @@ class Release:
         """Number of released counts over all tables."""
         return sum(table.counts.size for table in self.tables)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready form."""
+    def _body(self) -> dict[str, Any]:
         return {
-            "format": "dpbayes-release",
-            "schema_version": SCHEMA_VERSION,
             "adjacency": self.adjacency,
             "sampler": self.sampler,
             "domain": self.domain.to_dict(),
             "n": _n_to_dict(self.n, self.unit),
-            **_protected(self.unit, self.protected_unit),
+            **self._unit(),
             "tables": [
                 {
                     "attributes": list(table.attributes),
@@ -175,33 +296,52 @@ class Release:
                 }
                 for table in self.tables
             ],
+            **({} if self.selection is None else {"selection": self.selection.to_dict()}),
         }
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON: names this release in ledgers, traces and reports."""
-        return record_digest(self.to_dict())
+    def _unit(self) -> dict[str, Any]:
+        """Return the entries on the protected unit, which releases of rows without one leave out."""
+        if self.unit == "partition":
+            return {"protected_unit": self.protected_unit}
+        if self.protected_unit is None:
+            return {}
+        return {"protected_unit": self.protected_unit, "max_rows_per_unit": self.max_rows_per_unit}
 
-    def write(self, path: str | Path) -> Path:
-        """Write the release as JSON, atomically; the file carries its own digest.
-
-        Parameters
-        ----------
-        path
-            File to write; an existing one is replaced only once the new one is complete.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
-        return write_text(path, json.dumps(self.to_dict() | {"digest": self.digest}, indent=1, allow_nan=False) + "\n")
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        n, unit = _n_from_dict(body["n"])
+        keys = "adjacency sampler domain n tables" + (" protected_unit" if unit == "partition" else "")
+        if unit == "record" and "protected_unit" in body:
+            keys += " protected_unit max_rows_per_unit"
+        keys += " selection" if "selection" in body else ""
+        body = expect(body, keys, "a release of tables")
+        domain = Domain.from_dict(body["domain"])
+        if not isinstance(body["tables"], list):
+            raise DamagedFileError("tables must be a list")
+        tables = []
+        for item in body["tables"]:
+            item = expect(item, "attributes counts noise sensitivity epsilon", "a table")
+            law = noise_from_dict(item["noise"])
+            part = domain.project(item["attributes"])
+            tables.append(NoisyTable(part, np.asarray(item["counts"]), law, item["sensitivity"], item["epsilon"]))
+        chosen = Selection.from_dict(body["selection"]) if "selection" in body else None
+        bound = body.get("max_rows_per_unit", 1)
+        return cls(
+            domain,
+            tuple(tables),
+            body["adjacency"],
+            n,
+            body["sampler"],
+            unit,
+            body.get("protected_unit"),
+            chosen,
+            bound,
+        )
 
     def _repr_html_(self) -> str:
         total = f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
-        if self.unit == "partition":
-            size += html.escape(f", one record: {record_words(self.protected_unit)}")
+        size += html.escape(f", protects {self.protects}")
         rows = "".join(
             f"<tr><td>{html.escape(t.label)}</td><td>{t.counts.size}</td>"
             f"<td>{html.escape(str(t.noise))}</td><td>{'–' if t.epsilon is None else f'{t.epsilon:g}'}</td></tr>"
@@ -213,27 +353,42 @@ class Release:
         )
 
 
-def check_of_records(release: object, what: str) -> None:
-    """Refuse what is no release, or one whose counts are not of records.
+def read_release(path: str | Path) -> Release:
+    """Read a release that `Release.write` wrote.
 
     Parameters
     ----------
-    release
-        What was given.
-    what
-        What starts from it, to say so.
+    path
+        The JSON file.
+
+    Returns
+    -------
+    Release
+        The release, checked against the digest in the file. White space and the order of keys are free, everything
+        else is as it was written.
 
     Raises
     ------
-    InputError
-        If it is no release, or counts partitions.
+    DamagedFileError
+        If the file is not JSON, not a release, of a newer schema, or does not match its digest.
+    FileNotFoundError
+        If there is no such file.
 
     Examples
     --------
-    >>> check_of_records([1, 2], "a model")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: a model starts from a Release, got list; use privacy.release_tables
+    >>> import tempfile, numpy as np
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_release(release.write(f"{folder}/release.json")).digest == release.digest
+    True
     """
+    return Release.read(path)
+
+
+def check_of_records(release: object, what: str) -> None:
+    """Refuse what is no release, or one whose counts are not of records; `what` starts from it."""
     if not isinstance(release, Release):
         raise InputError(f"{what} starts from a Release, got {type(release).__name__}; use privacy.release_tables")
     if release.unit != "record":
@@ -244,26 +399,8 @@ def check_of_records(release: object, what: str) -> None:
 
 
 def record_words(protected_unit: str | None) -> str:
-    """Say what one record of the adjacency is.
-
-    Examples
-    --------
-    >>> record_words(None), record_words("person")
-    ('a row', "all rows that share a value of column 'person'")
-    """
+    """Say what one record of the adjacency is: a row, or all rows that share a value of a column."""
     return "a row" if protected_unit is None else f"all rows that share a value of column {protected_unit!r}"
-
-
-def record_digest(record: dict[str, Any]) -> str:
-    """Return the SHA-256 of the canonical JSON of a record: sorted keys, no spaces, ASCII, no NaN.
-
-    Examples
-    --------
-    >>> record_digest({"b": 1, "a": 2}) == record_digest({"a": 2, "b": 1})
-    True
-    """
-    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _public_n(n: Any, unit: Unit) -> int:
@@ -275,25 +412,26 @@ def _public_n(n: Any, unit: Unit) -> int:
     return int(n)
 
 
-def _check_protected_unit(protected_unit: Any, unit: Unit) -> None:
-    if protected_unit is None:
-        return
-    if unit != "partition" or not isinstance(protected_unit, str) or not protected_unit:
+def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
+    """Refuse a unit that names no column, and a bound on its rows that is none or has no unit."""
+    if protected_unit is not None and (not isinstance(protected_unit, str) or not protected_unit):
         raise InputError(
-            f"protected_unit must be the name of a column, in a release of partitions only, got {protected_unit!r}; "
-            "leave it out where every row is a record"
+            f"protected_unit must be the name of a column, got {shown(protected_unit)}; leave it out where every row "
+            "is a record"
+        )
+    whole = isinstance(max_rows_per_unit, int) and not isinstance(max_rows_per_unit, bool)
+    if not whole or not 1 <= max_rows_per_unit <= _LARGEST:
+        raise InputError(f"max_rows_per_unit must be a positive whole number, got {shown(max_rows_per_unit)}")
+    if protected_unit is None and max_rows_per_unit != 1:
+        raise InputError(
+            f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column whose equal values are one unit"
         )
 
 
-def _protected(unit: Unit, protected_unit: str | None) -> dict[str, Any]:
-    """Return the entry on the protected unit, which releases of partitions have."""
-    return {"protected_unit": protected_unit} if unit == "partition" else {}
-
-
-def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Adjacency, what: str) -> None:
-    """Refuse a sensitivity below that of every contingency table of records."""
-    pure = isinstance(part.noise, TwoSidedGeometric | Laplace)
-    least = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(adjacency)
+def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Adjacency, rows: int, what: str) -> None:
+    """Refuse a sensitivity below that of every contingency table of so many rows of a unit."""
+    pure = part.noise.is_pure
+    least = rows * (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(adjacency)
     if falls_short(part.sensitivity, least):
         raise InputError(
             f"sensitivity of {what} must be at least {least:.6g} ({'L1' if pure else 'L2'}) under {adjacency}: so much "
@@ -304,10 +442,66 @@ def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Adjacency, what
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
     if isinstance(n, int):
         return {"public": True, "value": n, "unit": unit}
-    return {
-        "public": False,
-        "value": n.value,
-        "noise": n.noise.to_dict(),
-        "sensitivity": n.sensitivity,
-        "epsilon": n.epsilon,
-    }
+    noisy = {"noise": n.noise.to_dict(), "sensitivity": n.sensitivity, "epsilon": n.epsilon}
+    return {"public": False, "value": n.value, **noisy}
+
+
+def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
+    if isinstance(data, dict) and data.get("public") is True:
+        value = expect(data, "public value unit", "n")["value"]
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise DamagedFileError(f"a public n must be a whole number, got {shown(value)}")
+        return value, data["unit"]
+    data = expect(data, "public value noise sensitivity epsilon", "n")
+    if data["public"] is not False:
+        raise DamagedFileError(f"n.public must be true or false, got {shown(data['public'])}")
+    return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"]), "record"
+
+
+def falls_short(stated: float, exact: float) -> bool:
+    """Tell whether a stated number lies below the exact one by more than roundings of doubles."""
+    return stated < exact * (1.0 - _ROUNDING)
+
+
+def _set_cost(part: NoisyTable | NoisyTotal, what: str) -> None:
+    """Keep sensitivity and epsilon as numbers of Python, unless they are none or the law does not give them."""
+    for name, remedy in (("sensitivity", "it is what one record changes"), ("epsilon", "None leaves it unstated")):
+        value = getattr(part, name)
+        if not (value is None and name == "epsilon"):
+            number = positive_finite(value, f"{name} of {what}", remedy=remedy)
+            # The digest tells 1 from 1.0, so that what Python can write as JSON stays as it is.
+            object.__setattr__(part, name, value if isinstance(value, int | float) else number)
+    _check_cost(part.noise, part.sensitivity, part.epsilon, what)
+
+
+def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what: str) -> None:
+    """Refuse an epsilon that the law does not give."""
+    if epsilon is None:
+        return
+    if not isinstance(noise, PureNoise):
+        raise InputError(
+            f"epsilon of {what} must be None under {noise}, whose cost is a curve and no number, got {epsilon!r}; "
+            "noise.epsilon(delta=, sensitivity=) gives a point of it"
+        )
+    if falls_short(epsilon, exact := noise.epsilon(sensitivity=sensitivity)):
+        raise InputError(
+            f"epsilon of {what} must be at least sensitivity / scale = {exact!r} under {noise} with sensitivity "
+            f"{sensitivity!r}, got {epsilon!r}; state noise.epsilon(sensitivity=), or use the noise of "
+            "from_epsilon(epsilon, sensitivity=)"
+        )
+
+
+def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:
+    """Return released values as a read-only array of the type that the noise law gives."""
+    array = as_array(values, f"table {label}")
+    if array.shape != shape:
+        raise InputError(f"table {label} has shape {array.shape}, its domain {shape}")
+    if array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
+        raise InputError(f"table {label} holds a value that is not a finite number")
+    if noise.is_discrete and not np.all(array == np.floor(array)):
+        raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
+    if noise.is_discrete and np.any(np.abs(array.astype(np.float64)) > _LARGEST):
+        raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
+    array = array.astype(np.int64 if noise.is_discrete else np.float64)
+    array.setflags(write=False)
+    return array

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dpbayes._arguments import positive_finite, probability_below_one
 from dpbayes.errors import InputError
 
-__all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
-
 _RHO_REMEDY = "it is the total zCDP cost, the sum over the releases"
 _EPSILON_REMEDY = "zCDP promises nothing at delta = 0; a usual range is 0.1 to 10"
 _DELTA_REMEDY = "a usual choice is well below 1 / n"
@@ -27,38 +25,7 @@ _LARGEST_SHIFT = 1e150
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""Return a delta for which rho-zCDP implies (epsilon, delta)-DP.
-
-    .. math:: \delta = \min_{\alpha > 1}\; \frac{1}{\alpha} \Bigl(1 - \frac1\alpha\Bigr)^{\alpha - 1}
-        e^{(\alpha - 1)(\alpha\rho - \varepsilon)}
-
-    Parameters
-    ----------
-    rho
-        zCDP cost, positive and finite.
-    epsilon
-        Privacy-loss parameter, positive and finite.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; rounded upwards.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
-
-    Notes
-    -----
-    Canonne, Kamath and Steinke (2020), Corollary 13. The logarithm is convex in alpha, so one root of its derivative
-    is the minimum; any alpha gives a valid bound, so an inexact root costs tightness only.
-
-    Examples
-    --------
-    >>> print(f"{zcdp_delta(0.1, 3.0):.6g}")
-    1.79444e-11
-    """
+    r"""Return a delta for which rho-zCDP implies (epsilon, delta)-DP."""
     cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
     loss = positive_finite(epsilon, "epsilon", remedy=_EPSILON_REMEDY)
     log_delta = _log_delta(cost, loss)

@@ -1,29 +1,20 @@
 """Reports: a document made of sections, one self-contained page, and a file with the numbers of its tables."""
 
-from typing import Any
+from dpbayes._lazy import lazy_exports
 
-from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
-from dpbayes.report.privacy_terms import PrivacyTerms
-from dpbayes.report.render import write_report
-
-__all__ = [
-    "Callout",
-    "Column",
-    "Document",
-    "Fact",
-    "Figure",
-    "Paragraph",
-    "PrivacyTerms",
-    "Section",
-    "Table",
-    "compare_runs",
-    "write_report",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "compare_runs":  # plots: Matplotlib is imported on first use
-        from dpbayes.report.comparison import compare_runs
-
-        return compare_runs
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "Callout": "document",
+        "Column": "document",
+        "Document": "document",
+        "Fact": "document",
+        "Figure": "document",
+        "Paragraph": "document",
+        "PrivacyTerms": "document",
+        "Section": "document",
+        "Table": "document",
+        "compare_runs": "compare",
+        "write_report": "render",
+    },
+)

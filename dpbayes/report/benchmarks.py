@@ -21,8 +21,6 @@ import numpy as np
 
 from dpbayes.errors import InputError
 
-__all__ = ["Measured", "run_benchmarks", "write_benchmarks"]
-
 KEPT = "<!-- kept -->"
 """From this line on a page is written by hand, and stays."""
 
@@ -32,23 +30,7 @@ LIBRARIES = ("numpy", "scipy", "polars", "pymc", "pytensor", "nutpie", "opendp",
 
 @dataclass(frozen=True)
 class Measured:
-    """One benchmark.
-
-    Parameters
-    ----------
-    system
-        The benchmark file's system, ``"mvg"`` of ``test_mvg.py``.
-    group
-        Benchmarks of one group do the same work; the first of them is what the others are compared with.
-    name
-        What was timed.
-    best, median
-        Seconds.
-    rounds
-        How often.
-    axis, size
-        For a scaling: what grows, and how large it was.
-    """
+    """One benchmark: its system and name, seconds, and for a scaling what grows."""
 
     system: str
     group: str
@@ -61,27 +43,7 @@ class Measured:
 
 
 def run_benchmarks(folder: Path, *, only: str = "", echo: Callable[[str], None] = print) -> list[Measured]:
-    """Run the benchmarks of a folder and read what they measured.
-
-    Parameters
-    ----------
-    folder
-        Holds ``test_<system>.py`` files.
-    only
-        One system.
-    echo
-        Where lines for the person who waits go.
-
-    Returns
-    -------
-    list of Measured
-        In the order of the files.
-
-    Raises
-    ------
-    InputError
-        If there are no such files, pytest-benchmark is not installed, or a benchmark fails.
-    """
+    """Run the benchmarks of a folder of ``test_<system>.py`` files, or of one system, and read what they measured."""
     files = sorted(folder.glob(f"test_{only or '*'}.py"))
     if not files:
         raise InputError(
@@ -98,33 +60,7 @@ def run_benchmarks(folder: Path, *, only: str = "", echo: Callable[[str], None] 
 
 
 def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
-    r"""Write a table of benchmarks, and a picture of the scalings if there are any.
-
-    Parameters
-    ----------
-    measured
-        What `run_benchmarks` gave.
-    path
-        Markdown file; replaced but for what stands from the line ``<!-- kept -->`` on, which is written by hand.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> one = Measured("mvg", "draw", "ours", 0.001, 0.002, 5)
-    >>> two = Measured("mvg", "draw", "a peer", 0.003, 0.004, 5)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     text = write_benchmarks([one, two], Path(folder, "b.md")).read_text()
-    >>> print("\n".join(text.splitlines()[-4:]))
-    | group | what | best | median | rounds | to the first |
-    |---|---|---:|---:|---:|---:|
-    | draw | ours | 1 ms | 2 ms | 5 | 1 |
-    |  | a peer | 3 ms | 4 ms | 5 | 3 |
-    """
+    """Write a table of benchmarks and a picture of the scalings; what stands from ``<!-- kept -->`` on stays."""
     lines = ["# Benchmarks", "", *_machine(), ""]
     scalings = [one for one in measured if one.axis]
     if scalings:

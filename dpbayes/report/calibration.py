@@ -1,21 +1,22 @@
-"""The page of a calibration study: whether the ranks are uniform, what the intervals cover, how the fits went."""
+"""Calibration studies: their own page, and what a study says on the page of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.inference.sbc_ranks import coverage, plot_ranks, uniformity
-from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.errors import InputError
+from dpbayes.inference.ranks import coverage, plot_ranks, uniformity
+from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.run_facts import RunFacts, differing_settings, read_run, read_settings, show
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from dpbayes.inference.nuts import NutsSettings
-
-__all__ = ["CalibrationVerdict", "calibration_document", "judge"]
+    from dpbayes.inference.sampling import NutsSettings
 
 LEVEL = 0.01
 """A study fails if its smallest p-value times the number of quantities is below this."""
@@ -27,17 +28,7 @@ _FEW = 100  # simulations
 
 @dataclass(frozen=True)
 class CalibrationVerdict:
-    """What a study says.
-
-    Parameters
-    ----------
-    passed
-        Whether no quantity's ranks are further from uniform than `LEVEL` allows for all of them together.
-    summary
-        The verdict in a sentence or two.
-    p_values, coverages
-        Of each quantity: p-value of uniform ranks, and the share of central 95 % intervals that held the truth.
-    """
+    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals."""
 
     passed: bool
     summary: str
@@ -46,28 +37,7 @@ class CalibrationVerdict:
 
 
 def judge(study: xr.DataTree) -> CalibrationVerdict:
-    """Judge a study.
-
-    Parameters
-    ----------
-    study
-        What `dpbayes.inference.sbc.simulate_and_rank` returned.
-
-    Returns
-    -------
-    CalibrationVerdict
-        By Bonferroni's rule over all quantities: a right model fails one study in a hundred at most.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> rng = np.random.default_rng(1)
-    >>> pit = (rng.integers(0, 100, size=(200, 3)) + 0.5) / 100
-    >>> study = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"p": (("simulation", "cell"), pit)})})
-    >>> study.attrs["n_ranks"] = 99
-    >>> judge(study).passed
-    True
-    """
+    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
     p_values, coverages = uniformity(study), coverage(study)
     worst = min(p_values, key=lambda name: p_values[name])
     adjusted = min(1.0, p_values[worst] * len(p_values))
@@ -88,26 +58,7 @@ def judge(study: xr.DataTree) -> CalibrationVerdict:
 def calibration_document(
     study: xr.DataTree, verdict: CalibrationVerdict, *, title: str, design: str, settings: NutsSettings
 ) -> Document:
-    """Build the page of a study.
-
-    Parameters
-    ----------
-    study
-        What `dpbayes.inference.sbc.simulate_and_rank` returned.
-    verdict
-        From `judge`.
-    title
-        The spec's title.
-    design
-        What was simulated, in a sentence.
-    settings
-        NUTS settings of every fit.
-
-    Returns
-    -------
-    Document
-        The ECDF plots with their bands, coverage, the worst quantities, and how the fits went.
-    """
+    """Build the page of a study: ECDF plots with bands, coverage, the worst quantities, and how the fits went."""
     size = study["prior_sbc"].sizes["simulation"]
     good = int(study["fit"]["passed"].sum())
     seconds = float(np.median(study["fit"]["seconds"]))
@@ -121,13 +72,13 @@ def calibration_document(
             Fact("n_simulations", "simulations", size, f"{size}"),
             Fact("n_quantities", "quantities", len(verdict.p_values), f"{len(verdict.p_values)}"),
             Fact("adjusted_p", "smallest p-value, after Bonferroni", adjusted, f"{adjusted:.2g}"),
-            Fact("fits_passed", "fits that passed the gate", good, f"{good} of {size}"),
+            Fact("fits_passed", "fits that passed the convergence check", good, f"{good} of {size}"),
         ],
         sections=[_ranks_section(study), _coverage_section(study, verdict), _fits_section(study)],
         provenance={
             "study seed": str(study.attrs["random_seed"]),
             "ranked among": f"{study.attrs['n_ranks']} draws",
-            "seconds a fit (median)": f"{seconds:.1f}",
+            "seconds per fit (median)": f"{seconds:.1f}",
             **{f"sampler {name}": str(value) for name, value in settings.to_dict().items()},
         },
         facts={"design": design, "p_values": verdict.p_values, "coverage_95": verdict.coverages},
@@ -142,7 +93,9 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
     if size < _FEW:
         cautions.append(f"{size} simulations show gross errors alone; -n 200 tells a coverage to 1.5 points.")
     if good < 0.9 * size:
-        cautions.append(f"{good} of {size} fits passed the gate; more --draws and --tune make their ranks reliable.")
+        cautions.append(
+            f"{good} of {size} fits passed the convergence check; more --draws and --tune make their ranks reliable."
+        )
     return Callout("warning" if cautions else "good", "No miscalibration found.", cautions)
 
 
@@ -156,9 +109,9 @@ def _ranks_section(study: xr.DataTree) -> Section:
             ),
             Figure(
                 plot_ranks(study),
-                "ECDF of the ranks minus the uniform one, a line a quantity. A calibrated quantity's whole line stays "
-                "in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals too "
-                "narrow; valley then hill: too wide; on one side throughout: biased.",
+                "ECDF of the ranks minus the uniform one, a line per quantity. A calibrated quantity's whole line "
+                "stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals "
+                "too narrow; valley then hill: too wide; on one side throughout: biased.",
                 "ECDF difference plots of the ranks with simultaneous 95 % bands.",
             ),
         ],
@@ -216,8 +169,8 @@ def _fits_section(study: xr.DataTree) -> Section:
         "The fits",
         [
             Paragraph(
-                "A fit that failed the gate keeps its ranks: leaving it out would bias the rest. A fit that found no "
-                "start counts against its quantities."
+                "A fit that failed the convergence check keeps its ranks: leaving it out would bias the rest. A fit "
+                "that found no start counts against its quantities."
             ),
             Table(
                 "fits",
@@ -232,3 +185,34 @@ def _fits_section(study: xr.DataTree) -> Section:
             ),
         ],
     )
+
+
+def calibration_section(run: str | Path, study: str | Path) -> Section:
+    """Build the section on calibration of a run's page (`dpbayes report RUN --sbc STUDY`)."""
+    ours, theirs = RunFacts(Path(run), "", read_settings(Path(run)), {}), read_run(study)
+    if not (Path(study) / "ranks.nc").is_file():
+        raise FileNotFoundError(f"{study} is no calibration study: it has no ranks.nc; make one with `dpbayes sbc`")
+    system, calibrated = ours.settings.get("system"), theirs.settings.get("system")
+    if system != calibrated:
+        raise InputError(
+            f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's own spec"
+        )
+    verdict = theirs.facts["verdict"]
+    blocks: list[Block] = [
+        Callout(verdict["tone"], verdict["title"], verdict["lines"]),
+        Paragraph(
+            f"{theirs.facts['answer']} The study draws truth and data from the spec's prior, fits each data set, and "
+            "ranks every truth among its posterior draws; it reads no confidential record. Its own page has the plots."
+        ),
+    ]
+    # Sampler settings, synthesis and seeds are the study's own; what was calibrated is the design and the model.
+    differing = {
+        name: values
+        for name, values in differing_settings([ours, theirs]).items()
+        if name.partition(".")[0] not in ("sampling", "synthesis") and not name.endswith("seed")
+    }
+    if differing:
+        columns = [Column("setting"), Column("this run"), Column("the study")]
+        rows = [(name, *map(show, values)) for name, values in differing.items()]
+        blocks.append(Table("calibration_differs", "The study's design is not this run's", columns, rows))
+    return Section("Are the intervals calibrated?", blocks)

@@ -1,4 +1,4 @@
-"""The gate's verdict, in words at the top of the page and in detail in its own section."""
+"""The convergence check: its verdict in words, and the section with its details."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbayes.inference.convergence import bfmi
-from dpbayes.inference.diagnostics import mixing_table
-from dpbayes.inference.quantities import quantity_draws
-from dpbayes.inference.verdict import Quantity, Verdict
-from dpbayes.report.chain_plots import energy_plot, evolution_plot
+from dpbayes.inference.convergence import Quantity, Verdict, bfmi, mixing_table, quantity_draws
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, Section, Table
-from dpbayes.report.plots import rank_plot
+from dpbayes.report.plots import energy_plot, evolution_plot, rank_plot
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["convergence_facts", "convergence_section", "verdict_callout"]
 
 _PANELS = 6
 
@@ -45,22 +40,7 @@ def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
 
 
 def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) -> Section:
-    """Build the section on convergence: the table of checks, and rank plots of the worst quantities.
-
-    Parameters
-    ----------
-    trace
-        The fit.
-    verdict
-        What the gate found.
-    judged
-        A sentence on which quantities were judged and why.
-
-    Returns
-    -------
-    Section
-        The section.
-    """
+    """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
     columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
     return Section(
@@ -75,7 +55,7 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
 
 
 def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
-    """Return the plots of the worst quantities, or a sentence where the gate found none to compare between chains."""
+    """Return the plots of the worst quantities."""
     if not verdict.worst:
         return [Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")]
     draws, mixing = quantity_draws(trace), mixing_table(trace)
@@ -86,13 +66,13 @@ def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
             rank_plot(worst, effective),
             "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
             "sample the same distribution stay inside the grey band.",
-            "Rank ECDF difference plots of the worst-mixing quantities, one line a chain, with a 95 % band.",
+            "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
         ),
         Figure(
             evolution_plot(worst),
             "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
-            "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the gate asks for.",
-            "Bulk and tail effective sample sizes against draws, one colour a quantity.",
+            "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the check asks for.",
+            "Bulk and tail effective sample sizes against draws, one colour per quantity.",
         ),
     ]
 
@@ -108,7 +88,7 @@ def _energy(trace: xr.DataTree) -> list[Block]:
             energy_plot(energy, bfmi(energy)),
             "Energy of the draws (filled) and its change from draw to draw (line). Where the change is much narrower, "
             "the momentum explores too slowly: a BFMI below 0.3.",
-            "Histograms of energies and of energy changes, a panel a chain, with the BFMI in the title.",
+            "Histograms of energies and of energy changes, a panel per chain, with the BFMI in the title.",
         )
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbayes.errors import InputError
@@ -12,9 +12,7 @@ from dpbayes.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    from dpbayes.report.privacy_terms import PrivacyTerms
-
-__all__ = ["Callout", "Column", "Document", "Fact", "Figure", "Paragraph", "Section", "Table"]
+    from dpbayes.privacy.adjacency import Relation
 
 type Value = str | int | float | bool | None
 
@@ -37,7 +35,7 @@ class Callout:
     title
         A few words.
     lines
-        What there is to say, a line each.
+        What there is to say, one line each.
     """
 
     tone: Literal["good", "warning", "bad", "note"]
@@ -54,7 +52,8 @@ class Column:
     name
         Heading.
     format
-        Format specification for numbers (``".4f"``, ``",d"``); text is shown as it is.
+        Format specification for numbers (``".4f"``, ``",d"``); ``"p"`` for a probability, which is never rounded to 0
+        or 1; text is shown as it is.
     key
         Name in ``facts.json``; the heading by default.
     """
@@ -75,9 +74,21 @@ class Column:
             return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
+        if isinstance(value, int | float) and self.format == "p":
+            return show_probability(value)
         if isinstance(value, int | float) and self.format:
             return format(value, self.format)
         return str(value)
+
+
+def show_probability(value: float, digits: int = 3) -> str:
+    """Return a probability as text that does not claim certainty by rounding."""
+    if value in (0, 1):
+        return f"{value:g}"
+    step = 10.0**-digits
+    if value > 1 - step / 2:
+        return f"> {1 - step:.{digits}f}"
+    return f"< {step:.{digits}f}" if value < step / 2 else f"{value:.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,7 @@ class Table:
     columns
         Columns in order.
     rows
-        One sequence of values a row.
+        One sequence of values per row.
     """
 
     name: str
@@ -183,6 +194,65 @@ class Fact:
     shown: str
 
 
+_CHANGES = {
+    "replace-one": "one {unit} replaced by another (replace-one)",
+    "add-remove": "one {unit} more or less (add-remove)",
+    "one-position": "one {unit} of the filters (one-position): a person more or less, or one person's other publishers",
+    "either": "one {unit} replaced, or one {unit} more or less: the cost is the same under replace-one and add-remove",
+}
+
+
+@dataclass(frozen=True)
+class PrivacyTerms:
+    """What every epsilon of a page is relative to; without it, two epsilons do not compare.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
+        ``"either"`` where the cost is the same under the first two.
+    unit
+        What neighbouring data sets differ in one of: ``"record"``, ``"individual"`` (all records of one),
+        ``"person (all its rows)"`` for the verifier's column of the unit, ``"position"`` (of a Bloom filter).
+    delta
+        The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
+
+    Raises
+    ------
+    InputError
+        If the adjacency is none of the four, one-position has another unit than a position, or delta is not in [0, 1).
+
+    Examples
+    --------
+    >>> print(PrivacyTerms("replace-one", delta=1e-5).sentence)
+    Neighbouring data sets differ in one record replaced by another (replace-one). Delta is 1e-05.
+    """
+
+    adjacency: Relation | Literal["either"]
+    unit: str = "record"
+    delta: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        if self.adjacency not in _CHANGES:
+            raise InputError(f"adjacency must be one of {', '.join(_CHANGES)}, got {self.adjacency!r}")
+        if self.adjacency == "one-position" and self.unit != "position":
+            raise InputError(f"under one-position the unit is 'position', got {self.unit!r}")
+        if self.delta is not None and not 0.0 <= self.delta < 1.0:
+            raise InputError(f"delta must lie in [0, 1), got {self.delta}; None where the cost is a curve")
+
+    @property
+    def sentence(self) -> str:
+        """The terms in words."""
+        change = f"Neighbouring data sets differ in {_CHANGES[self.adjacency].format(unit=self.unit)}."
+        if self.delta is None:
+            return change
+        return f"{change} " + (f"Delta is {self.delta:g}." if self.delta else "Epsilon is pure: delta is 0.")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the terms as ``facts.json`` holds them."""
+        return asdict(self)
+
+
 @dataclass(frozen=True)
 class Document:
     """A report.
@@ -196,7 +266,7 @@ class Document:
     answer
         The answer in a sentence or two, with its interval.
     verdict
-        The convergence gate's verdict, in words.
+        The convergence check's verdict, in words.
     headline
         Numbers for the top of the page.
     sections
@@ -207,6 +277,10 @@ class Document:
         Further values for ``facts.json`` that figures show.
     privacy
         What the page's epsilons are relative to; None for a page that is not about privacy.
+    picture
+        The answer as a picture, for the first screen.
+    caution
+        What the answer depends on most beside the data, in a sentence; empty where there is nothing to say.
 
     Raises
     ------
@@ -230,13 +304,20 @@ class Document:
     provenance: Mapping[str, Value]
     facts: Mapping[str, Any] = field(default_factory=dict)
     privacy: PrivacyTerms | None = None
+    picture: Figure | None = None
+    caution: str = ""
 
     def __post_init__(self) -> None:
-        cost = next((fact.name for fact in self.headline if fact.name.startswith(("epsilon", "rho"))), None)
-        if cost is not None and self.privacy is None:
+        if self.costs and self.privacy is None:
+            cost = self.costs[0].name
             raise InputError(
                 f"the headline states {cost!r} and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)"
             )
+
+    @property
+    def costs(self) -> list[Fact]:
+        """The headline's epsilons and rhos."""
+        return [fact for fact in self.headline if fact.name.startswith(("epsilon", "rho"))]
 
     def all_facts(self) -> dict[str, Any]:
         """Return every number of the page's top and its tables under a name.
@@ -260,6 +341,7 @@ class Document:
             "title": self.title,
             "question": self.question,
             "answer": self.answer,
+            "caution": self.caution,
             "verdict": {"tone": self.verdict.tone, "title": self.verdict.title, "lines": list(self.verdict.lines)},
             "headline": {fact.name: fact.value for fact in self.headline},
             "privacy": None if self.privacy is None else self.privacy.facts(),

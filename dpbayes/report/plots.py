@@ -10,36 +10,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
+from dpbayes.inference.convergence import mixing
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["interval_panels", "interval_strip", "rank_plot", "residual_plot"]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+"""Okabe and Ito's colours, told apart without red and green."""
 
-ESTIMATE, RELEASED, TRUTH = "#2f5fa8", "#c2571a", "#111111"
+STEPS = 10
+ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
 
 
 def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[str, float]) -> Figure:
-    """Plot how each chain's ranks among all draws depart from uniform ones.
-
-    Parameters
-    ----------
-    draws
-        Name of each quantity to its draws, shape ``(chains, draws)``.
-    effective
-        Name of each quantity to its bulk effective sample size over all chains.
-
-    Returns
-    -------
-    Figure
-        One panel a quantity, one line a chain: the empirical distribution of the chain's fractional ranks minus the
-        uniform one. The band is the Dvoretzky-Kiefer-Wolfowitz bound at 95 % for as many independent draws as the chain
-        is worth; it holds over the whole line at once.
-
-    References
-    ----------
-    Massart, P. (1990). The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality. Annals of Probability 18(3).
-    Vehtari, A. et al. (2021). Rank-normalization, folding, and localization. Bayesian Analysis 16(2): rank plots.
-    """
+    """Plot how each chain's ranks among all draws depart from uniform ones."""
     columns = min(3, len(draws))
     rows = -(-len(draws) // columns)
     figure, axes = plt.subplots(
@@ -77,32 +62,13 @@ def interval_panels(
     released: Sequence[npt.NDArray[np.float64]],
     truth: Sequence[npt.NDArray[np.float64]] | None,
 ) -> Figure:
-    """Plot two intervals, released counts and, where public, true counts, as differences from the estimated count.
-
-    Parameters
-    ----------
-    titles
-        One a table.
-    labels
-        Cell labels of each table.
-    population
-        For each table an array ``(cells, 3)``: mean, lower and upper end of the population's share, in counts.
-    records
-        The same for the confidential counts, or None where the fit holds none.
-    released
-        Released counts of each table.
-    truth
-        True counts of each table, or None.
-
-    Returns
-    -------
-    Figure
-        One panel a table; zero is the estimate of the confidential count, or of the population's share without it.
-    """
-    rows = -(-len(titles) // 5)
+    """Plot intervals, released counts and, where public, true counts, as differences from the estimated count."""
+    longest = max(len(label) for table in labels for label in table)
+    width = 1.6 + 0.062 * longest
+    rows = -(-len(titles) // min(5, max(1, int(11.5 / width))))
     columns = -(-len(titles) // rows)
     # The legend and the label below the panels take six inches, however few the panels are.
-    size = (max(2.55 * columns, 6.0), (0.8 + 0.28 * max(map(len, labels))) * rows + 0.5)
+    size = (max(width * columns, 6.0), (0.8 + 0.28 * max(map(len, labels))) * rows + 0.5)
     figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, squeeze=False, layout="constrained")
     for index, axis in enumerate(axes.flat):
         if index >= len(titles):
@@ -145,24 +111,7 @@ def interval_strip(
     *,
     xlabel: str,
 ) -> Figure:
-    """Plot intervals of many cells, sorted by their mean, on a logarithmic axis.
-
-    Parameters
-    ----------
-    labels
-        Cell labels.
-    estimates
-        Array ``(cells, 3)``: mean, lower and upper end.
-    truth
-        True values, or None.
-    xlabel
-        Name and unit of the axis.
-
-    Returns
-    -------
-    Figure
-        One row a cell.
-    """
+    """Plot intervals of many cells, array ``(cells, 3)`` of mean and bounds, by their mean on a logarithmic axis."""
     order = np.argsort(estimates[:, 0])
     mean, low, high = estimates[order].T
     place = np.arange(len(mean))
@@ -172,6 +121,9 @@ def interval_strip(
     if truth is not None:
         axis.plot(truth[order], place, "o", mfc="none", color=TRUTH, markersize=5, label="true")
     axis.set_xscale("log")
+    # A share that is almost zero would stretch the axis over decades in which there is not half a record.
+    axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axis.set_yticks(place, [labels[i] for i in order], fontsize=8)
     axis.set_ylim(-0.7, len(mean) - 0.3)
     axis.set_xlabel(xlabel, fontsize=9)
@@ -181,22 +133,7 @@ def interval_strip(
 
 
 def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, limit: float) -> Figure:
-    """Plot standardized residuals of released counts against their posterior predictive law.
-
-    Parameters
-    ----------
-    groups
-        The table that each cell is of, in order.
-    residuals
-        (released - predictive mean) / predictive standard deviation.
-    limit
-        Half-width of the band to draw.
-
-    Returns
-    -------
-    Figure
-        One bar a count.
-    """
+    """Plot (released - predictive mean) / predictive standard deviation, a bar per count, grouped by table."""
     place = np.arange(len(residuals))
     figure, axis = plt.subplots(figsize=(11, 3.4), layout="constrained")
     axis.axhspan(-limit, limit, color="0.94", zorder=0)
@@ -211,4 +148,199 @@ def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, 
     axis.set_xticks(middles, [groups[start].replace(" x ", "\nx ") for start in starts], fontsize=8)
     axis.set_xlim(-0.7, len(residuals) - 0.3)
     axis.set_ylabel("released count,\nstandardized residual", fontsize=9)
+    return figure
+
+
+def evolution_plot(draws: Mapping[str, npt.NDArray[np.float64]]) -> Figure:
+    """Plot bulk (solid) and tail (dashed) effective sample sizes from growing first parts of all chains."""
+    stacked = np.stack([np.asarray(values, dtype=float) for values in draws.values()])
+    _, chains, length = stacked.shape
+    sizes = np.unique(np.linspace(max(length / STEPS, 8), length, STEPS).astype(int))
+    sizes = sizes[sizes <= length]
+    found = [mixing(stacked[:, :, :size]) for size in sizes]
+    figure, axis = plt.subplots(figsize=(8.5, 3.6), layout="constrained")
+    for place, name in enumerate(draws):
+        colour = COLOURS[place % len(COLOURS)]
+        axis.plot(sizes * chains, [one.ess_bulk[place] for one in found], "o-", color=colour, markersize=3, label=name)
+        axis.plot(sizes * chains, [one.ess_tail[place] for one in found], "--", color=colour, linewidth=1)
+    axis.axhline(400, color="0.4", linestyle=":", linewidth=1)
+    axis.set_xlim(0, None)
+    axis.set_ylim(0, None)
+    axis.set_xlabel("draws of all chains", fontsize=9)
+    axis.set_ylabel("effective draws", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.grid(color="0.93")
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
+    return figure
+
+
+def energy_plot(energy: npt.NDArray[np.float64], bfmi: npt.NDArray[np.float64]) -> Figure:
+    """Plot the law of the energy, shape ``(chains, draws)``, beside that of its changes (Betancourt 2017, sec."""
+    chains = len(energy)
+    columns = min(4, chains)
+    rows = -(-chains // columns)
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(2.6 * columns, 2.2 * rows),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
+    for axis in axes.flat[chains:]:
+        axis.set_visible(False)
+    centred = energy - energy.mean(axis=1, keepdims=True)
+    changes = np.diff(energy, axis=1)
+    reach = max(float(np.abs(centred).max()), float(np.abs(changes).max()), 1e-12)
+    bins = np.linspace(-reach, reach, 41)
+    for chain, axis in enumerate(axes.flat[:chains]):
+        axis.hist(centred[chain], bins=bins, density=True, color=COLOURS[0], alpha=0.35)
+        axis.hist(changes[chain], bins=bins, density=True, histtype="step", color=COLOURS[1], linewidth=1.4)
+        axis.set_title(f"chain {chain}, BFMI {bfmi[chain]:.2f}", fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.set_yticks([])
+    handles = [
+        plt.Rectangle((0, 0), 1, 1, color=COLOURS[0], alpha=0.35, label="energy"),
+        plt.Line2D([], [], color=COLOURS[1], label="change of energy"),
+    ]
+    figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    figure.supxlabel("difference from the mean energy", fontsize=9)
+    return figure
+
+
+def ladder_panels(
+    quantities: Mapping[str, npt.NDArray[np.float64]],
+    labels: Sequence[str],
+    *,
+    ladder: tuple[str, Sequence[float]] | None,
+) -> Figure:
+    """Plot quantities across runs, a panel per quantity: title to values, shape ``(runs,)`` or ``(runs, rows)``."""
+    columns = min(3, len(quantities))
+    rows = -(-len(quantities) // columns)
+    tall = 2.7 if ladder else 2.4 + 0.05 * max(map(len, labels))
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.6 * columns, tall * rows), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[len(quantities) :]:
+        axis.set_visible(False)
+    place = np.arange(len(labels), dtype=float) if ladder is None else np.asarray(ladder[1], dtype=float)
+    for axis, (title, values) in zip(axes.flat, quantities.items(), strict=False):
+        many = values if values.ndim == 2 else values[:, None]
+        low, middle, high = np.nanquantile(many, [0.25, 0.5, 0.75], axis=1)
+        if many.shape[1] > 1:
+            axis.vlines(place, low, high, color=COLOURS[0], linewidth=5, alpha=0.35)
+        axis.plot(place, middle, "o-" if ladder else "o", color=COLOURS[0], linewidth=1, markersize=5)
+        axis.set_title(title, fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.grid(color="0.92")
+        _scale(axis, low, middle, high)
+        if ladder is None:
+            axis.set_xticks(place, labels, rotation=30, ha="right", fontsize=8)
+            axis.set_xlim(-0.5, len(labels) - 0.5)
+        elif _spans_decades(place):
+            axis.set_xscale("log")
+            axis.set_xticks(place, [f"{value:g}" for value in place])
+            axis.minorticks_off()
+    if ladder is not None:
+        figure.supxlabel(ladder[0], fontsize=9)
+    return figure
+
+
+def intervals_of_runs(
+    titles: Sequence[str],
+    estimates: npt.NDArray[np.float64],
+    labels: Sequence[str],
+    *,
+    unit: str,
+) -> Figure:
+    """Plot each run's intervals, array ``(runs, rows, 3)``, as differences from the first run's estimates."""
+    runs, rows, _ = estimates.shape
+    centre = estimates[0, :, 0]
+    figure, axis = plt.subplots(figsize=(9.5, 1.3 + rows * (0.14 + 0.11 * runs)), layout="constrained")
+    offsets = (np.arange(runs) - (runs - 1) / 2) * (0.7 / runs)
+    for run, label in enumerate(labels):
+        colour = COLOURS[run % len(COLOURS)]
+        middle, low, high = (estimates[run] - centre[:, None]).T
+        place = np.arange(rows) + offsets[run]
+        axis.hlines(place, low, high, color=colour, linewidth=2.2, alpha=0.75, label=label)
+        axis.plot(middle, place, "o", color=colour, markersize=4)
+    axis.axvline(0, color="0.75", linewidth=0.8, zorder=0)
+    axis.set_yticks(range(rows), titles, fontsize=8)
+    axis.set_ylim(rows - 0.45, -0.55)
+    for row in range(1, rows):
+        axis.axhline(row - 0.5, color="0.94", linewidth=0.8, zorder=0)
+    axis.set_xlabel(unit, fontsize=9)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(4, runs), frameon=False, fontsize=9)
+    return figure
+
+
+def _scale(
+    axis: Axes, low: npt.NDArray[np.float64], middle: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
+) -> None:
+    """Use a logarithmic axis for positive values over more than a factor of 30, and else show zero."""
+    drawn = np.concatenate([middle, high])
+    finite = drawn[np.isfinite(drawn)]
+    if not finite.size or np.nanmin(low) < 0:
+        return
+    if finite.min() > 0 and finite.max() > 30 * finite.min():
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(0, 1.15 * finite.max() or 1)
+
+
+def _spans_decades(values: npt.NDArray[np.float64]) -> bool:
+    return bool(values.min() > 0 and values.max() >= 8 * values.min())
+
+
+def source_bars(rows: Sequence[tuple[str, float, float, float, float]]) -> Figure:
+    """Plot variances by source: rows of label."""
+    labels = [row[0] for row in rows]
+    privacy, sampling, binomial = (np.array([row[i] for row in rows]) ** 2 for i in (2, 3, 4))
+    place = np.arange(len(rows))
+    figure, axis = plt.subplots(figsize=(8.5, 1.0 + 0.3 * len(rows)), layout="constrained")
+    axis.barh(place, privacy, 0.6, color="#0072b2", label="privacy noise that is left")
+    axis.barh(place, sampling, 0.6, left=privacy, color="#e69f00", label="sampling and model")
+    axis.plot(privacy + binomial, place, "|", color="black", markersize=13, label="if sampling were binomial")
+    axis.set_yticks(place, labels, fontsize=8)
+    axis.invert_yaxis()
+    axis.tick_params(axis="x", labelsize=8)
+    axis.set_xlabel("variance of a population count (squared records)", fontsize=9)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def estimate_plot(
+    labels: Sequence[str],
+    estimates: npt.NDArray[np.float64],
+    *,
+    xlabel: str,
+    limits: tuple[float, float] | None = None,
+    format: str = ".1f",
+    marks: Mapping[str, npt.NDArray[np.float64]] | None = None,
+) -> Figure:
+    """Plot estimates with their intervals, array ``(rows, 3)`` of value and bounds, and print them beside."""
+    rows = len(labels)
+    figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.34 * rows), layout="constrained")
+    place = np.arange(rows)[::-1]
+    mean, low, high = np.asarray(estimates, dtype=float).T
+    axis.hlines(place, low, high, color=COLOURS[0], linewidth=6, alpha=0.4)
+    axis.plot(mean, place, "o", color=COLOURS[0], markersize=6)
+    for (name, values), colour, mark in zip((marks or {}).items(), COLOURS[1:], "x+s", strict=False):
+        axis.plot(values, place, mark, color=colour, markersize=7, label=name)
+    if marks:
+        figure.legend(loc="outside upper right", ncols=len(marks), frameon=False, fontsize=9)
+    axis.set_yticks(place, labels, fontsize=10)
+    axis.set_ylim(-0.6, rows - 0.4)
+    if limits is not None:
+        axis.set_xlim(*limits)
+    beside = axis.get_yaxis_transform()
+    for y, middle, bottom, top in zip(place, mean, low, high, strict=True):
+        text = f"{middle:{format}} ({bottom:{format}} to {top:{format}})"
+        axis.text(1.015, y, text, transform=beside, va="center", fontsize=9)
+    axis.set_xlabel(xlabel, fontsize=10)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.grid(axis="x", color="0.9")
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
     return figure

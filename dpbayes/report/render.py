@@ -12,7 +12,8 @@ from typing import Any
 from dpbayes._files import write_text
 from dpbayes.report.document import Document, Figure
 
-__all__ = ["write_report"]
+_DPI = 100
+"""Pixels of a page for an inch of a figure."""
 
 _POWER = r"$\mathdefault{"
 """How the labels of a logarithmic axis begin, which are formulas indeed."""
@@ -62,19 +63,20 @@ def write_report(document: Document, folder: str | Path) -> Path:
     return folder / "report.html"
 
 
-def _png(figure: Figure) -> str:
-    """Return a figure as base64 PNG and close it."""
+def _png(figure: Figure) -> dict[str, Any]:
+    """Return a figure as base64 PNG, twice as fine as it is shown, with its width in the page, and close it."""
     import matplotlib.pyplot as plt
 
     _spell_out(figure.figure)
     buffer = io.BytesIO()
-    figure.figure.savefig(buffer, format="png", dpi=120, facecolor="white")
+    figure.figure.savefig(buffer, format="png", dpi=2 * _DPI, facecolor="white")
     plt.close(figure.figure)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    width = round(figure.figure.get_size_inches()[0] * _DPI)
+    return {"data": base64.b64encode(buffer.getvalue()).decode("ascii"), "width": width}
 
 
 def _spell_out(figure: Any) -> None:
-    """Let a dollar sign in a name or a level stand for itself; Matplotlib reads what lies between two as a formula."""
+    """Let a dollar sign in a name or a level stand for itself."""
     from matplotlib.text import Text
 
     for axes in figure.axes:

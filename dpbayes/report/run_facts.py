@@ -1,8 +1,9 @@
-"""What a finished run says, read from its folder: settings from ``spec.toml``, numbers from ``facts.json``."""
+"""What finished runs say, read from ``spec.toml`` and ``facts.json``, and what several of them have in common."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DamagedFileError, InputError
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["RunFacts", "differing_settings", "flatten", "label_runs", "read_run", "read_runs", "show"]
+from dpbayes.errors import DamagedFileError, InputError
 
 type Scalar = str | int | float | bool | None
 type Row = Mapping[str, Scalar]
@@ -20,23 +22,13 @@ type Row = Mapping[str, Scalar]
 # Settings that name a study and change no number.
 _WORDS = ("title", "question")
 _MISSING = "–"
+# A number as a caption prints it: 10, 1,000, 0.5, 1e-05; not the sign before it, nor a full stop after it.
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run as a comparison sees it.
-
-    Parameters
-    ----------
-    folder
-        The run folder.
-    label
-        What the run is called beside the others.
-    settings
-        The resolved spec, dotted names to values; lists are shown as text.
-    facts
-        What ``facts.json`` holds.
-    """
+    """A run as a comparison sees it: label beside the others, settings by dotted name, and ``facts.json``."""
 
     folder: Path
     label: str
@@ -64,7 +56,7 @@ class RunFacts:
 
     @property
     def passed(self) -> bool:
-        """Whether the run's gate said that its numbers may be used."""
+        """Whether the run's convergence check said that its numbers may be used."""
         return self.facts.get("verdict", {}).get("tone") != "bad"
 
     @property
@@ -88,31 +80,7 @@ class RunFacts:
 
 
 def read_run(folder: str | Path) -> RunFacts:
-    """Read a run folder's settings and numbers.
-
-    Parameters
-    ----------
-    folder
-        A finished run folder.
-
-    Returns
-    -------
-    RunFacts
-        Labelled with the folder's name.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder lacks ``spec.toml`` or ``facts.json``.
-    DamagedFileError
-        If one of them does not parse.
-
-    Examples
-    --------
-    >>> read_run("no-such-run")
-    Traceback (most recent call last):
-    FileNotFoundError: no-such-run is not a finished run: it has no spec.toml; give the folders that `dpbayes run` named
-    """
+    """Read a finished run's settings and numbers, labelled with its folder's name."""
     folder = Path(folder)
     for name in ("spec.toml", "facts.json"):
         if not (folder / name).is_file():
@@ -120,39 +88,25 @@ def read_run(folder: str | Path) -> RunFacts:
                 f"{folder} is not a finished run: it has no {name}; give the folders that `dpbayes run` named"
             )
     try:
-        settings = tomllib.loads((folder / "spec.toml").read_text(encoding="utf-8"))
+        settings = read_settings(folder)
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("tables", {}), dict):
         raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
-    return RunFacts(folder, folder.name, flatten(settings), facts)
+    return RunFacts(folder, folder.name, settings, facts)
+
+
+def read_settings(folder: Path) -> dict[str, Scalar]:
+    """Return the settings in a folder's ``spec.toml`` under dotted names."""
+    path = folder / "spec.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
+    return flatten(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
-    """Read several runs, in the order of the one number that differs between them, if there is one.
-
-    Parameters
-    ----------
-    folders
-        Two or more different run folders.
-
-    Returns
-    -------
-    list of RunFacts
-        Labelled by the setting that differs, or else by their folders.
-
-    Raises
-    ------
-    InputError
-        If fewer than two folders are given, or one twice.
-
-    Examples
-    --------
-    >>> read_runs(["one"])
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: a comparison needs at least two runs, got 1; name two run folders or more
-    """
+    """Read two or more runs, in the order of the one number that differs between them, if there is one."""
     if len(folders) < 2:
         raise InputError(f"a comparison needs at least two runs, got {len(folders)}; name two run folders or more")
     resolved = [Path(folder).resolve() for folder in folders]
@@ -177,28 +131,14 @@ def label_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
 
 
 def differing_settings(runs: Sequence[RunFacts]) -> dict[str, list[Scalar]]:
-    """Return the settings that are not the same in all runs, with each run's value (None where it has none).
-
-    Examples
-    --------
-    >>> one = RunFacts(Path("a"), "a", {"privacy.epsilon": 1.0, "model.n_classes": 8}, {})
-    >>> two = RunFacts(Path("b"), "b", {"privacy.epsilon": 2.0, "model.n_classes": 8}, {})
-    >>> differing_settings([one, two])
-    {'privacy.epsilon': [1.0, 2.0]}
-    """
+    """Return the settings that are not the same in all runs, with each run's value (None where it has none)."""
     names = list(dict.fromkeys(name for run in runs for name in run.settings))
     values = {name: [run.settings.get(name) for run in runs] for name in names}
     return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
 
 
 def show(value: Scalar) -> str:
-    """Return a setting as text.
-
-    Examples
-    --------
-    >>> show(0.25), show(None)
-    ('0.25', '–')
-    """
+    """Return a setting as text."""
     if value is None:
         return _MISSING
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -211,13 +151,7 @@ def _order(value: Scalar) -> tuple[int, float, str]:
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return a spec's settings under dotted names, lists as text, without the words that change no number.
-
-    Examples
-    --------
-    >>> flatten({"title": "t", "privacy": {"epsilon": 1.0}, "sizes": [1, 2]})
-    {'privacy.epsilon': 1.0, 'sizes': '[1, 2]'}
-    """
+    """Return settings under dotted names, lists as text, without the words that change no number."""
     return {name: value for name, value in _flatten(settings).items() if name not in _WORDS}
 
 
@@ -230,3 +164,124 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         else:
             flat[f"{prefix}{key}"] = json.dumps(item, default=str) if isinstance(item, list) else item
     return flat
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The three columns of an estimate with its interval."""
+
+    estimate: str
+    lower: str
+    upper: str
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """A table that every run has: what its rows are about, and array ``(runs, rows, quantities)``, NaN where none."""
+
+    name: str
+    keys: tuple[str, ...]
+    places: tuple[tuple[Scalar, ...], ...]
+    left_out: int
+    quantities: tuple[str, ...]
+    values: npt.NDArray[np.float64]
+    intervals: tuple[Interval, ...]
+
+    def of(self, quantity: str) -> npt.NDArray[np.float64]:
+        """Return one quantity, shape ``(runs, rows)``."""
+        return self.values[:, :, self.quantities.index(quantity)]
+
+    def width(self, interval: Interval) -> npt.NDArray[np.float64]:
+        """Return the widths of an interval, shape ``(runs, rows)``."""
+        return self.of(interval.upper) - self.of(interval.lower)
+
+    @property
+    def titles(self) -> list[str]:
+        """What the rows are about, as text."""
+        return [", ".join(str(part) for part in place) for place in self.places]
+
+
+def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
+    """Return the tables that all runs have, in the first run's order, with the rows and columns that they share."""
+    found = []
+    for name in runs[0].tables:
+        tables = [run.tables.get(name) for run in runs]
+        if all(tables):
+            shared = _shared(name, [list(table) for table in tables if table])
+            if shared is not None:
+                found.append(shared)
+    return found
+
+
+def shared_headline(runs: Sequence[RunFacts]) -> dict[str, list[float]]:
+    """Return the numbers at the top of the pages that all runs have: name to one value per run."""
+    names = [name for name in runs[0].headline if all(_is_number(run.headline.get(name)) for run in runs)]
+    return {name: [float(run.headline[name] or 0) for run in runs] for name in names}
+
+
+def shared_caption(runs: Sequence[RunFacts], name: str) -> str:
+    """Return what captions say alike in all runs: other numbers become an ellipsis, other words the table's name."""
+    captions = [run.caption(name) for run in runs]
+    words = {tuple(_NUMBER.split(caption)) for caption in captions}
+    if len(words) > 1:
+        return name.replace("_", " ").capitalize()
+    numbers = zip(*(_NUMBER.findall(caption) for caption in captions), strict=True)
+    kept = [row[0] if len(set(row)) == 1 else "…" for row in numbers]
+    return "".join(part for pair in zip(words.pop(), [*kept, ""], strict=True) for part in pair)
+
+
+def _shared(name: str, tables: Sequence[Sequence[Row]]) -> SharedTable | None:
+    columns = [key for key in tables[0][0] if all(key in row for rows in tables for row in rows)]
+    keys = _keys(columns, tables)
+    if keys is None:
+        return None
+    maps = [{tuple(row[key] for key in keys): row for row in rows} for rows in tables]
+    places = [place for place in maps[0] if all(place in other for other in maps)]
+    quantities = [
+        column
+        for column in columns
+        if column not in keys
+        and all(row[column] is None or _is_number(row[column]) for one in maps for row in one.values())
+        and any(_is_number(row[column]) for one in maps for row in one.values())
+    ]
+    if not places or not quantities:
+        return None
+    values = np.array([[[_number(one[place][q]) for q in quantities] for place in places] for one in maps])
+    left_out = len({place for one in maps for place in one}) - len(places)
+    return SharedTable(
+        name, keys, tuple(places), left_out, tuple(quantities), values, _intervals(columns, quantities, values)
+    )
+
+
+def _keys(columns: Sequence[str], tables: Sequence[Sequence[Row]]) -> tuple[str, ...] | None:
+    """Return the shortest run of leading columns that tells every row of every table from the others."""
+    for count in range(len(columns) + 1):
+        keys = tuple(columns[:count])
+        if all(len({tuple(row[key] for key in keys) for row in rows}) == len(rows) for rows in tables):
+            return keys
+    return None
+
+
+def _intervals(
+    columns: Sequence[str], quantities: Sequence[str], values: npt.NDArray[np.float64]
+) -> tuple[Interval, ...]:
+    """Find columns named like ``x, x_lower, x_upper`` that stand together and contain each other in every row."""
+    found = []
+    for place, lower in enumerate(columns[1:-1], start=1):
+        for low, high in (("lower", "upper"), ("low", "high")):
+            upper = lower.removesuffix(low) + high
+            triple = (columns[place - 1], lower, upper)
+            if not lower.endswith(low) or columns[place + 1] != upper or not set(triple) <= set(quantities):
+                continue
+            middle, bottom, top = (values[:, :, quantities.index(column)] for column in triple)
+            if np.all((bottom <= middle) & (middle <= top) | np.isnan(middle + bottom + top)):
+                found.append(Interval(*triple))
+    return tuple(found)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Scalar) -> float:
+    return float(value) if isinstance(value, int | float) else np.nan

@@ -1,22 +1,25 @@
-"""How much the answer leans on the prior: power-scaling, without fitting again."""
+"""How much the answer depends on the prior: power-scaling, without fitting again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
-from dpbayes.report.power_scaling import NOTICEABLE, Sensitivities, sensitivities
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure as MatplotlibFigure
 
-__all__ = ["NOTICEABLE", "prior_section"]
+NOTICEABLE = 0.05
+"""Sensitivity that counts (Kallioinen et al. 2024, section 3.3)."""
 
+MOST_DRAWS = 4000
+_SHIFTS = 40
 LIKELIHOOD = "released numbers"
 """Name of the likelihood's side in the table."""
 
@@ -29,6 +32,13 @@ _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a 
 _COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
 
+@dataclass(frozen=True)
+class PriorSection(Section):
+    """The section, and its finding in a sentence for the first screen; empty where nothing is sensitive."""
+
+    caution: str = ""
+
+
 def prior_section(
     trace: xr.DataTree,
     log_prior: Mapping[str, xr.DataArray],
@@ -37,49 +47,22 @@ def prior_section(
     what: str,
     log_likelihood: xr.DataArray | None = None,
     answers: Sequence[str] = (),
-) -> Section:
+    called: Mapping[str, str] | None = None,
+    named: Mapping[str, Sequence[str]] | None = None,
+) -> PriorSection:
     """Build the section on sensitivity to the prior, and to the likelihood where it is known.
 
-    Parameters
-    ----------
-    trace
-        The fit.
-    log_prior
-        Parts of the prior to scale, each alone: name to the log-density of that part at every draw, dims ``chain`` and
-        ``draw``. A constant does not matter.
-    variables
-        Posterior variables to judge.
-    what
-        A sentence on the parts of the prior.
-    log_likelihood
-        Log-density of all that was released at every draw, dims ``chain`` and ``draw``; scaled as a whole, since what
-        one release says is one observation. None leaves the likelihood's side out, and the page says so.
-    answers
-        Those of `variables` that are the answer to the study's question: listed first, however little they move.
-
-    Returns
-    -------
-    Section
-        For each part of the prior the quantities that move most when that part is raised to a power near 1, beside how
-        far the likelihood moves them.
-
-    Notes
-    -----
     The sensitivity of a quantity is the rate, per doubling of the exponent, at which the cumulative Jensen-Shannon
     distance between its posterior under ``prior^a`` and under the prior grows at a = 1. Posteriors for a = 0.99 and
-    1.01 come from the same draws by Pareto-smoothed importance sampling; nothing is fitted again.
-
-    References
-    ----------
-    Kallioinen, N., Paananen, T., Bürkner, P.-C. and Vehtari, A. (2024). Detecting and diagnosing prior and likelihood
-    sensitivity with power-scaling. Statistics and Computing 34, 57.
+    1.01 come from the same draws by Pareto-smoothed importance sampling; nothing is fitted again (Kallioinen et al.
+    2024, Statistics and Computing 34, 57).
     """
     scaled = dict(log_prior) if log_likelihood is None else {**log_prior, LIKELIHOOD: log_likelihood}
-    found, parts = sensitivities(trace, scaled, variables), len(log_prior)
+    found, parts = sensitivities(trace, scaled, variables, named or {}), len(log_prior)
     largest = found.values[:, :parts].max(axis=1)
     order = sorted(
         range(len(largest)),
-        key=lambda i: (_variable(found.labels[i]) not in answers, not found.felt[i, :parts].any(), -largest[i]),
+        key=lambda i: (found.variables[i] not in answers, not found.sensitive[i, :parts].any(), -largest[i]),
     )
     listed = order[:MOST_ROWS]
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
@@ -88,72 +71,90 @@ def prior_section(
     caption = "Power-scaling sensitivity to each part of the prior" + (
         ", and to the likelihood" * (len(scaled) > parts)
     )
-    return Section(
+    return PriorSection(
         "How much does the prior decide?",
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
             Paragraph(_verdict(found, parts, answers, len(listed))),
             _figure(found, listed, list(scaled)),
             Table("prior_sensitivity", caption, columns, [*rows, *chance]),
-            Paragraph(_likelihood_text(found.felt, parts) if len(scaled) > parts else _UNKNOWN),
+            Paragraph(_likelihood_text(found.sensitive, parts) if len(scaled) > parts else _UNKNOWN),
         ],
+        caution=_caution(found, parts, answers, called or {}),
     )
+
+
+def _caution(found: Sensitivities, parts: int, answers: Sequence[str], called: Mapping[str, str]) -> str:
+    """Say in a sentence what depends on the prior; empty if nothing does."""
+    sensitive = found.sensitive[:, :parts].any(axis=1)
+    if not sensitive.any():
+        return ""
+    variables = list(found.variables)
+    counts = [
+        f"{int(sensitive[[v == name for v in variables]].sum())} of the {variables.count(name)} {words}"
+        for name, words in ((name, called.get(name, name)) for name in dict.fromkeys(variables))
+        if name not in answers
+    ]
+    asked = sensitive[[v in answers for v in variables]].any()
+    if asked:
+        return f"The answer itself is sensitive to the prior{''.join(f', as are {count}' for count in counts)}."
+    return f"Sensitive to the prior: {' and '.join(counts)}."
 
 
 def _verdict(found: Sensitivities, parts: int, answers: Sequence[str], listed: int) -> str:
-    """Say how many quantities feel the prior, and how it is with the answer."""
-    count, felt = len(found.labels), int(found.felt[:, :parts].any(axis=1).sum())
+    """Say how many quantities are sensitive to the prior, and how it is with the answer."""
+    count, sensitive = len(found.labels), int(found.sensitive[:, :parts].any(axis=1).sum())
     text = (
-        f"None of {count} quantities feels it: the data decide."
-        if not felt
-        else f"{felt} of {count} quantities {'feels' if felt == 1 else 'feel'} it: there the prior is part of the "
-        "answer, and says what the release leaves open."
+        f"None of {count} quantities is sensitive to the prior: the data decide."
+        if not sensitive
+        else f"{sensitive} of {count} quantities {'is' if sensitive == 1 else 'are'} sensitive to the prior: there it "
+        "is part of the answer, and says what the release leaves open."
     )
     text += (
-        f" To feel a part is to have a sensitivity above {NOTICEABLE}, and above what such a quantity shows by chance "
-        "in one case of twenty, from as many draws, when it has nothing to do with the part (last rows)."
+        f" Sensitive means a sensitivity above {NOTICEABLE}, and above what such a quantity shows by chance in one "
+        "case of twenty, from as many draws, when it has nothing to do with the part (last rows)."
     )
     asked = [
-        f"{label} {'feels' if feels.any() else 'does not feel'} it ({values.max():.3f})"
-        for label, values, feels in zip(found.labels, found.values[:, :parts], found.felt[:, :parts], strict=True)
-        if _variable(label) in answers
+        f"{label} is {'' if is_so.any() else 'not '}sensitive ({values.max():.3f})"
+        for label, variable, values, is_so in zip(
+            found.labels, found.variables, found.values[:, :parts], found.sensitive[:, :parts], strict=True
+        )
+        if variable in answers
     ]
     text += f" The answer itself: {', '.join(asked)}." if asked else ""
     rest = f" Listed are the {listed} that move most" + (", after the answer." if asked else ".")
     return text + (rest if count > listed else "")
 
 
-def _likelihood_text(felt: npt.NDArray[np.bool_], parts: int) -> str:
+def _likelihood_text(sensitive: npt.NDArray[np.bool_], parts: int) -> str:
     """Read prior and likelihood together, after the diagnosis of the paper's Table 1."""
-    count, prior, likelihood = len(felt), felt[:, :parts].any(axis=1), felt[:, parts]
+    count, prior, likelihood = len(sensitive), sensitive[:, :parts].any(axis=1), sensitive[:, parts]
     both, alone, neither = (int(kind.sum()) for kind in (prior & likelihood, prior & ~likelihood, ~prior & ~likelihood))
-    text = f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. "
-    if both:
-        text += f"{both} of {count} feel both sides: prior and release pull on them, and may disagree. "
-    if alone:
-        text += f"{alone} of {count} feel the prior alone: the release says little of them. "
-    if neither:
-        text += f"{neither} of {count} feel neither side: a small change of either moves them little. "
-    return text.rstrip() if both or alone or neither else f"{text}All feel the release alone."
-
-
-def _variable(label: str) -> str:
-    return label.partition("[")[0]
+    text = f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. Of {count} quantities, "
+    parts_of = [
+        (both, "are sensitive to both: prior and release pull on them, and may disagree"),
+        (alone, "to the prior alone: the release says little of them"),
+        (neither, "to neither: a small change of either moves them little"),
+        (count - both - alone - neither, "to the release alone"),
+    ]
+    return text + "; ".join(f"{number} {words}" for number, words in parts_of if number) + "."
 
 
 def _short(label: str) -> str:
     """Return a label without the names of its dimensions, as rank plots have them."""
-    variable, _, place = label.rstrip("]").partition("[")
+    variable, bracket, place = label.rstrip("]").partition("[")
+    if not bracket:
+        return label
     return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
 
 
 def _figure(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> Figure:
     """Draw a few quantities by name, or many as sorted curves."""
     sides = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-    lines = f"Filled: felt. Open: not told from chance, or below {NOTICEABLE} (dotted)."
+    lines = f"Filled: sensitive. Open: not told from chance, or below {NOTICEABLE} (dotted)."
     if len(found.labels) <= MOST_ROWS:
         caption = f"Sensitivity of each quantity to {sides}. {lines}"
-        alt = f"Power-scaling sensitivities to {sides}, a row a quantity."
+        alt = f"Power-scaling sensitivities to {sides}, a row per quantity."
         return Figure(_by_name(found, listed, parts), caption, alt)
     caption = f"Sensitivities of all {len(found.labels)} quantities to {sides}, each curve sorted by itself. {lines}"
     return Figure(_sorted(found, parts), caption, f"Sorted sensitivities to {sides}.")
@@ -163,12 +164,12 @@ def _by_name(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) 
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
-    values, felt = found.values[listed], found.felt[listed]
+    values, sensitive = found.values[listed], found.sensitive[listed]
     place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
     axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
     for i, part in enumerate(parts):
         # Side by side: several parts often have no influence at all.
-        _markers(axis, values[:, i], place + 0.16 * (i - (len(parts) - 1) / 2), felt[:, i], i, part, size=5)
+        _markers(axis, values[:, i], place + 0.16 * (i - (len(parts) - 1) / 2), sensitive[:, i], i, part, size=5)
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
     axis.set_xlim(-0.02 * largest, 1.05 * largest)
     axis.set_ylim(len(listed) - 0.5, -0.5)
@@ -187,7 +188,7 @@ def _sorted(found: Sensitivities, parts: Sequence[str]) -> MatplotlibFigure:
         order = np.argsort(-found.values[:, i], kind="stable")
         rank, descending = np.arange(1, len(order) + 1), found.values[order, i]
         axis.plot(rank, descending, color=_COLOURS[i % len(_COLOURS)], linewidth=1)
-        _markers(axis, rank, descending, found.felt[order, i], i, part, size=3.5)
+        _markers(axis, rank, descending, found.sensitive[order, i], i, part, size=3.5)
     axis.axhline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
     axis.set_ylim(0, None)
     axis.set_xlabel("quantities, sorted", fontsize=9)
@@ -197,13 +198,96 @@ def _sorted(found: Sensitivities, parts: Sequence[str]) -> MatplotlibFigure:
     return figure
 
 
-def _markers(axis: Any, x: Any, y: Any, felt: Any, part: int, label: str, *, size: float) -> None:
-    """Plot points of one part: filled where it is felt, open elsewhere."""
+def _markers(axis: Any, x: Any, y: Any, sensitive: Any, part: int, label: str, *, size: float) -> None:
+    """Plot points of one part: filled where sensitive, open elsewhere."""
     style = {"color": _COLOURS[part % len(_COLOURS)], "marker": _MARKERS[part % len(_MARKERS)], "markersize": size,
              "linestyle": "none", "clip_on": False}  # fmt: skip
     # An empty line that is not clipped lies at the figure's corner, and the layout makes room for it.
-    if not felt.all():
-        axis.plot(x[~felt], y[~felt], markerfacecolor="white", **style)
-    if felt.any():
-        axis.plot(x[felt], y[felt], **style)
+    if not sensitive.all():
+        axis.plot(x[~sensitive], y[~sensitive], markerfacecolor="white", **style)
+    if sensitive.any():
+        axis.plot(x[sensitive], y[sensitive], **style)
     axis.plot([], [], label=label, **style | {"clip_on": True})
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivities:
+    """Sensitivities of quantities to parts of a posterior's density, array ``(quantities, parts)``."""
+
+    labels: tuple[str, ...]
+    variables: tuple[str, ...]
+    values: npt.NDArray[np.float64]
+    noise: Mapping[str, npt.NDArray[np.float64]]
+
+    @property
+    def sensitive(self) -> npt.NDArray[np.bool_]:
+        """Whether each quantity is sensitive to each part: above `NOTICEABLE`, and above the noise."""
+        noise = np.array([self.noise[variable] for variable in self.variables])
+        return np.asarray(self.values > np.maximum(NOTICEABLE, noise))
+
+
+def sensitivities(
+    trace: xr.DataTree,
+    densities: Mapping[str, xr.DataArray],
+    variables: Sequence[str],
+    named: Mapping[str, Sequence[str]],
+) -> Sensitivities:
+    """Estimate the sensitivity of every quantity to every part, and its noise."""
+    from dpbayes.inference.convergence import is_constant
+
+    posterior = trace["posterior"].to_dataset()[list(variables)]
+    step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // MOST_DRAWS)
+    thin = {"draw": slice(None, None, step)}
+    thinned = {name: part.isel(thin) for name, part in densities.items()}
+    values, noise = [], {}
+    for name in variables:
+        draws = np.asarray(posterior[name].transpose("chain", "draw", ...).isel(thin).to_numpy())
+        draws = draws.reshape(*draws.shape[:2], -1)
+        # A structural zero never moves, and the distance between two laws of one point is 0 / 0.
+        moving = ~is_constant(np.moveaxis(draws, 2, 0))
+        found, noise[name] = np.zeros((draws.shape[2], len(densities))), np.zeros(len(densities))
+        if moving.any():
+            found[moving] = _estimates(draws[:, :, moving], thinned)
+            noise[name] = np.quantile(_estimates(_shifted(draws[:, :, moving]), thinned), 0.95, axis=0)
+        values.append(found)
+    called = {name: list(named.get(name) or _labels(posterior[name])) for name in variables}
+    of = tuple(name for name in variables for _ in called[name])
+    labels = tuple(label for name in variables for label in called[name])
+    return Sensitivities(labels, of, np.concatenate(values), noise)
+
+
+def _estimates(draws: npt.NDArray[np.float64], densities: Mapping[str, xr.DataArray]) -> npt.NDArray[np.float64]:
+    """Return sensitivities of quantities with draws of shape ``(chain, draw, quantities)`` to each density."""
+    import xarray as xr
+    from arviz_stats import psense
+
+    quantities = xr.Dataset({"quantity": (("chain", "draw", "place"), draws)})
+    data = xr.DataTree.from_dict({"posterior": quantities, "log_prior": xr.Dataset(dict(densities))})
+    found = [
+        psense(data, group="prior", group_var_names=[name], sample_dims=["chain", "draw"])["quantity"].to_numpy()
+        for name in densities
+    ]
+    return np.column_stack(found)
+
+
+def _shifted(draws: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return quantities, some more than once where they are few, each shifted in time and to other chains."""
+    rng = np.random.default_rng(1)
+    chains, length, count = draws.shape
+    taken = np.resize(rng.permutation(count), _SHIFTS)
+    later = rng.integers(length // 5, length - length // 5, size=_SHIFTS)
+    other = rng.integers(chains, size=_SHIFTS)
+    columns = [
+        np.roll(draws[:, :, i], (chain, draw), axis=(0, 1)) for i, chain, draw in zip(taken, other, later, strict=True)
+    ]
+    return np.stack(columns, axis=2)
+
+
+def _labels(variable: xr.DataArray) -> list[str]:
+    dims = [str(dim) for dim in variable.dims if dim not in ("chain", "draw")]
+    levels = [variable[dim].to_numpy().tolist() for dim in dims]
+    labels = []
+    for index in np.ndindex(*(len(level) for level in levels)):
+        parts = [f"{dim}={level[i]}" for dim, level, i in zip(dims, levels, index, strict=True)]
+        labels.append(f"{variable.name}[{', '.join(parts)}]" if parts else str(variable.name))
+    return labels

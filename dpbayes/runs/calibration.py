@@ -1,59 +1,22 @@
-"""Simulation-based calibration of a run spec: what each system has to say for it, and the study's folder."""
+"""Simulation-based calibration of a run spec, and the study's folder."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs.folder import make_folder, write_text
+from dpbayes.runs.execution import finished_release
+from dpbayes.runs.folder import make_folder
+from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
 
 if TYPE_CHECKING:
-    import pymc as pm
-
-    from dpbayes.inference.nuts import NutsSettings
-    from dpbayes.inference.sbc_fit import Simulator
-
-__all__ = ["Calibration", "CalibrationResult", "calibrate", "calibration_of"]
-
-# system -> module with `calibration(spec, beside, n_records) -> Calibration`
-_SYSTEMS = {
-    "bloom": "dpbayes.runs.calibration_bloom",
-    "latent-class": "dpbayes.runs.calibration_latent_class",
-    "mvg": "dpbayes.runs.calibration_mvg",
-    "verifier": "dpbayes.runs.calibration_verifier",
-}
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What a calibration study of a spec needs from its system.
-
-    Parameters
-    ----------
-    build_model
-        Returns the PyMC model, on a release of the spec's design with invented data. It must pickle.
-    simulate
-        Draws truth and data where the model is an approximation to the process that makes data; None for the model's
-        own prior.
-    var_names
-        Quantities to rank; empty for those that the model's convergence is judged on.
-    sampling
-        Keyword arguments of `dpbayes.inference.nuts.NutsSettings` that the spec asks for, beside the length of a run.
-    design
-        The simulated design in a sentence.
-    """
-
-    build_model: Callable[[], pm.Model]
-    simulate: Simulator | None
-    var_names: tuple[str, ...]
-    sampling: dict[str, Any]
-    design: str
+    from dpbayes.inference.sampling import NutsSettings
 
 
 @dataclass(frozen=True)
@@ -66,37 +29,16 @@ class CalibrationResult:
 
 
 def calibration_of(loaded: LoadedSpec, *, n_records: int | None = None) -> Calibration:
-    """Return what a study of a spec needs. No confidential record is read, and nothing is compiled.
-
-    Parameters
-    ----------
-    loaded
-        A validated spec.
-    n_records
-        Records of a simulated data set, if not as many as the spec's own design says.
-
-    Returns
-    -------
-    Calibration
-        Model, simulator and settings.
-
-    Raises
-    ------
-    SpecError
-        If the spec has no posterior, or its design cannot be known without confidential data.
-
-    Examples
-    --------
-    >>> from dpbayes.runs import load_spec
-    >>> calibration_of(load_spec("models/acs_latent_class.toml"), n_records=500).design
-    '500 records of 5 attributes, 10 tables, replace-one, two-sided geometric noise of scale 20'
-    """
-    system = loaded.spec.system
-    if system not in _SYSTEMS:
-        raise SpecError(f"a run of {system!r} gives a point estimate, no posterior: there is nothing to calibrate")
+    """Return what a study of a spec needs. No confidential record is read, and nothing is compiled."""
+    study, spec = loaded.module, loaded.spec
     if n_records is not None and n_records < 1:
         raise SpecError(f"the number of records must be at least 1, got {n_records}")
-    found: Calibration = import_module(_SYSTEMS[system]).calibration(loaded.spec, loaded.path.parent, n_records)
+    if not hasattr(study, "calibration"):
+        raise SpecError(f"a run of {spec.system!r} gives a point estimate, no posterior: there is nothing to calibrate")
+    design = finished_release(loaded)
+    if design is None:
+        design = study.design(spec, loaded.path.parent, n_records=n_records)
+    found: Calibration = study.calibration(spec, design, loaded.path.parent, n_records)
     return found
 
 
@@ -134,7 +76,7 @@ def calibrate(
     progressbar
         Whether to show a bar.
     echo
-        Where lines for the person who waits go.
+        Prints one line of progress.
 
     Returns
     -------
@@ -153,9 +95,9 @@ def calibrate(
     Examples
     --------
     >>> from dpbayes.runs import load_spec
-    >>> from dpbayes.inference.nuts import NutsSettings
+    >>> from dpbayes.inference.sampling import NutsSettings
     >>> import tempfile
-    >>> spec = load_spec("models/acs_latent_class.toml", ["model.n_classes=2", "sampling.adaptation=diag"])
+    >>> spec = load_spec("models/acs_latent_class.toml", ["model.n_classes=2"])
     >>> short = NutsSettings(draws=100, tune=100, chains=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     study = calibrate(
@@ -165,7 +107,7 @@ def calibrate(
     ...     sorted(path.name for path in study.folder.iterdir())
     ['facts.json', 'ranks.nc', 'report.html', 'simulations', 'spec.toml']
     """
-    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sampling import NutsSettings
     from dpbayes.inference.sbc import SBC_SETTINGS, simulate_and_rank
     from dpbayes.report import write_report
     from dpbayes.report.calibration import calibration_document, judge
@@ -201,13 +143,9 @@ def calibrate(
 
 
 def _label(loaded: LoadedSpec, n_records: int | None) -> str:
-    """Name a study by what decides it: the spec, the records that were asked for, and a release that is its design."""
-    from dpbayes.privacy import read_release
-
-    parts = [loaded.resolved, str(n_records)]
-    release = getattr(getattr(loaded.spec, "data", None), "release", None)
-    if release is not None:
-        parts.append(read_release(loaded.path.parent / release).digest)
+    """Name a study by what decides it."""
+    release = finished_release(loaded)
+    parts = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -1,57 +1,41 @@
-"""Run a spec from beginning to end."""
+"""Run a spec from beginning to end: the steps that all systems have in common."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dpbayes.runs.folder import check_free, choose_folder, workspace
-from dpbayes.runs.spec import LoadedSpec, load_spec
-from dpbayes.runs.variant import check_allowed
+from dpbayes import __version__
+from dpbayes._files import write_text
+from dpbayes.errors import ExistingRunError
+from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace
+from dpbayes.runs.own_model import SAVED, check_allowed
+from dpbayes.runs.protocol import Context
+from dpbayes.runs.records import require_file
+from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
-__all__ = ["Context", "Outcome", "RunResult", "execute", "rebuild_report"]
+if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
 
-_RELEASE = "release.json"
+    from dpbayes.privacy.ledger import Ledger
+    from dpbayes.report import Document
 
-
-@dataclass(frozen=True)
-class Context:
-    """What a system's ``run`` gets to work with.
-
-    Parameters
-    ----------
-    folder
-        The partial run folder. A stage whose file is already there was finished before and is not repeated.
-    beside
-        The spec's folder: relative paths in the spec start here.
-    spec_digest
-        SHA-256 of the resolved spec.
-    progressbar
-        Whether to show progress bars.
-    echo
-        Prints one line to the person who waits.
-    """
-
-    folder: Path
-    beside: Path
-    spec_digest: str
-    progressbar: bool
-    echo: Callable[[str], None]
+RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
+_NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
-
-    Parameters
-    ----------
-    passed
-        Whether every check passed; False makes the command exit with its own code.
-    summary
-        The verdict in words, with what to change if it failed.
-    """
+    """How a run ended."""
 
     passed: bool
     summary: str
@@ -73,6 +57,7 @@ def execute(
     allow_python: bool = False,
     progressbar: bool = True,
     echo: Callable[[str], None] = print,
+    ledger_head: str | None = None,
 ) -> RunResult:
     """Run a spec and leave a run folder.
 
@@ -88,14 +73,17 @@ def execute(
     allow_python
         Whether a spec may name a Python file of its own model, which is then run.
     progressbar
-        Whether to show progress bars.
+        Whether to show progress: bars on a terminal, else a line for every tenth.
     echo
-        Where lines for the person who waits go.
+        Prints one line of progress.
+    ledger_head
+        Digest of an entry that the ledger must hold, in place of the spec's ``privacy.ledger_head``.
 
     Returns
     -------
     RunResult
-        The folder (``spec.toml``, the system's files, ``facts.json``, ``report.html``) and the outcome.
+        The folder (``spec.toml``, ``release.json``, ``trace.nc`` or ``result.json``, ``facts.json``, ``report.html``)
+        and the outcome.
 
     Raises
     ------
@@ -114,25 +102,26 @@ def execute(
     ...     spec = load_spec("models/verifier_threshold.toml")
     ...     result = execute(spec, out=Path(folder, "run"), progressbar=False, echo=lambda line: None)
     ...     sorted(path.name for path in result.folder.iterdir())
-    ['facts.json', 'release.json', 'report.html', 'spec.toml', 'trace.nc']
+    ['facts.json', 'release.json', 'report.html', 'spec.toml', 'trace.nc', 'warnings.json']
     """
-    from dpbayes.report import write_report
-
     check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
     if out is None:
-        _say_price_of_another(loaded, folder, echo)
+        _say_cost_of_another(loaded, folder, echo)
     check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
-    with workspace(folder, loaded.resolved) as partial:
+    check_files(loaded, folder)
+    with workspace(folder, loaded.resolved, loaded.spec.release_keys) as partial:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
-        context = Context(partial, loaded.path.parent, loaded.digest, progressbar, echo)
+        bars = progressbar and sys.stderr.isatty()
+        tenths = Tenths(echo) if progressbar and not bars else None
+        context = Context(partial, loaded.path.parent, bars, echo, loaded.digest, tenths)
         try:
-            outcome = loaded.module.run(loaded.spec, context)
-            write_report(loaded.module.document(loaded.spec, partial), partial)
+            outcome = _run(loaded, context, ledger_head)
         except KeyboardInterrupt as stop:
-            kept = f" the release is kept in {partial};" if (partial / _RELEASE).exists() else ""
-            raise KeyboardInterrupt(f"interrupted;{kept} the same command goes on") from stop
+            kept = f" the release is kept in {partial};" if (partial / RELEASE).exists() else ""
+            notes = "".join(f" {note}" for note in getattr(stop, "__notes__", ()))
+            raise KeyboardInterrupt(f"interrupted;{kept} the same command goes on{notes}") from stop
     return RunResult(folder, outcome)
 
 
@@ -158,25 +147,250 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     InputError
         If the study is of another system.
     """
-    from dataclasses import replace
-
     from dpbayes.report import write_report
 
     spec = Path(folder) / "spec.toml"
     if not spec.is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
-    loaded = load_spec(spec)
-    document = loaded.module.document(loaded.spec, Path(folder))
+    document = _document(load_spec(spec), Path(folder))
     beside = Path(folder).with_name(Path(folder).name + "-sbc")
     study = beside if calibration is None and (beside / "ranks.nc").is_file() else calibration
     if study is not None:
-        from dpbayes.report.calibrated import calibration_section
+        from dpbayes.report.calibration import calibration_section
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
     return write_report(document, Path(folder))
 
 
-def _say_price_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str], None]) -> None:
+class Tenths:
+    """Progress in plain lines: a stage as it starts, then every tenth of it with the time that is left."""
+
+    def __init__(self, echo: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.echo, self.clock = echo, clock
+        self.stage, self.tenth, self.started = "", 0, 0.0
+
+    def __call__(self, stage: str, share: float) -> None:
+        """Say how far a stage is; only a new stage or another tenth makes a line."""
+        now, tenth = self.clock(), int(10 * share + 1e-9)
+        if stage != self.stage:
+            self.stage, self.tenth, self.started = stage, tenth, now
+            self.echo(f"{stage} ...")
+        elif tenth > self.tenth:
+            self.tenth = tenth
+            left = (now - self.started) * (1.0 - share) / share
+            self.echo(f"{stage}: {10 * tenth} %" + (f", about {_duration(left)} left" if tenth < 10 else ""))
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None:
+    """Return the ledger that a spec names, None if it names none; an older copy of it is refused."""
+    from dpbayes.privacy.ledger import open_ledger
+
+    privacy = getattr(loaded.spec, "privacy", None)
+    name = getattr(privacy, "ledger", None)
+    if name is None:
+        return None
+    beside = loaded.path.parent
+    head = head or getattr(privacy, "ledger_head", None)
+    return open_ledger(beside / name, expected_head=head, head_file=beside / f"{Path(name).name}.head")
+
+
+def finished_release(loaded: LoadedSpec) -> Any | None:
+    """Return the release that a spec names, None if it draws its own."""
+    name = loaded.spec.given_release
+    if name is None:
+        return None
+    return _reader(loaded)(require_file(loaded.path.parent / name, setting="data.release"))
+
+
+def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Outcome:
+    """Run the stages that the folder still lacks, and write the page."""
+    from dpbayes.report import write_report
+
+    study, spec, echo = loaded.module, loaded.spec, context.echo
+    release = _release(loaded, context, ledger_head)
+    if release is not None:
+        echo(f"release: {described(loaded, release)}{sampler_note(release.sampler)}")
+    result, _ = _fit(loaded, release, context)
+    judged = _verdict(result)
+    if judged is not None:
+        echo(judged.summary())
+    if hasattr(study, "synthesize"):
+        study.synthesize(spec, release, result, context)
+    document = _document(loaded, context.folder)
+    if judged is None:
+        echo(_words(document))
+    write_report(document, context.folder)
+    return Outcome(document.verdict.tone != "bad", _words(document) if judged is None else judged.summary())
+
+
+def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Any | None:
+    """Draw the release, copy the one that the spec names, or read the one that was drawn."""
+    study, spec, given = loaded.module, loaded.spec, loaded.spec.given_release
+    named = None if given is None else context.beside / given
+    kept = kept_release(context.folder, named, _reader(loaded))
+    if kept is not None:
+        context.echo("release: already drawn, used again")
+        return kept
+    try_fit = getattr(study, "try_fit", lambda spec, design, context: None)
+    release = finished_release(loaded)
+    if release is not None:
+        try_fit(spec, release, context)
+    else:
+        design = study.design(spec, context.beside)
+        if design is None:
+            return None
+        ledger = open_ledger_of(loaded, ledger_head)
+        context.echo("model: tried on placeholder counts, before anything is released")
+        try_fit(spec, design, context)
+        if spec.confidential_file is not None:
+            context.echo(f"records: counting {spec.confidential_file}")
+        release = study.release(spec, context, rng=_generator(spec), ledger=ledger)
+    try:
+        release.write(context.folder / RELEASE)
+    except BaseException as error:
+        if getattr(getattr(spec, "privacy", None), "ledger", None) is not None:
+            error.add_note("The release was drawn and its cost is spent, but it is not on disk.")
+        raise
+    return release
+
+
+def kept_release(folder: Path, named: Path | None, read: Callable[[Path], Any]) -> Any | None:
+    """Return the release that a folder holds, unless the one that the spec names is another by now."""
+    if not (folder / RELEASE).exists():
+        return None
+    kept = read(folder / RELEASE)
+    if named is None or not named.exists() or read(named).digest == kept.digest:
+        return kept
+    if (folder / TRACE).exists() or (folder / RESULT).exists():
+        raise ExistingRunError(
+            f"{named.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
+        )
+    return None
+
+
+def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mapping[Any, Any]]:
+    """Fit and write the result, or read that of a run that was stopped later on."""
+    from dpbayes.inference.schema import annotate, write_trace
+
+    folder = context.folder
+    if (folder / TRACE).exists() or (folder / RESULT).exists():
+        context.echo("fit: already done, used again")
+        return _read_result(folder)
+    started = time.perf_counter()
+    result = loaded.module.fit(loaded.spec, release, context)
+    if isinstance(result, dict):
+        made = {
+            "dpbayes_version": __version__,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "sampling_seconds": time.perf_counter() - started,
+            "spec_digest": loaded.digest,
+        }
+        write_text(folder / RESULT, json.dumps({"made": made, "result": result}, allow_nan=False))
+    else:
+        cost = {} if release is None else {"release_digest": release.digest, "privacy_record": release.privacy_record}
+        write_trace(annotate(result, spec_digest=loaded.digest, **cost), folder / TRACE)
+    return _read_result(folder)
+
+
+def _read_result(folder: Path) -> tuple[Any, Mapping[Any, Any]]:
+    """Return what was fitted, and how it was made."""
+    from dpbayes.inference.schema import read_trace
+
+    if (folder / TRACE).exists():
+        trace = read_trace(folder / TRACE)
+        return trace, trace.attrs
+    held = read_json(folder / RESULT)
+    return held["result"], held["made"]
+
+
+def _document(loaded: LoadedSpec, folder: Path) -> Document:
+    """Build the page from the files of a run folder."""
+    from dpbayes.report.frame import framed
+
+    study, spec = loaded.module, loaded.spec
+    release = _reader(loaded)(folder / RELEASE) if (folder / RELEASE).exists() else None
+    result, made = _read_result(folder)
+    kept = {path.stem: read_json(path) for path in sorted(folder.glob("*.json")) if path.name not in _NOT_KEPT}
+    own = folder / SAVED
+    if own.exists():
+        made = {**made, "model_digest": hashlib.sha256(own.read_bytes()).hexdigest()}
+    return framed(
+        study.sections(spec, release, result, kept),
+        title=spec.title,
+        question=spec.question,
+        release=release,
+        trace=None if isinstance(result, dict) else result,
+        made=made,
+    )
+
+
+def _verdict(result: dict[str, Any] | xr.DataTree) -> Any | None:
+    """Return the convergence check of a trace; None where nothing was sampled."""
+    from dpbayes.inference.convergence import Verdict
+
+    if isinstance(result, dict) or "convergence" not in result.attrs:
+        return None
+    return Verdict.from_json(result.attrs["convergence"])
+
+
+def _words(document: Document) -> str:
+    return " ".join([document.verdict.title.rstrip(".") + ".", *document.verdict.lines])
+
+
+def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
+    from dpbayes.privacy import read_release
+
+    return getattr(loaded.module, "read_release", read_release)
+
+
+def described(loaded: LoadedSpec, release: Any) -> str:
+    """Return a release in a line."""
+    describe = getattr(loaded.module, "describe", None)
+    if describe is not None:
+        return str(describe(loaded.spec, release))
+    cost = f"rho {release.rho:g}" if release.epsilon is None else f"epsilon {release.epsilon:g}"
+    counts = f"{release.n_counts} counts in {len(release.tables)} tables"
+    return f"{counts} at {cost} in total, {release.adjacency}, protects {release.protects}"
+
+
+def sampler_note(sampler: str) -> str:
+    """Return what the terminal adds to the line of a release: nothing if a cryptographic sampler drew it."""
+    return "; SIMULATION: a seeded generator drew the noise, no privacy guarantee" if sampler == "simulation" else ""
+
+
+def _generator(spec: Any) -> np.random.Generator | None:
+    """Return the generator that simulates the noise; None for OpenDP."""
+    import numpy as np
+
+    seed = getattr(getattr(spec, "privacy", None), "simulation_seed", None)
+    return None if seed is None else np.random.default_rng(seed)
+
+
+def check_files(loaded: LoadedSpec, folder: Path) -> None:
+    """Refuse a spec whose files are not there, but for those that a release in the partial folder stands for."""
+    data = getattr(loaded.spec, "data", None)
+    if not isinstance(data, DataSection):
+        return
+    folder = folder.resolve()  # a spec in the working directory lies in ".", which has no name
+    drawn = (folder.with_name(folder.name + ".partial") / RELEASE).exists()
+    for key in (*data.files, "release"):
+        name = data.path_of(key)
+        if name is None or (drawn and key in (data.confidential, "release")):
+            continue
+        try:
+            require_file(loaded.path.parent / name, setting=f"data.{key}")
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; {data.source}" if data.source else str(error)) from None
+
+
+def _say_cost_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str], None]) -> None:
     """Say so where a run without a folder of its own goes beside a finished one whose release was paid for."""
     first = folder.with_name(loaded.name)
     cost = _cost_again(loaded, first, "This run")
@@ -186,7 +400,7 @@ def _say_price_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str]
 
 def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
     """Say that running a spec again costs epsilon, and how to fit the former release; nothing where it is free."""
-    privacy, release = getattr(loaded.spec, "privacy", None), folder / _RELEASE
+    privacy, release = getattr(loaded.spec, "privacy", None), folder / RELEASE
     simulated = getattr(privacy, "simulation_seed", None) is not None and getattr(privacy, "ledger", None) is None
     if privacy is None or simulated or not release.is_file():
         return ""

@@ -6,18 +6,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
-
-if TYPE_CHECKING:
-    from dpbayes.privacy import Release
-
-__all__ = ["check_free", "choose_folder", "kept_release", "make_folder", "read_json", "workspace", "write_text"]
 
 _LOCK = ".lock"
 _SPEC = "spec.toml"
@@ -25,15 +21,12 @@ _SPEC = "spec.toml"
 # What a run writes before it releases anything. All of it is made again; whatever else there is may have cost budget.
 _UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json"}
 
+# What follows from the release by the settings after it.
+_RESULTS = ("trace.nc", "result.json", "synthetic", "model.py", "facts.json", "report.html")
+
 
 def choose_folder(name: str, root: Path = Path("runs")) -> Path:
-    """Return the first of ``runs/name``, ``runs/name-2``, ... that is free.
-
-    Examples
-    --------
-    >>> choose_folder("study", Path("no-such-folder")).as_posix()
-    'no-such-folder/study'
-    """
+    """Return the first of ``runs/name``, ``runs/name-2``, ... that is free."""
     number = 1
     while True:
         folder = root / (name if number == 1 else f"{name}-{number}")
@@ -43,22 +36,7 @@ def choose_folder(name: str, root: Path = Path("runs")) -> Path:
 
 
 def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
-    """Refuse to overwrite a folder unless told to.
-
-    Parameters
-    ----------
-    folder
-        Where a run is to go.
-    force
-        Whether a run folder may be replaced.
-    cost
-        What the message adds on the price of running again.
-
-    Raises
-    ------
-    ExistingRunError
-        If the folder exists and `force` is not set, or it exists and is not a run folder.
-    """
+    """Refuse to overwrite a folder unless told to."""
     if not folder.exists():
         return
     if not force:
@@ -68,13 +46,7 @@ def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it, unless it is there.
-
-    Raises
-    ------
-    InputError
-        If it cannot be made.
-    """
+    """Make a folder, with those above it, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -82,34 +54,8 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
-    """Give a folder to work in, and move it into place when the block ends well.
-
-    The work goes to ``<folder>.partial``. If the block raises or the process is killed, that folder stays, with what
-    was finished in it; the next run of the same spec to the same place goes on from there. This matters for privacy as
-    much as for time: a release that was drawn has been paid for, and is used again instead of being drawn twice. A
-    folder without a release is taken over by the run of any spec.
-
-    Parameters
-    ----------
-    folder
-        Where the finished run goes. If it exists it is replaced (see `check_free`), by two renames.
-    spec_toml
-        The resolved spec, kept as ``spec.toml``: only a run of the same spec resumes.
-
-    Yields
-    ------
-    Path
-        The partial folder.
-
-    Raises
-    ------
-    ExistingRunError
-        If the partial folder holds a release, or more, of another spec, another process is writing it, or the name
-        under which a replaced run is kept for a moment is taken.
-    InputError
-        If the partial folder cannot be made.
-    """
+def workspace(folder: Path, spec_toml: str, release_keys: Sequence[str] | None = None) -> Iterator[Path]:
+    """Give ``<folder>.partial`` to work in, and move it into place when the block ends well."""
     partial = folder.with_name(folder.name + ".partial")
     former = folder.with_name(folder.name + ".former")
     if former.exists() and not (former / _SPEC).is_file():
@@ -117,10 +63,18 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
     make_folder(partial)
     with _lock(partial):
         spec = partial / _SPEC
-        if spec.exists() and spec.read_text(encoding="utf-8") != spec_toml:
-            _clear(partial)
+        if spec.exists() and (begun := spec.read_text(encoding="utf-8")) != spec_toml:
+            if release_keys is not None and _same_release(begun, spec_toml, release_keys):
+                _remove_results(partial)
+            else:
+                _clear(partial)
         write_text(spec, spec_toml)
-        yield partial
+        try:
+            yield partial
+        except BaseException:
+            if {path.name for path in partial.iterdir()} <= {_LOCK, _SPEC, "model.py"}:
+                shutil.rmtree(partial)
+            raise
         if former.exists():
             shutil.rmtree(former)
         if folder.exists():
@@ -131,23 +85,30 @@ def workspace(folder: Path, spec_toml: str) -> Iterator[Path]:
             shutil.rmtree(former)
 
 
+def _same_release(first: str, second: str, keys: Sequence[str]) -> bool:
+    """Return whether two resolved specs agree on the system and on the keys that decide the release."""
+    one, other = tomllib.loads(first), tomllib.loads(second)
+    return all(_value(one, key) == _value(other, key) for key in ("system", *keys))
+
+
+def _value(spec: Any, key: str) -> Any:
+    for name in key.split("."):
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec
+
+
+def _remove_results(partial: Path) -> None:
+    """Remove what follows from a release and costs time alone."""
+    for name in _RESULTS:
+        path = partial / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def read_json(path: Path) -> Any:
-    """Read a JSON file that a run left in its folder.
-
-    Raises
-    ------
-    DamagedFileError
-        If it no longer reads.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "study.json")
-    ...     _ = write_text(path, '{"draws": 4}')
-    ...     read_json(path)
-    {'draws': 4}
-    """
+    """Read a JSON file that a run left in its folder."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -188,10 +149,7 @@ def _is_open_at(handle: int, path: Path) -> bool:
 
 
 def _clear(partial: Path) -> None:
-    """Remove what another spec's run left in a folder that this process has locked, unless it may have been paid for.
-
-    The lock's own file stays: another process that waits at the door must find it locked.
-    """
+    """Remove what another spec's run left in a folder that this process has locked."""
     left = [path for path in partial.iterdir() if path.name != _LOCK]
     paid = sorted(path.name for path in left if path.name.removesuffix(".tmp") not in _UNPAID)
     if paid:
@@ -201,34 +159,3 @@ def _clear(partial: Path) -> None:
         )
     for path in left:
         path.unlink()
-
-
-def kept_release(folder: Path, given: Path | None) -> Release | None:
-    """Return the release that a run folder holds, or None where it has still to be drawn, or to be copied.
-
-    Parameters
-    ----------
-    folder
-        The run folder.
-    given
-        The finished release that the spec names, if it names one. A copy of another one is not used; where the file
-        is gone, the copy stands for it.
-
-    Raises
-    ------
-    ExistingRunError
-        If the folder holds a trace of another release than `given`: it is not this run's.
-    """
-    from dpbayes.privacy import read_release
-
-    path = folder / "release.json"
-    if not path.exists():
-        return None
-    kept = read_release(path)
-    if given is None or not given.exists() or read_release(given).digest == kept.digest:
-        return kept
-    if (folder / "trace.nc").exists():
-        raise ExistingRunError(
-            f"{given.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
-        )
-    return None

@@ -10,29 +10,13 @@ from typing import Any
 
 from dpbayes.runs.registry import system_module
 
-__all__ = ["SpecKey", "SpecSection", "key_lines", "spec_sections"]
-
 _WORDS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 @dataclass(frozen=True)
 class SpecKey:
-    """A key of a section.
-
-    Parameters
-    ----------
-    name
-        The key.
-    takes
-        In words, what values it takes.
-    default
-        Its default in TOML notation; empty where there is none.
-    required
-        Whether it must be given wherever its section stands.
-    meaning
-        What it says, in a sentence or two.
-    """
+    """A key of a section."""
 
     name: str
     takes: str
@@ -48,19 +32,7 @@ class SpecKey:
 
 @dataclass(frozen=True)
 class SpecSection:
-    """A table of a spec.
-
-    Parameters
-    ----------
-    heading
-        As TOML writes it: ``[privacy]``, ``[[questions]]``; empty for the keys before the first table.
-    meaning
-        What the section is for.
-    required
-        Whether every spec of the system has it.
-    keys
-        Its keys, in order.
-    """
+    """A table of a spec."""
 
     heading: str
     meaning: str
@@ -90,7 +62,7 @@ def spec_sections(system: str) -> list[SpecSection]:
     --------
     >>> top, data, privacy, *_ = spec_sections("latent-class")
     >>> privacy.heading, privacy.keys[0].name, privacy.keys[0].takes
-    ('[privacy]', 'epsilon', 'number > 0')
+    ('[privacy]', 'ledger', 'text')
     """
     schema = system_module(system).Spec.model_json_schema()
     tables = {name: found for name, field in schema["properties"].items() if (found := _table(field, schema["$defs"]))}

@@ -12,31 +12,12 @@ from dpbayes.errors import InputError, MissingColumnError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["code_levels", "readable", "require_columns", "require_file", "scan_records"]
 
 _HIDDEN = "(what the reader says of it is not shown: it may quote records)"
 
 
 def scan_records(path: Path, *, setting: str, text: Collection[str] | None = None) -> pl.LazyFrame:
-    """Return the records of a CSV or Parquet file, not yet read.
-
-    Parameters
-    ----------
-    path
-        The file; one that does not end in ``.parquet`` is CSV with a header.
-    setting
-        The key of the spec that names the file, for the message.
-    text
-        Columns of a CSV file to read as text; by default all. The types of the others are inferred from all rows, so
-        that a word in row 2,500 makes a column of text.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    UnreadableDataError
-        If the file does not read. It may also come later: read on in `readable`.
-    """
+    """Return the records of a CSV or Parquet file, not yet read; what fails later fails in `readable`."""
     import polars as pl
 
     require_file(path, setting=setting)
@@ -46,37 +27,25 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
         if text is None:
             frame = pl.scan_csv(path, infer_schema=False)
         else:
-            frame = pl.scan_csv(path, infer_schema_length=None, schema_overrides=dict.fromkeys(text, pl.String))
+            written = [*text, *(name.replace('"', '""') for name in text)]
+            frame = pl.scan_csv(path, infer_schema_length=None, schema_overrides=dict.fromkeys(written, pl.String))
+        # Polars leaves a doubled quote in a header as it is.
+        doubled = [name for name in frame.collect_schema().names() if '""' in name]
+        frame = frame.rename({name: name.replace('""', '"') for name in doubled})
         # Asked for some columns, Polars skips the others, and with them an open quote or a line of too many fields.
         return frame.map_batches(_unchanged, projection_pushdown=False, predicate_pushdown=False, streamable=True)
 
 
 def require_file(path: Path, *, setting: str) -> Path:
-    """Return the path of a file that a spec names under `setting`, which must be there.
-
-    Examples
-    --------
-    >>> require_file(Path("study/none.csv"), setting="data.file")
-    Traceback (most recent call last):
-    FileNotFoundError: there is no file study/none.csv; data.file is resolved beside the spec
-    """
+    """Return the path of a file that a spec names under `setting`, which must be there."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; {setting} is resolved beside the spec")
     return path
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """Return a context in which a file that does not read is named, and nothing in it shown.
-
-    Examples
-    --------
-    >>> with readable(Path("study/records.parquet")):
-    ...     raise RuntimeError("SECRET")
-    Traceback (most recent call last):
-    dpbayes.errors.UnreadableDataError: records.parquet does not read as Parquet: the file is cut off, damaged or of
-    another format; write it again (what the reader says of it is not shown: it may quote records)
-    """
-    from dpbayes.data._guards import hide_values
+    """Return a context in which a file that does not read is named, and nothing in it shown."""
+    from dpbayes.data.records import hide_values
 
     if _is_parquet(path):
         wrong = "Parquet: the file is cut off, damaged or of another format; write it again"
@@ -89,15 +58,7 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 
 def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, source: str) -> None:
-    """Check that a file has the columns that a spec names.
-
-    Raises
-    ------
-    MissingColumnError
-        Naming those that it lacks. Those that it has are not named: without a header they are a person's record.
-    InputError
-        If the first line of a CSV file names one of them twice.
-    """
+    """Check that a file has the columns that a spec names."""
     with readable(path):
         columns = frame.collect_schema().names()
     wanted = list(names)
@@ -119,19 +80,7 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
 
 
 def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:
-    """Turn columns of text into whole numbers where all declared levels are whole numbers.
-
-    Text that is none becomes a number that is no level, so that it is refused as one; what is missing stays missing.
-    ``true`` is 1 and ``false`` is 0.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = pl.LazyFrame({"age": ["0", " 2.0", "true", "2.5", None], "sex": ["1", "2", "1", "1", "2"]})
-    >>> coded = code_levels(frame, {"age": [0, 1, 2], "sex": ["1", "2"]}).collect()
-    >>> coded["age"].to_list(), coded["sex"].to_list()
-    ([0, 2, 1, 3, None], ['1', '2', '1', '1', '2'])
-    """
+    """Turn columns of text into whole numbers where all declared levels are whole numbers."""
     import polars as pl
 
     kinds = frame.collect_schema()
@@ -140,7 +89,8 @@ def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) 
         for name, declared in levels.items()
         if kinds.get(name) == pl.String and all(isinstance(level, int) for level in declared)
     ]
-    return frame.with_columns(
+    blank = [name for name, declared in levels.items() if kinds.get(name) == pl.String and "" in declared]
+    return frame.with_columns(pl.col(name).fill_null("") for name in blank).with_columns(
         _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded
     )
 

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dpbayes._arguments import shown
 from dpbayes.errors import SpecError
-from dpbayes.runs.lines import line_of
-from dpbayes.runs.registry import system_module
-from dpbayes.runs.variant import spell_out
+from dpbayes.runs.registry import system_module, system_name
 
-__all__ = ["LoadedSpec", "RunSpec", "Section", "load_spec"]
+# Bounds far beyond any use: a number above them is a slip, and is refused before anything is spent.
+Draws = Annotated[int, Field(ge=10, le=1_000_000)]
+Tune = Annotated[int, Field(ge=10, le=1_000_000)]
+Chains = Annotated[int, Field(ge=1, le=10_000)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+_MOST_DRAWS = 10_000_000  # of all chains together
+_MOST_MISTAKES = 20  # that are shown
+_MODEL_FILE = "file:"
+_HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 
 
 class Section(BaseModel):
@@ -36,9 +45,98 @@ class Section(BaseModel):
             raise ValueError("must be finite")
         return value
 
+    @model_validator(mode="after")
+    def _draws_are_bounded(self) -> Any:
+        draws, chains = getattr(self, "draws", None), getattr(self, "chains", None)
+        if draws and chains and draws * chains > _MOST_DRAWS:
+            raise ValueError(
+                f"draws = {draws:,} with chains = {chains} are {draws * chains:,} draws, and a run keeps at most "
+                f"{_MOST_DRAWS:,}; lower one of them"
+            )
+        return self
+
+
+class DataSection(Section):
+    """Where the records come from; a system adds its own sources, and names them in `sources`."""
+
+    sources: ClassVar[tuple[str, ...]] = ()
+    """Keys of which exactly one is given; empty where the system checks it."""
+    confidential: ClassVar[str] = "microdata"
+    """The key that names the file of confidential records."""
+    files: ClassVar[tuple[str, ...]] = ("microdata",)
+    """All keys that name files beside the spec, but for `release`."""
+
+    release: str | None = None
+    """A release that was written before, beside the spec: nothing is released then."""
+    truth_public: bool = False
+    """Whether the exact records are public: the report may then show the truth beside the estimates, and a seed may
+    simulate the noise."""
+
+    source: str | None = None
+    """Where the files can be had, for whoever runs the spec without them."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Any:
+        given = [name for name in self.sources if getattr(self, name) is not None]
+        if self.sources and len(given) != 1:
+            asked = f"{', '.join(self.sources[:-1])} and {self.sources[-1]}"
+            raise ValueError(f"give exactly one of {asked}; got {' and '.join(given) or 'none'}")
+        if self.release is not None and self.truth_public:
+            raise ValueError("truth_public needs exact tables, and a release holds none; leave it out")
+        return self
+
+    def path_of(self, key: str) -> str | None:
+        """Return the file that a key names, None if it names none."""
+        value = getattr(self, key, None)
+        return value if isinstance(value, str) else None
+
+
+class UnitSection(DataSection):
+    """Records of which several may belong to one unit, for systems that count tables."""
+
+    unit: str | None = None
+    """Column whose equal values make rows one unit of privacy, such as a person; without it every row is one, and a
+    person with 20 rows has 20 times the loss. In a CSV file values are compared as text."""
+    max_rows_per_unit: int = Field(default=1, ge=1, le=1_000_000)
+    """Rows of a unit that are counted. Which ones hangs on that unit's rows alone; noise grows with this number."""
+
+    @model_validator(mode="after")
+    def _bound_has_a_unit(self) -> Any:
+        if self.max_rows_per_unit > 1 and self.unit is None:
+            raise ValueError("max_rows_per_unit bounds the rows of a unit; name its column by unit")
+        if self.unit is not None and self.path_of(self.confidential) is None:
+            raise ValueError("unit names a column of confidential records, and there is no file of them; leave it out")
+        return self
+
+    @property
+    def counted_by(self) -> dict[str, Any]:
+        """What `dpbayes.data.marginals` is told of the unit."""
+        return {"unit": self.unit, "max_rows_per_unit": self.max_rows_per_unit}
+
+    @property
+    def released_by(self) -> dict[str, Any]:
+        """What `dpbayes.privacy.release_tables` is told of the unit."""
+        return {"protected_unit": self.unit, "max_rows_per_unit": self.max_rows_per_unit}
+
+
+class PrivacySection(Section):
+    """What a release costs; a system adds its parameters."""
+
+    ledger: str | None = None
+    """Privacy-budget ledger, beside the spec, in which the release is reserved before noise is drawn."""
+    ledger_head: str | None = None
+    """Digest of an entry that the ledger must hold (`dpbayes ledger show` prints the last one). Without it the head in
+    the file NAME.head beside the spec, which every run renews: an older copy of the ledger is then refused."""
+    simulation_seed: Seed | None = None
+    """Draw reproducible noise from a seeded generator instead of OpenDP: a simulation, with no privacy guarantee. It
+    gives the noise away, so that with confidential records it needs data.truth_public."""
+
 
 class RunSpec(Section):
     """What every run spec has. Each system derives its own from this."""
+
+    release_keys: ClassVar[tuple[str, ...]] = ("data", "privacy")
+    """Dotted keys that decide the release: a run whose other keys changed goes on with the release it has."""
 
     system: str
     """The system to run; ``dpbayes models`` lists them."""
@@ -46,6 +144,54 @@ class RunSpec(Section):
     """One line that names the study."""
     question: str = ""
     """What the study asks, in a sentence."""
+
+    @property
+    def given_release(self) -> str | None:
+        """The finished release that the spec names, None if it draws its own."""
+        return getattr(getattr(self, "data", None), "release", None)
+
+    @property
+    def confidential_file(self) -> str | None:
+        """The file of confidential records that the spec names, None if it names none."""
+        data = getattr(self, "data", None)
+        return data.path_of(data.confidential) if isinstance(data, DataSection) else None
+
+    @model_validator(mode="after")
+    def _source_and_cost_agree(self) -> Any:
+        data, privacy = getattr(self, "data", None), getattr(self, "privacy", None)
+        if not isinstance(data, DataSection) or "privacy" not in type(self).model_fields:
+            return self
+        if isinstance(privacy, PrivacySection):
+            _refuse_seed(privacy, data)
+        several = isinstance(data, UnitSection) and data.max_rows_per_unit > 1
+        if several and getattr(privacy, "adjacency", "replace-one") == "replace-one":
+            raise ValueError(
+                "under replace-one the number of rows is public, and a unit with more than one row changes it; set "
+                'privacy.adjacency = "add-remove" where the system has it, or data.max_rows_per_unit = 1'
+            )
+        if (privacy is None) == (data.release is None):
+            raise ValueError(
+                "a finished release carries its own cost; leave [privacy] out"
+                if privacy
+                else "add the section [privacy] with epsilon = 1.0, say: what the release may cost"
+            )
+        return self
+
+
+def _refuse_seed(privacy: PrivacySection, data: DataSection) -> None:
+    """Refuse a noise seed beside records that may be confidential, and beside a ledger."""
+    seed, file = privacy.simulation_seed, data.path_of(data.confidential)
+    if seed is not None and file is not None and not data.truth_public:
+        raise ValueError(
+            f"privacy.simulation_seed = {seed} with data.{data.confidential} would give the exact counts back: whoever "
+            "holds the seed can take the noise off again; leave the seed out, so that OpenDP draws the noise, or, if "
+            "the records are public, set data.truth_public = true"
+        )
+    if seed is not None and privacy.ledger is not None:
+        raise ValueError(
+            f"privacy.ledger = {privacy.ledger!r} records real releases, and a seed simulates one; leave out "
+            "privacy.simulation_seed, or the ledger"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,13 +203,13 @@ class LoadedSpec:
     spec
         The validated spec of the system.
     module
-        The system's module in ``dpbayes.runs``.
+        The system's `dpbayes.runs.protocol.Study`.
     path
         The TOML file; relative paths in the spec are resolved beside it.
     """
 
     spec: RunSpec
-    module: ModuleType
+    module: Any
     path: Path
 
     @property
@@ -82,7 +228,7 @@ class LoadedSpec:
         return hashlib.sha256(self.resolved.encode()).hexdigest()
 
 
-def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
+def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: bool = False) -> LoadedSpec:
     r"""Read and validate a run spec.
 
     Parameters
@@ -91,6 +237,8 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
         A TOML file.
     overrides
         Changes as ``section.key=value``, the value in TOML notation; text needs no quotes.
+    allow_python
+        Whether the system may be a Python file that does not come with dpbayes.
 
     Returns
     -------
@@ -133,8 +281,9 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
         _apply(data, override)
     if "system" not in data:
         raise SpecError(f'{path.name} names no system; add a first line such as system = "latent-class"')
-    module = system_module(data["system"])
-    spell_out(data)
+    module = system_module(data["system"], beside=path.parent, allow_python=allow_python)
+    data["system"] = system_name(data["system"])
+    _spell_out_model(data)
     try:
         spec = module.Spec.model_validate(data)
     except ValidationError as error:
@@ -159,9 +308,12 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not equals or not all(keys):
         raise SpecError(f"--set takes section.key=value, got {override!r}")
     try:
-        value = _parse(f"value = {raw}", f"--set {dotted}")["value"]
+        read = _parse(f"value = {raw}", f"--set {dotted}")
     except tomllib.TOMLDecodeError:
-        value = raw.strip()
+        read = {"value": raw.strip()}
+    if set(read) != {"value"}:
+        raise SpecError(f"--set takes one value, got several lines: {shown(override)}; give --set once for each")
+    value = read["value"]
     for key in keys[:-1]:
         data = data.setdefault(key, {})
         if not isinstance(data, dict):
@@ -171,17 +323,20 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 def _explain(error: ValidationError, name: str, text: str, spec: type[BaseModel]) -> str:
     """Return pydantic's findings as one sentence a mistake, each with its line."""
-    findings = sorted(error.errors(), key=lambda finding: line_of(text, finding["loc"]) or math.inf)
-    lines = [_sentence(finding, text, spec) for finding in findings]
-    if len(lines) == 1:
+    where = _index(text)
+    numbered = [(_line(where, finding["loc"]), finding) for finding in error.errors(include_url=False)]
+    numbered.sort(key=lambda pair: pair[0] or math.inf)
+    lines = [_sentence(finding, number, spec) for number, finding in numbered[:_MOST_MISTAKES]]
+    if len(numbered) == 1:
         return f"{name}, {lines[0]}"
-    return "\n  ".join([f"{name} has {len(lines)} mistakes", *lines])
+    rest = len(numbered) - len(lines)
+    more = [f"and {rest:,} more"] if rest else []
+    return "\n  ".join([f"{name} has {len(numbered):,} mistakes", *lines, *more])
 
 
-def _sentence(finding: Any, text: str, spec: type[BaseModel]) -> str:
+def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
     location = tuple(finding["loc"])
     dotted = ".".join(map(str, location)) or "the spec"
-    number = line_of(text, location)
     where = f"line {number}: " if number else ""
     if finding["type"] == "extra_forbidden":
         known = _fields(spec, location[:-1])
@@ -193,6 +348,8 @@ def _sentence(finding: Any, text: str, spec: type[BaseModel]) -> str:
         what = f"add the section [{dotted}]" if _fields(spec, location) else f"add {location[-1]} = ..."
         return f"{where or dotted + ': '}{dotted + ' ' if where else ''}is missing; {what}"
     message = finding["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if finding["type"] in {"int_type", "float_type", "bool_type"} and isinstance(finding["input"], str):
+        message += ", without quotes"
     got = "" if isinstance(finding["input"], dict) else f", got {shown(finding['input'])}"
     return f"{where}{dotted}: {message[:1].lower()}{message[1:]}{got}"
 
@@ -205,3 +362,44 @@ def _fields(spec: type[BaseModel], location: Sequence[str | int]) -> list[str]:
         candidates = [] if field is None else [field.annotation, *getattr(field.annotation, "__args__", ())]
         model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
     return list(getattr(model, "model_fields", {}))
+
+
+def _spell_out_model(data: dict[str, Any]) -> None:
+    """Rewrite ``model = "file:mine.py"`` of a parsed spec as the section that it stands for."""
+    model = data.get("model")
+    if not isinstance(model, str):
+        return
+    name = model.removeprefix(_MODEL_FILE).strip()
+    if not model.startswith(_MODEL_FILE) or not name:
+        raise SpecError(f'model: give a section [model], or model = "file:mine.py"; got {model!r}')
+    data["model"] = {"file": name}
+
+
+def line_of(text: str, location: Sequence[str | int]) -> int | None:
+    r"""Return the 1-based line on which a key, or the nearest table around it, stands."""
+    return _line(_index(text), location)
+
+
+def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
+    keys = tuple(key for key in location if isinstance(key, str))
+    for end in range(len(keys), 0, -1):
+        if keys[:end] in lines:
+            return lines[keys[:end]]
+    return None
+
+
+def _index(text: str) -> dict[tuple[str, ...], int]:
+    """Return the first line of every table and key."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _split(header[1])
+            found.setdefault(table, number)
+        elif key := _KEY.match(line):
+            found.setdefault(table + _split(key[1]), number)
+    return found
+
+
+def _split(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted))

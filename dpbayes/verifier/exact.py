@@ -1,9 +1,24 @@
 r"""The exact posterior of a verification release, as a finite mixture.
 
-Given the true counts S, :math:`p \mid S \sim` Dirichlet(:math:`\alpha + S`), and the share of computable partitions
-that lie beyond the threshold, :math:`r = p_1 / (p_1 + p_0)`, is Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`). The
-posterior given the noisy counts is therefore a mixture over the lattice of counts, and everything about it is a sum.
-No sampler is needed. See `dpbayes.verifier.windows` for the weights and the certificate.
+With :math:`p \sim` Dirichlet(:math:`\alpha`), counts :math:`S \mid p \sim` Multinomial(M, p) and released
+values :math:`y_j = S_j + x_j` with independent noise of density f, the posterior of the counts factorizes
+on the lattice :math:`\sum_j S_j = M`:
+
+.. math:: P(S \mid y) \propto \prod_j h_j(S_j), \qquad
+          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k)\, e^{\lambda k}.
+
+:math:`\lambda` is free, since the sum is fixed; a value that flattens the prior keeps each factor summable
+on its own. Given S, p is Dirichlet(:math:`\alpha + S`), and the share of computable partitions that lie
+beyond the threshold, :math:`r = p_1 / (p_1 + p_0)`, is Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`): the
+posterior is a mixture over the lattice and everything about it is a sum. No sampler is needed.
+
+A window :math:`[L_j, U_j]` for each count keeps all but
+
+.. math:: \sum_j \Big(\sum_{k \notin [L_j, U_j]} h_j(k)\Big) \max_m\, (h_a * h_b)(m)
+
+of the unnormalized mass, where a and b are the other two. Every noise law here is log-concave, so the
+ratio :math:`f(k + 1 - y) / f(k - y)` does not increase in k, and the outer sums are bounded by geometric
+series. The bound divided by the mass kept is the certificate, `Posterior.truncation_error`.
 """
 
 from __future__ import annotations
@@ -12,35 +27,248 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 
-from dpbayes._arguments import number, shown
+from dpbayes._arguments import number, ordered, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import NoiseLaw
+from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release
-from dpbayes.verifier.checks import (
-    OUTCOMES,
-    check_alpha,
-    check_explained,
-    check_n_partitions,
-    check_share,
-    reachable,
-    verification_table,
-)
-from dpbayes.verifier.lattice import mirrored, trim
 from dpbayes.verifier.mixture import BetaMixture
-from dpbayes.verifier.windows import lattice_axes, lattice_log_weights, omitted_mass_bound
+from dpbayes.verifier.partition import check_n_partitions
+from dpbayes.verifier.release import OUTCOMES, is_count_table, verification_table
 
-__all__ = ["Posterior", "posterior", "posterior_of_counts"]
+if TYPE_CHECKING:
+    import xarray as xr
 
 type FloatArray = npt.NDArray[np.float64]
 
+
 DEFAULT_TOLERANCE = 1e-12
 DEFAULT_MAX_TERMS = 4_000_000
+MOST_TABULATED = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """log h of one outcome on its window from `low` to `high`, and a bound on the log of its sum outside."""
+
+    low: int
+    high: int
+    log_factor: FloatArray
+    log_tail: float
+
+
+@lru_cache(maxsize=512)
+def log_rising(alpha: float, low: int, high: int) -> FloatArray:
+    r"""Return :math:`\log \Gamma(\alpha + k) / (\Gamma(\alpha)\, k!)` for k from `low` to `high`."""
+    if alpha == 1.0:
+        values = np.zeros(high - low + 1)
+    else:
+        start = float(gammaln(alpha + low) - gammaln(alpha) - gammaln(low + 1.0))
+        steps = np.log1p((alpha - 1.0) / np.arange(low + 1.0, high + 1.0))
+        values = start + np.concatenate([[0.0], np.cumsum(steps)])
+    values.setflags(write=False)
+    return values
+
+
+def lattice_axes(
+    noisy: FloatArray, noise: NoiseLaw, n_partitions: int, alpha: tuple[float, ...], *, tolerance: float, max_terms: int
+) -> tuple[tuple[Axis, ...], float]:
+    """Return a window for each outcome such that what they leave out is certified below `tolerance`, and the tilt."""
+    whole = (n_partitions + 1) ** (len(alpha) - 1)
+    if whole <= 4096:
+        full = (_axis(y, noise, n_partitions, a, 0.0, 0, n_partitions) for y, a in zip(noisy, alpha, strict=True))
+        return tuple(full), 0.0
+    tilt = -math.log((sum(alpha) + n_partitions) / (len(alpha) + n_partitions))
+    centres = np.clip(noisy, 0, n_partitions)
+    spread = abs(float(centres.sum()) - n_partitions) + noise.tail_radius(min(tolerance, 0.1) * 1e-3)
+    for _ in range(60):
+        ends = [
+            _grown(y, noise, n_partitions, a, tilt, float(centre), spread)
+            for y, a, centre in zip(noisy, alpha, centres, strict=True)
+        ]
+        # Before any array is made: a strong prior far from the data can ask for windows without end.
+        if math.prod(high - low + 1 for low, high in ends[::2]) > max_terms or ends[1][1] - ends[1][0] >= max_terms:
+            break
+        axes = tuple(
+            _axis(y, noise, n_partitions, a, tilt, low, high)
+            for y, a, (low, high) in zip(noisy, alpha, ends, strict=True)
+        )
+        if omitted_mass_bound(axes, n_partitions) <= tolerance:
+            return axes, tilt
+        spread *= 1.3
+    raise InputError(
+        f"the posterior of the counts spreads over more than max_terms = {max_terms:,} terms (M = {n_partitions:,}, "
+        f"noise {noise}, alpha {alpha}); raise max_terms or tolerance, or sample with verifier.build_model"
+    )
+
+
+def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
+    """Return a certified upper bound on the share of posterior mass outside the windows."""
+    if all(axis.log_tail == -math.inf for axis in axes):
+        return 0.0
+    if any(axis.log_tail == math.inf for axis in axes):
+        return math.inf
+    log_kept = log_lattice_sum(axes, n_partitions)
+    if log_kept == -math.inf:
+        return math.inf
+    log_max = [max(float(axis.log_factor.max()), axis.log_tail) for axis in axes]
+    log_sum = [float(np.logaddexp(_logsumexp(axis.log_factor), axis.log_tail)) for axis in axes]
+    parts = []
+    for j, axis in enumerate(axes):
+        rest = [i for i in range(len(axes)) if i != j]
+        # (h_a * h_b)(m) <= max h_a sum h_b, either way round; with two outcomes there is no convolution.
+        cross = log_max[rest[0]]
+        if len(rest) == 2:
+            a, b = rest
+            cross = min(log_max[a] + log_sum[b], log_max[b] + log_sum[a])
+        parts.append(axis.log_tail + cross)
+    return math.exp(min(_logsumexp(np.array(parts)) - log_kept, 700.0))
+
+
+def log_lattice_sum(axes: tuple[Axis, ...], n_partitions: int) -> float:
+    """Return the logarithm of the sum of the product of factors over the lattice inside the windows."""
+    return _logsumexp(lattice_log_weights(axes, n_partitions))
+
+
+def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> FloatArray:
+    """Return the unnormalized log-weights, rows by the failed count and columns by the beyond count."""
+    beyond, other = axes[0], axes[1]
+    failed_low, failed = (axes[2].low, axes[2].log_factor) if len(axes) == 3 else (0, np.zeros(1))
+    # The third count is M - Se - S1: reversed, one padded copy of its factor slides over the columns row by row.
+    n_rows, n_columns = failed.size, beyond.log_factor.size
+    top = n_partitions - failed_low - beyond.low - other.low
+    index = top - np.arange(n_rows)[:, None] - np.arange(n_columns)[None, :]
+    padded = np.concatenate([other.log_factor, [-np.inf]])
+    # Anything outside the window points at the last entry, -inf.
+    outside = (index < 0) | (index >= other.log_factor.size)
+    third = padded[np.where(outside, other.log_factor.size, index)]
+    third += beyond.log_factor[None, :]
+    third += failed[:, None]
+    return np.asarray(third)
+
+
+def _grown(
+    noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, tilt: float, centre: float, spread: float
+) -> tuple[int, int]:
+    """Return the ends of a window about the centre."""
+    low, high = math.floor(centre - spread), math.ceil(centre + spread)
+    step = math.ceil(spread)
+    while high < n_partitions and _log_upper_tail(noisy, noise, alpha, tilt, high) == math.inf:
+        high += step
+        step *= 2
+    step = math.ceil(spread)
+    while low > 0 and _log_lower_tail(noisy, noise, alpha, tilt, low) == math.inf:
+        low -= step
+        step *= 2
+    return max(low, 0), min(high, n_partitions)
+
+
+def _axis(noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, tilt: float, low: int, high: int) -> Axis:
+    """Return the factor on the window and the bound on its tails."""
+    inside = noise.log_prob(noisy - np.arange(low, high + 1, dtype=np.float64)) + log_rising(alpha, low, high)
+    if tilt:
+        inside = inside + tilt * np.arange(low, high + 1)
+    upper = _log_upper_tail(noisy, noise, alpha, tilt, high) if high < n_partitions else -math.inf
+    lower = _log_lower_tail(noisy, noise, alpha, tilt, low) if low > 0 else -math.inf
+    return Axis(low, high, inside, float(np.logaddexp(upper, lower)))
+
+
+def _log_upper_tail(noisy: float, noise: NoiseLaw, alpha: float, tilt: float, high: int) -> float:
+    """Return the logarithm of a bound on the sum of h above `high`, by a geometric series from high + 1 on."""
+    first, second = _log_f(noise, noisy, high + 1), _log_f(noise, noisy, high + 2)
+    if first == -math.inf:
+        return -math.inf
+    # g(k + 1) / g(k) = (alpha + k) / (k + 1) falls to 1 when alpha >= 1 and rises to 1 otherwise.
+    prior_ratio = max(0.0, math.log((alpha + high + 1) / (high + 2)))
+    log_ratio = second - first + prior_ratio + tilt
+    return first + _log_g(alpha, high + 1) + tilt * (high + 1) - _log1mexp(log_ratio)
+
+
+def _log_lower_tail(noisy: float, noise: NoiseLaw, alpha: float, tilt: float, low: int) -> float:
+    """Return the logarithm of a bound on the sum of h below `low`."""
+    first = _log_f(noise, noisy, low - 1)
+    if first == -math.inf:
+        return -math.inf
+    log_ratio = _log_f(noise, noisy, low - 2) - first - tilt
+    if alpha >= 1.0:
+        # g does not decrease, so going down its ratio is at most 1.
+        return first + _log_g(alpha, low - 1) + tilt * (low - 1) - _log1mexp(log_ratio)
+    # g falls from g(0) = 1 to g(1) = alpha and on: count 0 by itself, the rest with g(1) as its bound.
+    rest = first + math.log(alpha) + tilt * (low - 1) - _log1mexp(log_ratio)
+    return float(np.logaddexp(_log_f(noise, noisy, 0), rest))
+
+
+def _log_f(noise: NoiseLaw, noisy: float, count: int) -> float:
+    return float(noise.log_prob(noisy - count))
+
+
+def _log_g(alpha: float, count: int) -> float:
+    if alpha == 1.0:
+        return 0.0
+    # A bound, so the cancellation of log-gammas is paid for with a millionth.
+    return float(gammaln(alpha + count) - gammaln(alpha) - gammaln(count + 1.0)) + 1e-6
+
+
+def _log1mexp(log_ratio: float) -> float:
+    """Return log(1 - exp(log_ratio)), or -inf where the series does not converge (its bound is then +inf)."""
+    return math.log(-math.expm1(log_ratio)) if log_ratio < -1e-12 else -math.inf
+
+
+def _logsumexp(values: FloatArray) -> float:
+    top = float(values.max())
+    if top in (-math.inf, math.inf):
+        return top
+    return top + math.log(float(np.exp(values - top).sum()))
+
+
+# Rows and columns that together weigh less than this are dropped, and count as truncation error.
+_TRIM = 1e-15
+
+
+def mirrored(weights: FloatArray, low: tuple[int, int], n_partitions: int) -> tuple[FloatArray, tuple[int, int]]:
+    """Return the weights with rows by the failed and columns by the not-beyond count."""
+    rows, columns = weights.shape
+    size = rows + columns - 1
+    swapped = np.zeros((rows, size))
+    # S0 = M - Se - S1 rises to the left of each row; rows shift by one.
+    for row in range(rows):
+        start = rows - 1 - row
+        swapped[row, start : start + columns] = weights[row, ::-1]
+    first = n_partitions - low[1] - (rows - 1) - low[0] - (columns - 1)
+    cut = max(0, -first)
+    return swapped[:, cut:], (first + cut, low[1])
+
+
+def trim(weights: FloatArray, low: tuple[int, int]) -> tuple[FloatArray, tuple[int, int], float]:
+    """Drop outer rows and columns that weigh next to nothing, and return what was dropped."""
+    rows, columns = weights.sum(axis=1), weights.sum(axis=0)
+    row_ends, column_ends = _core(rows), _core(columns)
+    kept = weights[row_ends[0] : row_ends[1], column_ends[0] : column_ends[1]]
+    dropped = float(
+        rows[: row_ends[0]].sum()
+        + rows[row_ends[1] :].sum()
+        + columns[: column_ends[0]].sum()
+        + columns[column_ends[1] :].sum()
+    )
+    if dropped:
+        kept = kept / kept.sum()
+    kept = np.ascontiguousarray(kept)
+    kept.setflags(write=False)
+    return kept, (low[0] + column_ends[0], low[1] + row_ends[0]), dropped
+
+
+def _core(margin: FloatArray) -> tuple[int, int]:
+    """Return the ends of the range outside which each tail of a margin weighs at most the trimming share."""
+    below, above = np.cumsum(margin), np.cumsum(margin[::-1])
+    return int(np.searchsorted(below, _TRIM)), margin.size - int(np.searchsorted(above, _TRIM))
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,11 +494,7 @@ def posterior_of_counts(
     max_terms: int = DEFAULT_MAX_TERMS,
     release_digest: str = "",
 ) -> Posterior:
-    """Return the exact posterior from released values and their noise law; see `posterior`.
-
-    For simulation studies that draw thousands of releases. The values must be released ones: exact counts have no
-    place here.
-    """
+    """Return the exact posterior from released values (never exact counts) and their noise law; see `posterior`."""
     values = np.asarray(noisy, dtype=np.float64)
     prior = check_alpha(alpha, values.size)
     check_n_partitions(n_partitions)
@@ -290,3 +514,223 @@ def posterior_of_counts(
     log_prior = float(gammaln(whole) + gammaln(n_partitions + 1.0) - gammaln(whole + n_partitions))
     log_evidence = top + math.log(mass) + log_prior + log_shift - tilt * n_partitions
     return Posterior(prior, n_partitions, weights, low, omitted + trimmed, log_evidence, release_digest)
+
+
+_MOST_DRAWS = 10**9
+
+
+def draw_posterior(
+    release: Release,
+    *,
+    alpha: Sequence[float] | None = None,
+    draws: int = 1000,
+    chains: int = 4,
+    random_seed: int | None = None,
+) -> xr.DataTree:
+    """Draw independently from the exact joint posterior of p, r and the true counts of every question.
+
+    Parameters
+    ----------
+    release
+        A verification release.
+    alpha
+        Dirichlet prior of every question; all 1 by default.
+    draws, chains
+        How many; the chains are independent draws all alike, kept apart for what compares chains.
+    random_seed
+        Seed; by default a fresh one. It is recorded: draws from a posterior touch nothing confidential.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior`` with ``p`` (question, outcome), ``r`` (question) and ``S`` (question, outcome), the
+        true counts, and ``coefficient`` (mean_question) where sums of estimates were released; empty
+        ``sample_stats``, since nothing was sampled step by step; the released counts as ``observed_data``; M
+        and the noise's standard deviations as ``constant_data``.
+
+    Raises
+    ------
+    InputError
+        If draws, chains or the seed is no whole number or out of range, or as from `posterior`.
+
+    Examples
+    --------
+    >>> from dpbayes.verifier import PartitionCounts, release_counts
+    >>> release = release_counts(PartitionCounts(45, 5, 0), epsilon=1.0, rng=np.random.default_rng(3))
+    >>> draw_posterior(release, draws=100, random_seed=1)["posterior"]["p"].shape
+    (4, 100, 1, 3)
+    """
+    import xarray as xr
+
+    for name, value in (("draws", draws), ("chains", chains)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_DRAWS:
+            raise InputError(f"{name} must be a whole number from 1 to {_MOST_DRAWS:,}, got {shown(value)}")
+    seed = _seed(random_seed)
+    if not isinstance(release, Release):
+        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
+    counted = [table for table in release.tables if is_count_table(table)]
+    names = [table.label for table in counted]
+    p: list[FloatArray] = []
+    r: list[FloatArray] = []
+    counts: list[npt.NDArray[np.int64]] = []
+    for name, stream in zip(names, np.random.SeedSequence(seed).spawn(len(names)), strict=True):
+        exact, rng = posterior(release, alpha=alpha, question=name), np.random.default_rng(stream)
+        shares, true = sample_posterior(exact, (chains, draws), rng=rng)
+        p, r, counts = [*p, shares], [*r, _share(shares, exact.alpha, rng)], [*counts, true]
+    data = xr.Dataset(coords={"chain": np.arange(chains), "draw": np.arange(draws)})
+    observed, constant = xr.Dataset(), xr.Dataset({"n_partitions": release.n})
+    if counted:
+        coords = {"question": names, "outcome": list(exact.outcomes)}
+        dims = ("chain", "draw", "question", "outcome")
+        data = data.assign_coords(coords).assign(
+            p=(dims, np.stack(p, axis=2)), r=(dims[:3], np.stack(r, axis=2)), S=(dims, np.stack(counts, axis=2))
+        )
+        noisy = np.array([table.counts for table in counted], dtype=np.float64)
+        observed = xr.Dataset({"released": (("question", "outcome"), noisy)}, coords)
+        spread = np.array([table.noise.variance for table in counted]) ** 0.5
+        constant = constant.assign_coords(question=names).assign(noise_stddev=("question", spread))
+    averaged = [table.label for table in release.tables if not is_count_table(table)]
+    if averaged:
+        from dpbayes.verifier.means import coefficient_posterior
+
+        rng = np.random.default_rng([seed, len(names)])
+        drawn = [coefficient_posterior(release, question=name).sample((chains, draws), rng) for name in averaged]
+        data = data.assign_coords(mean_question=averaged).assign(
+            coefficient=(("chain", "draw", "mean_question"), np.stack(drawn, axis=2))
+        )
+    tree = xr.DataTree.from_dict(
+        {"posterior": data, "sample_stats": xr.Dataset(), "observed_data": observed, "constant_data": constant}
+    )
+    tree.attrs.update(
+        dpbayes_version=version("dpbayes"),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        sampler="exact i.i.d. draws",
+        random_seed=str(seed),
+        release_digest=release.digest,
+    )
+    return tree
+
+
+def sample_posterior(
+    posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Draw p and the true counts as arrays, each of shape (*size, outcomes)."""
+    rows, columns = posterior.weights.shape
+    below = np.cumsum(posterior.weights.ravel())
+    cells = np.searchsorted(below, rng.random(size) * below[-1], side="right")
+    failed, beyond = np.divmod(np.minimum(cells, rows * columns - 1), columns)
+    beyond, failed = beyond + posterior.low[0], failed + posterior.low[1]
+    counts = np.stack([beyond, posterior.n_partitions - beyond - failed, failed], axis=-1)
+    counts = counts[..., : len(posterior.alpha)]
+    gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
+    return gammas / gammas.sum(axis=-1, keepdims=True), counts
+
+
+def _seed(random_seed: int | None) -> int:
+    """Return a seed that can be recorded; a fresh one for None."""
+    if random_seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or random_seed < 0:
+        raise InputError(f"random_seed must be a whole number of at least 0, or None, got {shown(random_seed)}")
+    return int(random_seed)
+
+
+def _share(p: npt.NDArray[np.float64], alpha: tuple[float, ...], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return p0 / (p0 + p1), also where both lie below all doubles (an alpha near 0, counts of 0)."""
+    both = p[..., 0] + p[..., 1]
+    lost = both == 0
+    r = p[..., 0] / np.where(lost, 1.0, both)
+    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in alpha[:2]]
+    r[lost] = expit(logs[0] - logs[1])
+    return r
+
+
+def check_alpha(alpha: Sequence[float] | None, n_outcomes: int) -> tuple[float, ...]:
+    """Return the Dirichlet parameters, one per outcome, all positive and finite."""
+    if n_outcomes not in (2, 3):
+        raise InputError(f"a verification release has two or three counts, got {n_outcomes}")
+    values = (1.0,) * n_outcomes if alpha is None else given_alpha(alpha)
+    if len(values) != n_outcomes:
+        raise InputError(f"alpha must give {n_outcomes} numbers, one per outcome, got {values!r}")
+    return values
+
+
+def given_alpha(alpha: Any) -> tuple[float, ...]:
+    """Return Dirichlet parameters as positive floats, however many they are."""
+    given = ordered(alpha, "alpha", remedy="give one number per outcome")
+    return tuple(positive_finite(value, "alpha", remedy="1 for each is the uniform prior") for value in given)
+
+
+def check_share(value: Any, name: str) -> float:
+    """Return a share of partitions, or a threshold of it, as a float from 0 to 1."""
+    share = number(value, name)
+    if not 0 <= share <= 1:
+        raise InputError(f"{name} must lie in [0, 1], got {shown(value)}; it is a share of partitions")
+    return share
+
+
+def check_confidence(value: Any) -> float:
+    """Return the posterior probability from which an analyst decides, as a float above 0.5 and below 1."""
+    confidence = number(value, "confidence")
+    if not 0.5 < confidence < 1:
+        raise InputError(f"confidence must lie strictly between 0.5 and 1, got {shown(value)}; 0.95 is usual")
+    return confidence
+
+
+def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[FloatArray, float]:
+    """Return values for which the noise law can be evaluated, and the change of log-density that this makes."""
+    if not np.all(np.isfinite(values)):
+        raise InputError("a released count is not finite; ask the custodian for the release again")
+    if noise.is_discrete and np.any(values != np.floor(values)):
+        raise InputError(
+            f"no true counts can explain released counts that are not whole, got {values.tolist()} with noise {noise}; "
+            "check the noise law: Laplace and Gaussian noise make such counts"
+        )
+    ends = np.clip(values, 0, n_partitions)
+    if not noise.is_pure:
+        if np.any(np.abs(values - ends) > 40 * noise.spread):
+            raise InputError(
+                f"released counts {values.tolist()} lie more than 40 standard deviations outside [0, {n_partitions}]; "
+                f"noise {noise} cannot have done this: check M and the noise law"
+            )
+        return values, 0.0
+    return ends, -float(np.abs(values - ends).sum()) / noise.spread
+
+
+def check_explained(log_weights: npt.ArrayLike, noise: NoiseLaw, n_partitions: int) -> None:
+    """Refuse released counts to which no true counts lead: the largest log-weight of each release must be finite."""
+    if np.any(np.asarray(log_weights) == -math.inf):
+        raise InputError(
+            f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}; check "
+            "that M and the noise law are those of the release"
+        )
+
+
+class CoefficientTable(NamedTuple):
+    """Possible counts, shape (rows, outcomes), and the logarithm of their multinomial coefficient."""
+
+    counts: npt.NDArray[np.int64]
+    log_coefficients: FloatArray
+
+
+@lru_cache(maxsize=8)
+def coefficient_table(n_partitions: int, n_outcomes: int = 3) -> CoefficientTable:
+    """Tabulate M! / (S1! S0! Se!) for every triple of counts, in the order of the paper's section 6.3."""
+    m = check_n_partitions(n_partitions)
+    if m > MOST_TABULATED:
+        raise InputError(
+            f"a coefficient table of M = {m:,} partitions would have {(m + 1) ** 2 // 2:,} rows; up to "
+            f"{MOST_TABULATED:,} are tabulated, and verifier.posterior has no such limit"
+        )
+    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, m + 1)))])
+    if n_outcomes == 2:
+        beyond = np.arange(m, -1, -1)
+        counts = np.column_stack([beyond, m - beyond])
+    else:
+        rest = np.repeat(np.arange(m + 1), np.arange(1, m + 2))
+        other = np.concatenate([np.arange(k + 1) for k in range(m + 1)])
+        counts = np.column_stack([m - rest, other, rest - other])
+    logs = log_factorial[m] - log_factorial[counts].sum(axis=1)
+    for array in (counts, logs):
+        array.setflags(write=False)
+    return CoefficientTable(counts, logs)

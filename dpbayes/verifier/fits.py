@@ -1,26 +1,37 @@
-r"""Fits of one partition: a coefficient, its standard error and its p-value, or nothing.
+"""One model in every partition: a coefficient, its standard error and its p-value, or nothing.
 
-Nothing (None) means that the fit cannot be computed: too few rows, a singular design, no convergence, a non-finite
-value. Whether that happens depends on the partition's rows alone.
+Nothing (None) means that the fit cannot be computed: too few rows, a singular design, no convergence,
+a non-finite value. Whether that happens depends on the partition's rows alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from dpbayes.errors import InputError
-
-__all__ = ["FAMILIES", "Estimate", "demean", "fit_absorbed", "fit_glm", "fit_ols"]
+from dpbayes.verifier.formulas import Design, collect, column_values, design
+from dpbayes.verifier.partition import (
+    Assignment,
+    check_n_partitions,
+    missing_units,
+    partition_slices,
+    row_partitions,
+    unit_codes,
+)
 
 type FloatArray = npt.NDArray[np.float64]
 type IntArray = npt.NDArray[np.int64]
+type Family = Literal["gaussian", "logistic", "poisson"]
+
 
 # A column is collinear when what the others leave of it is this small beside it. Rounding leaves about 1e-14, and a
 # cubic in calendar years 1e-8.
@@ -44,32 +55,7 @@ class Estimate(NamedTuple):
 
 @np.errstate(all="ignore")
 def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed: int = 0) -> Estimate | None:
-    """Fit a linear model by least squares.
-
-    Householder QR of the matrix with the response as its last column: the coefficients are those of statsmodels and R
-    to rounding, at the cost of one factorization.
-
-    Parameters
-    ----------
-    matrix, response
-        Shapes (rows, columns) and (rows,).
-    column
-        Which coefficient.
-    n_absorbed
-        Degrees of freedom that demeaning has used up.
-
-    Returns
-    -------
-    Estimate or None
-        None if there are no residual degrees of freedom, a value is not finite, or the design is singular.
-
-    Examples
-    --------
-    >>> x = np.arange(4.0)
-    >>> estimate = fit_ols(np.column_stack([np.ones(4), x]), np.array([1.0, 3.1, 4.9, 7.0]), 1)
-    >>> round(estimate.coefficient, 12)
-    1.98
-    """
+    """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
     n, k = matrix.shape
     df = n - k - n_absorbed
     if df < 1:
@@ -94,24 +80,7 @@ def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed
 
 @np.errstate(all="ignore")
 def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: list[IntArray]) -> Estimate | None:
-    """Fit a linear model with fixed effects for one or several groupings, absorbed by demeaning.
-
-    The coefficient is that of least squares with a dummy for every group (Frisch, Waugh and Lovell).
-
-    Parameters
-    ----------
-    matrix, response
-        Shapes (rows, columns) and (rows,); no intercept, which the fixed effects hold.
-    column
-        Which coefficient.
-    groups
-        Codes from 0, shape (rows,), one array a grouping.
-
-    Returns
-    -------
-    Estimate or None
-        None as in `fit_ols`, and where a column does not vary within the groups.
-    """
+    """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
     whole = np.column_stack([matrix, response])
     if not np.all(np.isfinite(whole)):
         return None
@@ -128,23 +97,7 @@ def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: 
 
 @np.errstate(all="ignore")
 def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: str) -> Estimate | None:
-    """Fit a logistic or Poisson regression by maximum likelihood (statsmodels' iteratively reweighted least squares).
-
-    Parameters
-    ----------
-    matrix, response
-        Shapes (rows, columns) and (rows,).
-    column
-        Which coefficient.
-    family
-        ``"logistic"`` or ``"poisson"``, with the canonical link.
-
-    Returns
-    -------
-    Estimate or None
-        None for too few rows, a singular design, responses outside the family's range, or no convergence. Convergence
-        is judged by the coefficients: under separation the deviance settles while the coefficients run away.
-    """
+    """Fit a logistic or Poisson regression by statsmodels' iteratively reweighted least squares."""
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
 
@@ -180,30 +133,7 @@ def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: st
 
 
 def demean(values: FloatArray, groups: list[IntArray], *, tolerance: float = 1e-13) -> tuple[FloatArray, int] | None:
-    """Take the group means out of every column, for one or several groupings.
-
-    One grouping is done exactly. Several alternate (the method of alternating projections) until no mean is left.
-
-    Parameters
-    ----------
-    values
-        Shape (rows, columns).
-    groups
-        Codes from 0, shape (rows,), one array a grouping.
-    tolerance
-        Largest mean left, relative to the column's norm over the root of the rows.
-
-    Returns
-    -------
-    array and int, or None
-        The residuals and the degrees of freedom used (an upper bound for three groupings and more); None if the
-        alternation does not settle.
-
-    References
-    ----------
-    Guimaraes, P. and Portugal, P. (2010). A simple feasible procedure to fit models with high-dimensional fixed
-    effects. Stata Journal 10(4), 628-649.
-    """
+    """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
     out = values - means[0](values)
@@ -234,10 +164,7 @@ def _group_means(codes: IntArray) -> Callable[[FloatArray], FloatArray]:
 
 
 def _triangle(matrix: FloatArray) -> tuple[FloatArray, FloatArray] | None:
-    """Return the R factor of the matrix with its columns scaled to norm 1, and the norms.
-
-    None if a value is not finite or a column is zero (a level that no row has). A response of zeros is left as it is.
-    """
+    """Return the R factor of the matrix with its columns scaled to norm 1, and the norms."""
     norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
     if not np.all(np.isfinite(norms)) or np.any(norms[:-1] == 0):
         return None
@@ -246,11 +173,7 @@ def _triangle(matrix: FloatArray) -> tuple[FloatArray, FloatArray] | None:
 
 
 def _tall_qr(matrix: FloatArray) -> FloatArray:
-    """Return the R factor of a tall matrix: of blocks of rows, then of their stacked factors (TSQR).
-
-    As stable as one factorization of the whole (Demmel, Grigori, Hoemmen and Langou 2012), and each block stays in the
-    cache.
-    """
+    """Return the R factor of a tall matrix: of blocks of rows, then of their factors (TSQR, Demmel et al. 2012)."""
     n, k = matrix.shape
     block = max(_BLOCK, 4 * k)
     n_blocks = n // block
@@ -266,3 +189,106 @@ def _t_p_value(coefficient: float, standard_error: float, df: int) -> float:
     if standard_error == 0.0:
         return 1.0 if coefficient == 0.0 else 0.0
     return float(2 * stdtr(df, -abs(coefficient / standard_error)))
+
+
+def estimate_partitions(
+    frame: Any,
+    *,
+    formula: str,
+    coefficient: str,
+    n_partitions: int,
+    unit: str | None = None,
+    family: Family = "gaussian",
+    absorb: str | Sequence[str] = (),
+    levels: Mapping[str, Any] | None = None,
+    assignment: Assignment = "balanced",
+    strata: str | None = None,
+    random_state: int | np.random.Generator | None = None,
+    corrected: bool = False,
+) -> list[Estimate | None]:
+    """Return each partition's estimate, or None where it cannot be computed. Confidential."""
+    table = collect(frame)
+    n_cells = (1 + corrected) * check_n_partitions(n_partitions)
+    cells = row_partitions(table, unit, n_cells, assignment, random_state, strata=strata)
+    model, column, groups = model_of(table, formula, coefficient, family, absorb, levels)
+    fit = fitter(family, column)
+    cells = cells[model.rows]
+    whole = _by_partition(model, cells // (1 + corrected), n_partitions, groups, fit)
+    if not corrected:
+        return whole
+    halves = _by_partition(model, cells, n_cells, groups, fit)
+    return [_corrected(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
+
+
+def _corrected(whole: Estimate | None, first: Estimate | None, second: Estimate | None) -> Estimate | None:
+    """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
+    if whole is None or first is None or second is None:
+        return None
+    return whole._replace(coefficient=2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient))
+
+
+def model_of(
+    table: nw.DataFrame[Any],
+    formula: str,
+    coefficient: str,
+    family: str,
+    absorb: str | Sequence[str],
+    levels: Mapping[str, Any] | None,
+) -> tuple[Design, int, list[IntArray]]:
+    """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
+    absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
+    if family != "gaussian" and family not in FAMILIES:
+        raise InputError(f"family must be 'gaussian', 'logistic' or 'poisson', got {family!r}")
+    if absorbed and family != "gaussian":
+        raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
+    model = design(table, formula, levels=levels, intercept=not absorbed)
+    if coefficient not in model.columns:
+        raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(model.columns)!r}")
+    named = [column_values(table, name) for name in absorbed]
+    model = _complete(model, [missing_units(values) for values in named])
+    return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
+
+
+def fitter(family: str, column: int) -> Callable[[FloatArray, FloatArray, list[IntArray]], Estimate | None]:
+    """Return the function that fits matrix and response, with the codes of absorbed groups."""
+
+    def fit(matrix: FloatArray, response: FloatArray, codes: list[IntArray]) -> Estimate | None:
+        if codes:
+            return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
+        if family == "gaussian":
+            return fit_ols(matrix, response, column)
+        return fit_glm(matrix, response, column, family=family)
+
+    return fit
+
+
+def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
+    """Return the design of the rows whose groups are all known."""
+    whole = np.ones(model.rows.size, dtype=bool)
+    for absent in missing:
+        whole &= ~absent[model.rows]
+    if whole.all():
+        return model
+    return Design(model.response[whole], model.matrix[whole], model.columns, model.rows[whole])
+
+
+def _by_partition(
+    model: Design,
+    partition: IntArray,
+    n_partitions: int,
+    groups: list[IntArray],
+    fit: Callable[[Any, Any, list[IntArray]], Estimate | None],
+) -> list[Estimate | None]:
+    """Fit every partition on its slice of the sorted design."""
+    order, bounds = partition_slices(partition, n_partitions)
+    matrix, response = model.matrix[order], model.response[order]
+    sorted_groups = [codes[order] for codes in groups]
+    estimates: list[Estimate | None] = []
+    for first, last in itertools.pairwise(bounds):
+        estimate = None
+        if last > first:
+            part = slice(first, last)
+            estimate = fit(matrix[part], response[part], [codes[part] for codes in sorted_groups])
+        # An estimate that overflowed is none.
+        estimates.append(estimate if estimate is not None and math.isfinite(estimate.coefficient) else None)
+    return estimates

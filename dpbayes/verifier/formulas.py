@@ -1,14 +1,19 @@
 """From a formula to one design matrix, row by row.
 
-One unit's data must not reach another partition. Whatever is computed over all rows would carry it there: levels read
-off the data, centring, splines with knots at quantiles. So a formula may hold only what one row decides by itself:
-columns, arithmetic, elementwise functions, and categories whose levels are declared. `dpbayes.verifier.rowwise`
-computes these; formulaic only lays out the columns that come of it, so a formula in a run spec calls nothing.
+One unit's data must not reach another partition. Whatever is computed over all rows would carry it
+there: levels read off the data, centring, splines with knots at quantiles. So a formula may hold only
+what one row decides by itself: columns, arithmetic, elementwise functions, and categories whose levels
+are declared. formulaic lays out the columns; each factor is parsed, held against a short list of what
+is elementwise, and computed here. Nothing of a formula is ever run as Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,29 +21,24 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.data._guards import UNREADABLE, as_frame, hide_values
+from dpbayes._arguments import shown
+from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
-from dpbayes.verifier.rowwise import RowExpression, evaluate, parse_factor
 
-__all__ = ["Design", "as_floats", "check_formula", "collect", "column_values", "design", "formula_columns"]
+type FloatArray = npt.NDArray[np.float64]
+
+
+MOST_PRODUCTS = 10_000
+"""Products of terms that a formula may expand to; `(a + b + c + d)**10` would make a million."""
+
+_LARGEST_MATRIX = 1 << 33  # bytes
+_DEEPEST = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Response and design matrix of the rows without missing values. Confidential: its repr shows columns alone.
-
-    Parameters
-    ----------
-    response
-        Shape (rows,).
-    matrix
-        Shape (rows, columns).
-    columns
-        Names of the columns; they follow from the formula and the declared levels alone.
-    rows
-        Where the rows stand in the frame.
-    """
+    """Response and design matrix of the rows without missing values. Confidential: its repr shows columns alone."""
 
     response: npt.NDArray[np.float64] = field(repr=False)
     matrix: npt.NDArray[np.float64] = field(repr=False)
@@ -46,37 +46,8 @@ class Design:
     rows: npt.NDArray[np.int64] = field(repr=False)
 
 
-def design(
-    frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Sequence[Any]] | None, intercept: bool
-) -> Design:
-    """Build the design matrix of a formula.
-
-    Parameters
-    ----------
-    frame
-        All rows.
-    formula
-        ``response ~ terms`` in Wilkinson's notation as formulaic reads it, with columns, arithmetic, elementwise
-        functions (log, exp, np.sqrt, ...), I(...) and C(column).
-    levels
-        Levels of categorical columns whose type does not declare them (Enum and Boolean do).
-    intercept
-        False takes the intercept out, for models that absorb one.
-
-    Returns
-    -------
-    Design
-        Rows with a missing value in any column used are left out; a non-finite result of a function stays and makes
-        its partition fail.
-
-    Raises
-    ------
-    MissingColumnError
-        If the frame lacks a column.
-    InputError
-        If the formula does not parse, uses something that looks across rows, or has a category without levels; if a
-        column holds a value that is not among its levels.
-    """
+def design(frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, intercept: bool) -> Design:
+    """Build the design matrix of a formula."""
     from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
@@ -90,16 +61,17 @@ def design(
         columns[factor], absent = _read(frame, expression, levels or {}, formula)
         missing |= absent
     rows = np.flatnonzero(~missing)
+    _check_size(parsed, columns, rows.size, formula)
     data = _evaluated(factors, columns, rows)
     try:
         with np.errstate(all="ignore"):
             matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
     except (FormulaicError, TypeError, ValueError):
         # What formulaic says may show values.
-        raise InputError(f"formula {formula!r} gives no design matrix; write it as 'response ~ terms'") from None
+        raise InputError(f"formula {shown(formula)} gives no design matrix; write it as 'response ~ terms'") from None
     response, matrix = matrices.lhs, matrices.rhs
     if response.shape[1] != 1:
-        raise InputError(f"the left side of {formula!r} must be one numeric column, got {list(response.columns)}")
+        raise InputError(f"the left side of {shown(formula)} must be one numeric column, got {list(response.columns)}")
     if not intercept and "Intercept" in matrix.columns:
         matrix = matrix.drop(columns="Intercept")
     return Design(
@@ -110,48 +82,103 @@ def design(
     )
 
 
-def check_formula(formula: str) -> str:
-    """Return a formula, or refuse what needs no data to see: that it does not parse, or looks beyond one row.
+def _check_size(parsed: Any, columns: Mapping[str, Mapping[str, Any]], n_rows: int, formula: str) -> None:
+    """Refuse a design matrix that cannot be held in memory, by arithmetic."""
+    widths = {
+        factor: max(len(one.categories) if hasattr(one, "categories") else 1 for one in values.values())
+        for factor, values in columns.items()
+    }
+    n_columns = sum(math.prod(widths.get(factor.expr, 1) for factor in term.factors) for term in parsed.rhs)
+    if 8 * n_columns * max(n_rows, 1) > _LARGEST_MATRIX:
+        raise InputError(
+            f"formula {shown(formula)} makes up to {n_columns:,} columns, and with these rows its design matrix would "
+            "not fit into memory; take fewer interactions of categories, or pool their levels"
+        )
 
-    Examples
-    --------
-    >>> check_formula("np.log(pay) ~ hours")
-    'np.log(pay) ~ hours'
-    >>> check_formula("pay ~ center(hours)")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: formula 'pay ~ center(hours)' may hold columns, ...
-    """
+
+def check_formula(formula: str) -> str:
+    """Return a formula, or refuse what needs no data to see: that it does not parse, or looks beyond one row."""
     formula_columns(formula)
     return formula
 
 
 def formula_columns(formula: str) -> set[str]:
-    """Return the names of the columns that a formula reads; refuse it as `check_formula` does.
-
-    Examples
-    --------
-    >>> sorted(formula_columns("np.log(pay) ~ hours:C(sector) + hours"))
-    ['hours', 'pay', 'sector']
-    """
+    """Return the names of the columns that a formula reads; refuse it as `check_formula` does."""
     return {name for one in _row_expressions(_parse(formula), formula).values() for name in one.columns}
+
+
+def model_columns(formula: str, levels: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the columns of the design matrix as formula and declared levels alone tell; None where they do not."""
+    import polars as pl
+
+    kinds = {name: pl.Object if name in levels else pl.Float64 for name in formula_columns(formula)}
+    try:
+        return design(nw.from_native(pl.DataFrame(schema=kinds)), formula, levels=levels, intercept=True).columns
+    except InputError:
+        # A category whose levels the file's own types declare.
+        return None
 
 
 def _parse(formula: str) -> Any:
     """Return formulaic's reading of a formula with one left and one right side."""
     from formulaic import Formula, SimpleFormula
     from formulaic.errors import FormulaicError
+    from formulaic.parser import DefaultFormulaParser
+
+    class Bounded(DefaultFormulaParser):
+        def get_terms_from_ast(self, ast: Any, *, context: Any) -> Any:
+            _check_products(ast, formula)
+            return super().get_terms_from_ast(ast, context=context)
 
     try:
-        parsed = Formula(formula, _ordering="none")
+        parsed = Formula(formula, _ordering="none", _parser=Bounded())
+    except InputError:
+        raise
     except (FormulaicError, SyntaxError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise InputError(f"formula {formula!r} does not parse as 'response ~ terms': {reason}") from error
+        raise InputError(f"formula {shown(formula)} does not parse as 'response ~ terms': {reason}") from error
     sides = [getattr(parsed, side, None) for side in ("lhs", "rhs")]
     if not all(isinstance(side, SimpleFormula) for side in sides):
         raise InputError(
-            f"formula {formula!r} does not parse as 'response ~ terms': it needs one left and one right side"
+            f"formula {shown(formula)} does not parse as 'response ~ terms': it needs one left and one right side"
         )
     return parsed
+
+
+def _check_products(tree: Any, formula: str) -> None:
+    """Refuse a formula whose expansion would take more than `MOST_PRODUCTS` products of terms."""
+    from formulaic.parser.types import ASTNode
+
+    found: dict[int, float] = {}
+
+    def size(node: Any) -> float:
+        return found[id(node)] if isinstance(node, ASTNode) else 1.0
+
+    # Operands before their operators, without recursion: a sum of a thousand terms is a thousand levels deep.
+    waiting, nodes = [tree], []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ASTNode):
+            nodes.append(node)
+            waiting.extend(node.args)
+    for node in reversed(nodes):
+        sizes, symbol = [size(one) for one in node.args], node.operator.symbol
+        if symbol == "**":
+            text = str(node.args[1])
+            power = float(text) if text.isdecimal() else 1.0
+            # The power is a list of that length first, also of a single term.
+            products = 1.0 if sizes[0] <= 1 else sizes[0] ** power if power < 64 else np.inf
+            found[id(node)] = max(products, power)
+        elif symbol in ("*", "/", "in", ":"):
+            found[id(node)] = np.prod(sizes) + sum(sizes)
+        else:
+            found[id(node)] = sum(sizes)
+        if found[id(node)] > MOST_PRODUCTS:
+            count = f"{found[id(node)]:,.0f}" if np.isfinite(found[id(node)]) else "endlessly many"
+            raise InputError(
+                f"formula {shown(formula)} expands to {count} products of terms, and at most {MOST_PRODUCTS:,} are "
+                "laid out; lower the power, or write the interactions that are meant"
+            )
 
 
 def _row_expressions(parsed: Any, formula: str) -> dict[str, RowExpression]:
@@ -169,7 +196,7 @@ def _row_expressions(parsed: Any, formula: str) -> dict[str, RowExpression]:
 
 
 def _read(
-    frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Sequence[Any]], formula: str
+    frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Any], formula: str
 ) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
     """Return the columns of one factor, numbers or one categorical, and where any of them is missing."""
     values, missing = {}, np.zeros(len(frame), dtype=bool)
@@ -220,10 +247,7 @@ def collect(frame: Any) -> nw.DataFrame[Any]:
 
 
 def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
-    """Return a column as an array, or say that the frame lacks it.
-
-    What it has is not said: the columns of a file without a header are a person's record.
-    """
+    """Return a column as an array, or say that the frame lacks it."""
     if name not in frame.columns:
         raise MissingColumnError(
             f"column {name!r} is not in the data; correct its spelling, or let the first line of the CSV file name "
@@ -237,13 +261,7 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
 
 
 def as_floats(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return a numeric column as floats, NaN where it is missing.
-
-    Examples
-    --------
-    >>> as_floats(np.array([True, None], dtype=object))
-    array([ 1., nan])
-    """
+    """Return a numeric column as floats, NaN where it is missing."""
     import pandas as pd
 
     if values.dtype == object:
@@ -253,10 +271,8 @@ def as_floats(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
-def _column(
-    frame: nw.DataFrame[Any], name: str, levels: Sequence[Any] | None, as_category: bool
-) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return a column for the model matrix (floats, or a categorical with declared levels) and where it is missing."""
+def _column(frame: nw.DataFrame[Any], name: str, levels: Any, as_category: bool) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Return a column for the model matrix."""
     import pandas as pd
 
     values = column_values(frame, name)
@@ -266,9 +282,10 @@ def _column(
     if levels is None and as_category and dtype == nw.Boolean:
         levels = (False, True)
     if levels is not None:
-        declared = pd.Index(_checked_levels(name, levels))
-        codes = declared.get_indexer(values)
-        return pd.Categorical.from_codes(codes, categories=declared), codes < 0
+        declared, pooled, into = _checked_levels(name, levels)
+        codes = pd.Index(declared).get_indexer(values)
+        # A missing value's code -1 takes the last entry, which is -1 again.
+        return pd.Categorical.from_codes(np.array([*into, -1])[codes], categories=pd.Index(pooled)), codes < 0
     if as_category or not _is_number(dtype):
         raise InputError(
             f"column {name!r} of type {dtype} is a category without declared levels; pass levels={{{name!r}: [...]}} "
@@ -283,8 +300,8 @@ def _operand(frame: nw.DataFrame[Any], name: str, formula: str) -> tuple[Any, np
     dtype = frame.collect_schema()[name]
     if not _is_number(dtype):
         raise InputError(
-            f"formula {formula!r} calculates with column {name!r} of type {dtype}, which is not numeric; convert it "
-            "first, or use it as a category"
+            f"formula {shown(formula)} calculates with column {name!r} of type {dtype}, which is not numeric; "
+            "convert it first, or use it as a category"
         )
     return _numbers(values)
 
@@ -298,23 +315,196 @@ def _numbers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDA
     return floats, np.isnan(floats)
 
 
-def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Sequence[Any]) -> None:
+def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
     """Refuse a column with a value that is neither missing nor declared: left out, its rows would go unnoticed."""
     import pandas as pd
 
     values = column_values(frame, name)
-    unknown = pd.Index(_checked_levels(name, levels)).get_indexer(values) < 0
+    unknown = pd.Index(_checked_levels(name, levels)[0]).get_indexer(values) < 0
     if (unknown & ~missing_units(values)).any():
         raise InputError(
-            f"column {name!r} holds a value outside its levels {list(levels)!r}; add the level, recode the column, or "
-            "leave the value out where it is missing"
+            f"column {name!r} holds a value outside its levels {shown(list(levels))}; add the level, recode the "
+            "column, or leave the value out where it is missing"
         )
 
 
-def _checked_levels(name: str, levels: Sequence[Any]) -> list[Any]:
-    """Return declared levels, which are different values, or say what is wrong with them."""
-    listed = [levels] if isinstance(levels, str) else list(levels)
-    wrong = isinstance(levels, str) or not listed or any(not isinstance(one, Hashable) or one != one for one in listed)
-    if wrong or None in listed or len(set(listed)) < len(listed):
-        raise InputError(f"levels of column {name!r} must be a list of different values, none missing, got {levels!r}")
-    return listed
+def _checked_levels(name: str, levels: Any) -> tuple[list[Any], list[Any], list[int]]:
+    """Return the levels of the data, those of the model, and which of these each of the data's becomes."""
+    groups = list(levels.items()) if isinstance(levels, Mapping) else [(one, (one,)) for one in levels]
+    groups = [] if isinstance(levels, str) or any(isinstance(members, str) for _, members in groups) else groups
+    listed = [one for _, members in groups for one in members]
+    wrong = any(not isinstance(one, Hashable) or one is None or one != one for one in listed)
+    if wrong or not all(len(members) for _, members in groups) or not listed or len(set(listed)) < len(listed):
+        raise InputError(
+            f"levels of column {name!r} must be a list of different values, none missing, or a mapping from pooled "
+            f"levels to such lists, got {shown(levels)}"
+        )
+    return listed, [label for label, _ in groups], [at for at, (_, members) in enumerate(groups) for _ in members]
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+# Each function with the number of its arguments: NumPy takes one more as the array to write to.
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "I": (operator.pos, 1),
+    **{name: (getattr(np, name), 1) for name in ("exp", "log", "log10", "log2")},
+    **{
+        f"np.{name}": (getattr(np, name), 1)
+        for name in ("abs", "cos", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sqrt")
+    },
+    "np.maximum": (np.maximum, 2),
+    "np.minimum": (np.minimum, 2),
+    "np.where": (np.where, 3),
+}
+
+
+@dataclass(frozen=True)
+class RowExpression:
+    """A factor of a formula that looks at one row at a time."""
+
+    columns: tuple[str, ...]
+    tree: ast.expr | None = None
+    is_category: bool = False
+
+
+def parse_factor(text: str, formula: str) -> RowExpression:
+    """Read one factor of a formula that is more than the name of a column."""
+    source, quoted = _without_backticks(text)
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"formula {shown(formula)} has a factor that does not parse: {shown(text)}") from error
+    category = _category_of(tree)
+    if category is not None:
+        return RowExpression((quoted.get(category, category),), is_category=True)
+    used: dict[str, None] = {}
+    _check(tree, used, text, formula)
+    if not used:
+        raise InputError(
+            f"formula {shown(formula)} has a factor without a column, {shown(text)}; write the intercept as 1"
+        )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = quoted.get(node.id, node.id)
+    return RowExpression(tuple(quoted.get(name, name) for name in used), tree)
+
+
+def evaluate(expression: RowExpression, columns: Mapping[str, FloatArray]) -> FloatArray:
+    """Compute an expression for every row."""
+    assert expression.tree is not None
+    with np.errstate(all="ignore"):
+        return np.asarray(_value(expression.tree, columns), dtype=np.float64)
+
+
+def _without_backticks(text: str) -> tuple[str, dict[str, str]]:
+    """Put an identifier in the place of each name in backticks; return the text and what each stands for."""
+    stem = "_"
+    while stem in text:
+        stem += "_"
+    quoted: dict[str, str] = {}
+
+    def alias(match: re.Match[str]) -> str:
+        name = f"{stem}{len(quoted)}"
+        quoted[name] = match.group(1)
+        return name
+
+    return re.sub("`([^`]*)`", alias, text), quoted
+
+
+def _category_of(tree: ast.expr) -> str | None:
+    """Return the column of ``C(column)``, or None for anything else."""
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id != "C":
+        return None
+    if len(tree.args) != 1 or tree.keywords or not isinstance(tree.args[0], ast.Name):
+        return None
+    return tree.args[0].id
+
+
+def _check(node: ast.expr, used: dict[str, None], text: str, formula: str, depth: int = 0) -> None:
+    """Collect the columns of an expression, refusing anything that is not on the lists above."""
+    if depth > _DEEPEST:
+        raise InputError(f"formula {shown(formula)} nests a factor more than {_DEEPEST} deep; write it as several")
+    match node:
+        case ast.Name(id=name):
+            used[name] = None
+            return
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            _check_constant(value, formula)
+            return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            parts = [left, right]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            parts = [operand]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            parts = [left, right]
+        case ast.Call(func=function, args=parts, keywords=[]) if _name_of(function) in _FUNCTIONS:
+            _check_arguments(_name_of(function), len(parts), text, formula)
+        case _:
+            raise InputError(
+                f"formula {shown(formula)} may hold columns, numbers, + - * / // % **, single comparisons, C(column) "
+                f"and elementwise functions ({', '.join(_FUNCTIONS)}); {shown(text)} goes beyond one row or calls "
+                "something else"
+            )
+    for part in parts:
+        _check(part, used, text, formula, depth + 1)
+
+
+def _check_constant(value: float, formula: str) -> None:
+    try:
+        float(value)
+    except OverflowError:
+        raise InputError(f"formula {shown(formula)} holds a number beyond 1e308; measure in another unit") from None
+
+
+def _check_arguments(name: str, n_given: int, text: str, formula: str) -> None:
+    wanted = _FUNCTIONS[name][1]
+    if n_given != wanted:
+        raise InputError(
+            f"{name} takes {wanted} argument{'s' if wanted > 1 else ''} in a formula, got {n_given} in "
+            f"{shown(text)} of {shown(formula)}; more, or fewer, could go beyond one row"
+        )
+
+
+def _name_of(function: ast.expr) -> str:
+    """Return the name of a called function, "" where it has none that could be allowed."""
+    match function:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id="np"), attr=name):
+            return f"np.{name}"
+    return ""
+
+
+def _value(node: ast.expr, columns: Mapping[str, FloatArray]) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return columns[name]
+        case ast.Constant(value=int() | float() as value):
+            # Python's own numbers raise where NumPy's give infinity.
+            return np.float64(value)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_value(left, columns), _value(right, columns))
+        case ast.UnaryOp(op=op, operand=operand):
+            return _UNARY[type(op)](_value(operand, columns))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            held = _COMPARISONS[type(op)](_value(left, columns), _value(right, columns))
+            return np.asarray(held, dtype=np.float64)
+        case ast.Call(func=function, args=arguments):
+            return _FUNCTIONS[_name_of(function)][0](*(_value(argument, columns) for argument in arguments))
+    raise AssertionError(f"{type(node).__name__} passed the check")  # pragma: no cover

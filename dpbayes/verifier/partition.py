@@ -1,20 +1,101 @@
-"""Random partitions of units, drawn without looking at the data."""
+"""Random partitions of units, drawn without looking at the data, and what is counted of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import generator
+from dpbayes._arguments import generator, shown
 from dpbayes.errors import InputError
-from dpbayes.verifier.checks import check_n_partitions
 
-if TYPE_CHECKING:
-    from dpbayes.verifier.mechanism import Assignment
+type Assignment = Literal["balanced", "independent"]
+type IntArray = npt.NDArray[np.int64]
 
-__all__ = ["assign_partitions", "missing_units", "unit_codes"]
+
+@dataclass(frozen=True)
+class PartitionCounts:
+    """Exact counts of partitions: confidential until released.
+
+    Parameters
+    ----------
+    beyond, not_beyond, not_computed
+        S1, S0 and Se of the paper: how many partitions lie beyond the threshold, do not, or could not
+        be computed.
+    assignment
+        How units came to their partitions. ``"balanced"``: sizes differ by one at most, as fits
+        replace-one neighbours; ``"independent"``: every unit by itself, as add-remove neighbours need.
+    reproducible
+        Whether the assignment came from a given seed or generator, as in a simulation. Such counts are
+        released in simulations only.
+    unit
+        Column of the protected unit: all rows that share its value stayed in one partition, and are one
+        record. None: every row is a record of its own.
+
+    Raises
+    ------
+    InputError
+        If a count is negative or not whole, all are 0, or the unit is not a name.
+
+    Examples
+    --------
+    >>> PartitionCounts(41, 7, 2).n_partitions
+    50
+    """
+
+    beyond: int
+    not_beyond: int
+    not_computed: int
+    assignment: Assignment = "balanced"
+    reproducible: bool = False
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("beyond", "not_beyond", "not_computed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+                raise InputError(f"{name} must be a count of at least 0; it counts partitions")
+            object.__setattr__(self, name, int(value))
+        if self.assignment not in ("balanced", "independent"):
+            raise InputError(f"assignment must be 'balanced' or 'independent', got {self.assignment!r}")
+        if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
+            raise InputError(f"unit must be the name of a column, or None for rows, got {self.unit!r}")
+        check_n_partitions(self.n_partitions)
+
+    @property
+    def n_partitions(self) -> int:
+        """M."""
+        return self.beyond + self.not_beyond + self.not_computed
+
+    def __repr__(self) -> str:
+        # A notebook or a log shows reprs; exact counts must not reach it by accident.
+        public = f"n_partitions={self.n_partitions}, assignment={self.assignment!r}, unit={self.unit!r}"
+        return f"PartitionCounts(<confidential>, {public})"
+
+
+def check_n_partitions(n_partitions: Any) -> int:
+    """Return M if it is a whole number of at least 1."""
+    if isinstance(n_partitions, bool) or not isinstance(n_partitions, int | np.integer) or n_partitions < 1:
+        raise InputError(f"the number of partitions must be at least 1, got {shown(n_partitions)}; 50 is usual")
+    return int(n_partitions)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a finite real number, of Python or of NumPy, and no truth value."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the doubles
+        return False
 
 
 def assign_partitions(
@@ -23,39 +104,9 @@ def assign_partitions(
     *,
     assignment: Assignment = "balanced",
     random_state: int | np.random.Generator | None = None,
-) -> npt.NDArray[np.int64]:
-    """Assign each unit to one of M partitions at random.
-
-    Parameters
-    ----------
-    n_units
-        Number of units (persons, firms, ...), at least 1.
-    n_partitions
-        M, at least 1; at most the number of units where the assignment is balanced, since that number is public under
-        replace-one. Independent assignment may leave partitions empty; those cannot be computed.
-    assignment
-        ``"balanced"`` permutes the units and deals them out, so that sizes differ by one at most: for replace-one
-        neighbours. ``"independent"`` draws each unit's partition by itself: for add-remove neighbours, where a unit
-        more must not move any other. `dpbayes.verifier.mechanism.release_counts` derives why.
-    random_state
-        None draws from the operating system's entropy and keeps no trace of it: for a real measurement. A seed or a
-        generator is for simulation only, because the guarantee averages over assignments that nobody knows.
-
-    Returns
-    -------
-    numpy.ndarray
-        Partition of each unit, in 0, ..., M - 1.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range, or a balanced assignment would leave partitions empty.
-
-    Examples
-    --------
-    >>> np.bincount(assign_partitions(10, 3)).tolist() in ([4, 3, 3], [3, 4, 3], [3, 3, 4])
-    True
-    """
+    strata: npt.NDArray[Any] | None = None,
+) -> IntArray:
+    """Assign each unit to one of M partitions at random."""
     check_n_partitions(n_partitions)
     if n_units < 1:
         raise InputError("there are no units to partition; the data are empty")
@@ -69,38 +120,40 @@ def assign_partitions(
             f"{n_partitions:,} partitions are more than the {n_units:,} units, and an empty one cannot be computed; "
             "choose at most as many partitions as units, and many fewer for a fit"
         )
+    if strata is not None:
+        # Shuffled, then by stratum: consecutive units go round the partitions, from a random one on.
+        order = rng.permutation(n_units)
+        order = order[np.argsort(strata[order], kind="stable")]
+        out = np.empty(n_units, dtype=np.int64)
+        out[order] = np.resize(rng.permutation(n_partitions), n_units)
+        return out
     # Which partitions hold one unit more is drawn as well, so that no partition is larger by its number.
     dealt = np.resize(rng.permutation(n_partitions), n_units)
     return np.asarray(rng.permutation(dealt))
 
 
-def unit_codes(units: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return a code from 0 for the unit of each row, and the number of units.
+def unit_codes(units: npt.NDArray[Any]) -> tuple[IntArray, int]:
+    """Return a code from 0 for the unit of each row, and the number of units; names are compared as text."""
+    import pandas as pd
 
-    Raises
-    ------
-    InputError
-        If a unit is missing: a row without its person cannot stay with that person's other rows.
-
-    Examples
-    --------
-    >>> unit_codes(np.array(["b", "a", "b"]))
-    (array([1, 0, 1]), 2)
-    """
     if missing_units(units).any():
         raise InputError("the unit column holds a missing value; every row must name its unit")
-    _, codes = np.unique(units.astype(str) if units.dtype == object else units, return_inverse=True)
+    if units.dtype == object:
+        # As an array of text each row would take as many bytes as the longest name.
+        found, names = pd.factorize(units)
+        as_text, n_units = _codes_of_text([str(name) for name in names])
+        return as_text[found], n_units
+    _, codes = np.unique(units, return_inverse=True)
     return codes.astype(np.int64), int(codes.max(initial=-1)) + 1
 
 
-def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return where the name of a unit or of a group is missing.
+def _codes_of_text(names: list[str]) -> tuple[IntArray, int]:
+    ordered = {name: code for code, name in enumerate(sorted(set(names)))}
+    return np.array([ordered[name] for name in names], dtype=np.int64), len(ordered)
 
-    Examples
-    --------
-    >>> missing_units(np.array(["a", None], dtype=object))
-    array([False,  True])
-    """
+
+def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return where the name of a unit or of a group is missing."""
     if units.dtype.kind == "O":
         import pandas as pd
 
@@ -108,3 +161,82 @@ def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if units.dtype.kind in "Mm":
         return np.isnat(units)
     return np.isnan(units) if units.dtype.kind in "fc" else np.zeros(units.shape, dtype=bool)
+
+
+def row_partitions(
+    table: nw.DataFrame[Any],
+    unit: str | None,
+    n_partitions: int,
+    assignment: Assignment,
+    random_state: int | np.random.Generator | None,
+    *,
+    strata: str | None = None,
+) -> IntArray:
+    """Return the partition of every row; `strata` names a public column."""
+    from dpbayes.verifier.formulas import column_values
+
+    codes, n_units = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
+    public = None if strata is None else _strata(column_values(table, strata), codes, n_units, strata, assignment)
+    return assign_partitions(n_units, n_partitions, assignment=assignment, random_state=random_state, strata=public)[
+        codes
+    ]
+
+
+def _strata(values: npt.NDArray[Any], codes: IntArray, n_units: int, name: str, assignment: Assignment) -> IntArray:
+    """Return the stratum of each unit; refuse a column that differs between the rows of a unit."""
+    if assignment != "balanced":
+        raise InputError(f"strata = {name!r} balances partitions, as fits replace-one; leave it out under add-remove")
+    of_rows, _ = unit_codes(values)
+    of_units = np.empty(n_units, dtype=np.int64)
+    of_units[codes] = of_rows
+    if np.any(of_units[codes] != of_rows):
+        raise InputError(f"strata = {name!r} differs between the rows of one unit; name a public column that does not")
+    return of_units
+
+
+def partition_slices(partition: IntArray, n_partitions: int) -> tuple[IntArray, IntArray]:
+    """Return the row order by partition, and where each partition starts."""
+    # NumPy sorts 16-bit integers by radix.
+    keys = partition.astype(np.uint16) if n_partitions <= 1 << 16 else partition
+    order = np.argsort(keys, kind="stable")
+    return order, np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=n_partitions))])
+
+
+def count_verdicts(
+    frame: Any,
+    verdict: Callable[[nw.DataFrame[Any]], bool | None],
+    *,
+    n_partitions: int,
+    unit: str | None,
+    assignment: Assignment,
+    random_state: int | np.random.Generator | None,
+) -> PartitionCounts:
+    """Partition the rows, ask `verdict` of each partition's rows, and count; an empty partition is not computed."""
+    from dpbayes.verifier.formulas import collect
+
+    table = collect(frame)
+    partition = row_partitions(table, unit, n_partitions, assignment, random_state)
+    order, bounds = partition_slices(partition, n_partitions)
+    verdicts = []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for first, last in itertools.pairwise(bounds):
+            verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
+    return tally(verdicts, unit, assignment, random_state)
+
+
+def tally(
+    verdicts: Sequence[bool | None],
+    unit: str | None,
+    assignment: Assignment,
+    random_state: int | np.random.Generator | None,
+) -> PartitionCounts:
+    """Count verdicts; a partition without one is not computed."""
+    return PartitionCounts(
+        sum(v is True for v in verdicts),
+        sum(v is False for v in verdicts),
+        sum(v is None for v in verdicts),
+        assignment,
+        reproducible=random_state is not None,
+        unit=unit,
+    )

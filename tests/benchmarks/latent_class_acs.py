@@ -7,7 +7,6 @@ of FOLDER/acs.jsonl.
 
     python tests/benchmarks/latent_class_acs.py FOLDER CSV --repeats 20 [--minutes 4] [--epsilon 1 0.5 0.25]
 
-`--profile-prior 0.5` takes another prior of the classes' profiles.
 """
 
 import argparse
@@ -20,10 +19,10 @@ import numpy as np
 import polars as pl
 
 from dpbayes.data import Domain, marginals
-from dpbayes.inference.compiled import compile_model
-from dpbayes.inference.diagnostics import check_convergence
-from dpbayes.inference.nuts import NutsSettings
+from dpbayes.inference.convergence import check_convergence
+from dpbayes.inference.sampling import compile_model, settings_of
 from dpbayes.latent_class import build_model, margin_draws, sampler_defaults
+from dpbayes.latent_class.model import release_data
 from dpbayes.privacy import release_tables
 
 # max-entropy graphical model (mbi 2.0.0), mean of 100 noise draws
@@ -45,12 +44,12 @@ def summarize(draws: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return float(np.abs(draws.mean(axis=0) - truth).sum()), float(inside.mean())
 
 
-def fit(compiled, tables, full, epsilon: float, repeat: int, settings: NutsSettings) -> dict:
+def fit(compiled, tables, full, epsilon: float, repeat: int, settings) -> dict:
     """Draw a release, fit it, and compare with the records' own tables."""
     release = release_tables(tables, epsilon=epsilon, rng=np.random.default_rng([20_231, repeat]))
-    released = np.concatenate([table.counts.ravel() for table in release.tables])
+    data = release_data(release, "cells" if "rotation" in compiled.model.named_vars else "tables")
     started, cpu = time.perf_counter(), time.process_time()
-    trace = compiled.fit(settings, data={"released_counts": released}, random_seed=repeat, progressbar=False)
+    trace = compiled.fit(settings, data=data, random_seed=repeat, progressbar=False)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     verdict = check_convergence(trace)
     n = full.total
@@ -62,7 +61,7 @@ def fit(compiled, tables, full, epsilon: float, repeat: int, settings: NutsSetti
     row |= {"ess": verdict.value("ess_bulk"), "divergent": verdict.value("divergences")}
     l1, row["tables_cover"] = summarize(exact, truth)
     row["tables_l1"] = l1 / len(tables)
-    row["raw_l1"] = float(np.abs(released / n - truth).sum()) / len(tables)
+    row["raw_l1"] = float(np.abs(data["released_counts"] / n - truth).sum()) / len(tables)
     row["records_l1"], row["records_cover"] = summarize(records.to_numpy().reshape(-1, 32), cells)
     population = trace["posterior"]["cell"].to_numpy().reshape(-1, 32)
     row["cells_l1"], row["cells_cover"] = summarize(population, cells)
@@ -74,13 +73,13 @@ def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, model_o
     deadline = time.monotonic() + 60 * minutes
     tables, full = exact_tables(csv)
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
-    settings = NutsSettings(**sampler_defaults() | {"cores": 2})
+    settings = settings_of("many-chains", {k: v for k, v in sampler_defaults().items() if k != "method"})
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]
         if not todo or time.monotonic() > deadline:
             continue
         release = release_tables(tables, epsilon=epsilon, rng=np.random.default_rng(0))
-        compiled = compile_model(build_model(release, **model_options))
+        compiled = compile_model(build_model(release, **model_options), method="many-chains")
         for repeat in todo:
             if time.monotonic() > deadline:
                 break
@@ -117,10 +116,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--epsilon", type=float, nargs="*", default=(1.0, 0.5, 0.25))
     parser.add_argument("--classes", type=int, default=8)
-    parser.add_argument("--profile-prior", type=float, default=None)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    options = {"n_classes": arguments.classes, "profile_prior": arguments.profile_prior}
+    options = {"n_classes": arguments.classes}
     run(arguments.folder, arguments.csv, arguments.epsilon, arguments.repeats, arguments.minutes, options)
     print(table(read(arguments.folder)))
 

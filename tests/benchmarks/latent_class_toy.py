@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from dpbayes.data import Domain
-from dpbayes.inference.compiled import compile_model
-from dpbayes.inference.diagnostics import check_convergence
-from dpbayes.inference.nuts import NutsSettings
-from dpbayes.latent_class import build_model, regress, sampler_defaults
+from dpbayes.inference.convergence import check_convergence
+from dpbayes.inference.sampling import NutsSettings, compile_model
+from dpbayes.latent_class import build_model, regress
+from dpbayes.latent_class.model import release_data
 from dpbayes.privacy import Gaussian, NoisyTable, Release
 
 N = 2000
@@ -49,9 +49,7 @@ def draw_release(epsilon: float, repeat: int) -> Release:
 def fit(compiled, release: Release, seed: int, settings: NutsSettings) -> dict:
     """Fit one release and summarize both coefficients."""
     started = time.perf_counter()
-    trace = compiled.fit(
-        settings, data={"released_counts": release.tables[0].counts.ravel()}, random_seed=seed, progressbar=False
-    )
+    trace = compiled.fit(settings, data=release_data(release, "tables"), random_seed=seed, progressbar=False)
     verdict = check_convergence(trace)
     coefficients = regress(trace, "y ~ x1 + x2")
     found = {"seconds": time.perf_counter() - started, "passed": verdict.passed, "rhat": verdict.value("rhat")}
@@ -92,10 +90,7 @@ def run(folder: Path, epsilons, repeats: int, minutes: float, model_options: dic
     deadline = time.monotonic() + 60 * minutes
     path = folder / "toy.jsonl"
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
-    settings = NutsSettings(
-        **sampler_defaults()
-        | {"draws": 1000, "tune": 400, "chains": 2, "cores": 2, "target_accept": 0.94, "options": {}}
-    )
+    settings = NutsSettings(draws=1000, tune=400, chains=2, cores=2, target_accept=0.94)
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]
         if not todo or time.monotonic() > deadline:
@@ -145,16 +140,13 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--plug-in", action="store_true")
     parser.add_argument("--classes", type=int, default=4)
-    parser.add_argument("--profile-prior", type=float, default=None)
     parser.add_argument("--concentration", type=float, nargs="*", default=None)
     arguments = parser.parse_args()
     if arguments.plug_in:
         print(plug_in_table(arguments.epsilon, arguments.repeats))
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    options = {"n_classes": arguments.classes}
-    if arguments.profile_prior is not None:
-        options["profile_prior"] = arguments.profile_prior
+    options = {"n_classes": arguments.classes, "likelihood": "tables"}
     if arguments.concentration is not None:
         values = tuple(arguments.concentration)
         options["concentration"] = values if len(values) == 2 else values[0]

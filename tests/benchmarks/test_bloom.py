@@ -12,19 +12,11 @@ from math import log
 
 import numpy as np
 import pytest
+from oracles.bloom_general_bounds import general_shuffle_epsilon
 
-from dpbayes.bloom import (
-    Filters,
-    debias,
-    filters_loss,
-    flip_prob_for,
-    general_shuffle_epsilon,
-    logo_counts,
-    one_filter_epsilon,
-    one_filter_loss,
-    shuffle_flip,
-    signal_to_noise,
-)
+from dpbayes.bloom import Filters, filters_loss, flip_prob_for, one_filter_loss, shuffle_flip, signal_to_noise
+from dpbayes.bloom.one_filter import one_filter_epsilon
+from dpbayes.bloom.reach import debias
 from dpbayes.bloom.signal import skewed_counts
 
 
@@ -88,7 +80,7 @@ def test_mechanism_at_full_size():
     filters = Filters(rng.integers(0, 2**20, size=10_000_000).astype(np.uint32), 20)
 
     def call():
-        return debias(logo_counts(shuffle_flip(filters, flip_prob=0.3)), flip_prob=0.3).counts.size
+        return debias(shuffle_flip(filters, flip_prob=0.3).counts, flip_prob=0.3).counts.size
 
     report("secure release and debiasing, k = 20, m = 1e7", *best(call, 1), 60.0)
 
@@ -102,7 +94,7 @@ def test_signal_of_ten_filters():
 
 def test_first_answer():
     code = (
-        "from dpbayes.cli.bloom import bloom;"
+        "from dpbayes.cli.privacy import bloom;"
         "bloom([6], [100000], flip_prob=[0.1], delta=1e-3, epsilon=None, definition='tight', pairs='paper',"
         " plot=None, as_json=True)"
     )
@@ -179,3 +171,29 @@ def test_one_count_dp_accounting(benchmark):
     ours = one_filter_loss(n_bits=100_000, flip_prob=0.05, count_ones=12_500).epsilon(1e-3)
     # Their grid rounds every loss upwards, by 1e-4 at most.
     assert ours - 1e-6 <= theirs <= ours + 2e-4
+
+
+def test_reach_lattice_of_ten_publishers_over_a_year():
+    """Each publisher and all of them, every week: compiled and sampled."""
+    from dpbayes.bloom import ReachLattice, ReachNumbers, build_lattice_model
+    from dpbayes.inference import sample
+
+    rng, k, weeks, people, stddev = np.random.default_rng(1), 10, 52, 20_000, 100.0
+    rate = rng.gamma(1.0, size=people)[:, None] * rng.lognormal(-5.5, 0.7, size=k)
+    first = np.ceil(rng.exponential(size=rate.shape) / rate)
+    sets = [*((i,) for i in range(k)), tuple(range(k))]
+    truth = {which: [(first[:, which].min(axis=1) <= week).sum() for week in range(1, weeks + 1)] for which in sets}
+    noisy = {tuple(f"p{i}" for i in s): np.array(reach) + rng.normal(0, stddev, weeks) for s, reach in truth.items()}
+    numbers = ReachNumbers.of(noisy, stddev=stddev)
+
+    def call():
+        model = build_lattice_model(numbers, population=people)
+        return sample(model, draws=300, tune=400, chains=2, random_seed=1, target_accept=0.9, progressbar=False)
+
+    start = time.perf_counter()
+    lattice = ReachLattice.from_trace(call())
+    seconds = time.perf_counter() - start
+    low, high = np.quantile(lattice.union(), [0.025, 0.975])
+    report(
+        "reach lattice, 10 publishers, 52 weeks", seconds, f"{low:.0f} to {high:.0f}, truth {truth[sets[-1]][-1]}", 60
+    )

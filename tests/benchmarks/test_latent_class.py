@@ -57,58 +57,41 @@ def time_gradient(benchmark, model):
         benchmark.pedantic(lambda: function(point), rounds=20, iterations=5, warmup_rounds=3)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "n_classes"), [("joint", 8), ("joint", 2), ("joint", 4), ("joint", 16), ("composite", 8)]
-)
+@pytest.mark.parametrize(("likelihood", "n_classes"), [("cells", 4), ("cells", 8), ("cells", 16), ("tables", 8)])
 def test_gradient(benchmark, release, likelihood, n_classes):
     from dpbayes.latent_class import build_model
 
     benchmark.group = "gradient, ACS tables"
-    if likelihood == "joint":
+    if likelihood == "cells":
         benchmark.extra_info.update(axis="classes k", size=n_classes)
     time_gradient(benchmark, build_model(release, n_classes=n_classes, likelihood=likelihood))
 
 
-def model_of_pairs(attributes, n_classes, sum_out_pairs):
-    """State a model of all two-way tables of generated binary records."""
-    from latent_class_sixteen import generated_tables
-
+@pytest.mark.parametrize("attributes", [4, 8, 16])
+@pytest.mark.parametrize("levels", [2, 6])
+def test_gradient_by_tables(benchmark, attributes, levels):
+    """Ten classes: linear in released cells, beside two products of matrices."""
+    from dpbayes.data import Marginal
     from dpbayes.latent_class import build_model
 
-    tables = generated_tables(attributes, np.random.default_rng(0))
+    domain = Domain.from_levels({f"x{i}": tuple(range(levels)) for i in range(attributes)})
+    counts = np.full((levels, levels), 20_000 // levels**2)
+    tables = [Marginal(domain.project(pair), counts) for pair in combinations(domain.names, 2)]
     released = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(0))
-    return build_model(released, n_classes=n_classes, record_cells=False, sum_out_pairs=sum_out_pairs)
-
-
-@pytest.mark.parametrize("attributes", [4, 6, 8, 12, 16])
-@pytest.mark.parametrize("form", ["effects sampled", "pairs summed out"])
-def test_gradient_by_tables(benchmark, form, attributes):
-    """Ten classes: a factor that grows with the cube of effects, against a product over pairs."""
-    benchmark.group = f"gradient, ten classes, {form}"
+    benchmark.group = f"gradient, ten classes, attributes of {levels} levels"
     benchmark.extra_info.update(axis="two-way tables", size=attributes * (attributes - 1) // 2)
-    time_gradient(benchmark, model_of_pairs(attributes, 10, form == "pairs summed out"))
-
-
-@pytest.mark.parametrize("n_classes", [5, 10, 20, 40])
-def test_gradient_by_classes(benchmark, n_classes):
-    benchmark.group = "gradient, 120 tables, pairs summed out"
-    benchmark.extra_info.update(axis="classes k", size=n_classes)
-    time_gradient(benchmark, model_of_pairs(16, n_classes, True))
+    time_gradient(benchmark, build_model(released, n_classes=10, record_cells=False, likelihood="cells"))
 
 
 def test_fit(benchmark, release):
-    """A whole fit with the default settings, compiled before; the gate's numbers go along with the time."""
-    from dpbayes.inference.compiled import compile_model
-    from dpbayes.inference.diagnostics import check_convergence
-    from dpbayes.inference.nuts import NutsSettings
+    """A whole fit with the default settings, compiling included; the check's numbers go along with the time."""
+    from dpbayes.inference import check_convergence, sample
     from dpbayes.latent_class import build_model, sampler_defaults
 
-    compiled = compile_model(build_model(release))
-    settings = NutsSettings(**sampler_defaults())
-    benchmark.group = "a fit of the ten ACS tables, four chains"
-    trace = benchmark.pedantic(
-        lambda: compiled.fit(settings, random_seed=1, progressbar=False), rounds=1, warmup_rounds=0
-    )
+    model = build_model(release)
+    settings = sampler_defaults() | {"progressbar": False, "predictive": False}
+    benchmark.group = "a fit of the ten ACS tables, many chains"
+    trace = benchmark.pedantic(lambda: sample(model, random_seed=1, **settings), rounds=1, warmup_rounds=0)
     verdict = check_convergence(trace)
     names = ("rhat", "ess_bulk", "ess_tail", "divergences")
     benchmark.extra_info.update({name: round(float(verdict.value(name)), 4) for name in names})

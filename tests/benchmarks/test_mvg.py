@@ -5,15 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from dpbayes.mvg import (
-    Covariance,
-    FeatureRanges,
-    MomentQuery,
-    box_maximum,
-    calibrate_moments,
-    draw,
-    release_moments,
-)
+from dpbayes.mvg import Covariance, FeatureRanges, MomentQuery, calibrate_moments, release_moments
+from dpbayes.mvg.release import draw
+from dpbayes.mvg.sensitivity import box_maximum
 
 M, N = 10, 350_000
 
@@ -94,7 +88,7 @@ SVR_GROUP = "support vector regression, 1,000 x 10 records"
 
 
 def _patients():
-    from dpbayes.data.patients import PATIENT_RANGES, patients
+    from dpbayes.data.datasets import PATIENT_RANGES, patients
 
     values = patients(1_000, 1).select(list(PATIENT_RANGES)).to_numpy().T.astype(float)
     ends = np.array(list(PATIENT_RANGES.values()))

@@ -21,14 +21,13 @@ def release():
 
 
 def test_latent_class_posterior(benchmark, release):
-    from dpbayes.inference import check_convergence, compile_model
-    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference import check_convergence, sample
     from dpbayes.latent_class import build_model, sampler_defaults
 
-    compiled = compile_model(build_model(release, n_classes=8))
+    model = build_model(release, n_classes=8)
 
     def fit():
-        return compiled.fit(NutsSettings(**sampler_defaults()), random_seed=1, progressbar=False)
+        return sample(model, random_seed=1, progressbar=False, predictive=False, **sampler_defaults())
 
     benchmark.group = GROUP
     trace = benchmark.pedantic(fit, rounds=1)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.sampling import draw_noise, release_values
 
 DRAWS = 1_000_000

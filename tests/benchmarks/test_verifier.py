@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from oracles.verifier_gibbs import gibbs, naive_sweeps
 
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import count_partitions
-from dpbayes.verifier.batch import posterior_of_many
+from dpbayes.verifier.every_release import posterior_of_many
 from dpbayes.verifier.exact import posterior_of_counts
 
 LAW = TwoSidedGeometric(2.0)
@@ -124,7 +124,7 @@ def test_posterior_naive_gibbs(benchmark):
 def nuts_seconds(m):
     """Seconds to draw 5,000 with NUTS, compiling apart."""
     from dpbayes.inference import compile_model
-    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sampling import NutsSettings
     from dpbayes.verifier import PartitionCounts, build_model, release_counts
 
     release = release_counts(PartitionCounts(*noisy_at(m)), epsilon=1.0, rng=np.random.default_rng(1))

@@ -1,17 +1,17 @@
 """Coverage of 95 % intervals of r at fixed truths: `python tests/benchmarks/verifier_coverage.py [M ...]`.
 
-Over the prior the coverage is .95 by construction (tests/verifier/test_batch.py); at one truth it need not be. Up to
-M = 50 exact sums over true counts and noise, beyond it 20,000 simulated releases each, with a standard error of .0015.
+Over the prior the coverage is .95 by construction (tests/verifier/test_every_release.py); at one truth it need not be.
+Up to M = 50 exact sums over true counts and noise, beyond it 20,000 simulated releases each (standard error .0015).
 """
 
 import sys
 
 import numpy as np
 
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import expected
-from dpbayes.verifier.batch import posterior_of_many
+from dpbayes.verifier.every_release import posterior_of_many
 
 SHARES = (0.6, 0.8, 0.95)
 FAILED = 0.04

@@ -2,15 +2,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.bloom_exhaustive import worst_pair
 
-from dpbayes.bloom.all_pairs import all_pairs_epsilon
+from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_known_pair
 from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
-from dpbayes.bloom.crowd_search import worst_crowd
-from dpbayes.bloom.dominating import dominating_loss
-from dpbayes.bloom.exhaustive import worst_pair
-from dpbayes.bloom.many_filters import filters_loss
-from dpbayes.bloom.transition import largest_loss
-from dpbayes.bloom.worst_count import one_filter_epsilon, one_filter_loss
+from dpbayes.bloom.filters import largest_loss
+from dpbayes.bloom.many_filters import dominating_loss, filters_loss
+from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 
 
@@ -102,7 +100,7 @@ FUNCTIONS = {
     "one_filter_epsilon": lambda n_filters, **a: one_filter_epsilon(**a),
     "filters_loss": lambda delta, definition, **a: filters_loss(**a).epsilon_bounds(delta),
     "worst_pair": worst_pair,
-    "worst_crowd": lambda definition, **a: worst_crowd(**a),
+    "worst_known_pair": lambda definition, **a: worst_known_pair(**a),
     "all_pairs_epsilon": lambda definition, **a: all_pairs_epsilon(**a),
     "bloom_epsilon": bloom_epsilon,
     "bloom_epsilon for all pairs": lambda **a: bloom_epsilon(pairs="all", **a),
@@ -125,7 +123,7 @@ LACKS = {
     "one_filter_loss": {"n_filters", "delta", "definition"},
     "one_filter_epsilon": {"n_filters"},
     "filters_loss": {"definition"},
-    "worst_crowd": {"definition"},
+    "worst_known_pair": {"definition"},
     "all_pairs_epsilon": {"definition"},
     "flip_prob_for": {"flip_prob"},
     "flip_prob_for by quantile": {"flip_prob", "definition"},

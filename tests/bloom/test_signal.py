@@ -1,10 +1,14 @@
+import runpy
+from pathlib import Path
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbayes.bloom.filters import transition_matrix
 from dpbayes.bloom.signal import signal_to_noise, skewed_counts
-from dpbayes.bloom.transition import transition_matrix
 from dpbayes.errors import InputError
 
 
@@ -80,3 +84,11 @@ def test_bad_change():
         signal.ratio(0, 2)
     with pytest.raises(InputError, match="itself"):
         signal.coefficients(1, 1)
+
+
+def test_the_papers_figures_are_drawn():
+    figures = runpy.run_path(Path(__file__).parents[2] / "models" / "studies" / "bloom_signal_figures.py")
+    for name in ("signal_by_skewness_figure", "signal_heatmaps_figure", "signal_coefficients_figure"):
+        figure = figures[name](n_filters=2)
+        assert figure.axes
+        plt.close(figure)

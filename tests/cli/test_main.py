@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from dpbayes import __version__
 from dpbayes.cli.main import app, main
+from dpbayes.report import Callout, Column, Document, Fact, PrivacyTerms, Section, Table, write_report
 
 runner = CliRunner()
 
@@ -31,7 +33,7 @@ def test_models_lists_the_specs_with_their_questions():
 def test_check_prints_every_default():
     result = runner.invoke(app, ["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=0.5"])
     assert "epsilon = 0.5" in result.stdout
-    assert "target_accept" in result.stdout
+    assert 'format = "parquet"' in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -63,12 +65,12 @@ def test_bad_input_is_one_line_and_its_own_exit_code(monkeypatch, capsys, argume
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_an_interrupt_has_a_sentence_and_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys, drawn):
-    def stop(spec, context):
+    def stop(loaded, context, *rest):
         if drawn:
             (context.folder / "release.json").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpbayes.runs.latent_class.run", stop)
+    monkeypatch.setattr("dpbayes.runs.execution._run", stop)
     monkeypatch.setattr(sys, "argv", ["dpbayes", "run", "models/acs_latent_class.toml", "--out", f"{tmp_path}/run"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -77,10 +79,21 @@ def test_an_interrupt_has_a_sentence_and_an_exit_code_of_its_own(tmp_path, monke
     assert capsys.readouterr().err == f"dpbayes: interrupted;{kept} the same command goes on\n"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"]]
-)
-def test_help_and_spec_errors_import_no_model_library(arguments):
+MODEL_LIBRARIES = {"pymc", "pytensor", "arviz", "matplotlib", "opendp", "pandas", "formulaic", "polars", "scipy"}
+# What a command may not import, beside what models need: it would take longer than the command itself.
+LIGHT = [
+    (["--help"], {"numpy", "pydantic", "rich"}),
+    (["models"], {"numpy", "dpbayes.runs"}),
+    (["privacy", "gaussian", "--epsilon", "1", "--delta", "1e-5"], {"rich"}),
+    (["privacy", "gaussian", "--stddev", "1", "--compositions", "9"], {"rich"}),
+    (["ledger", "show", "none.db"], {"rich"}),
+    (["check", "models/acs_latent_class.toml", "--set", "privacy.epsilon=-1"], {"rich"}),
+    (["keys", "latent_class"], {"rich"}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "not_needed"), LIGHT)
+def test_a_fast_command_imports_no_model_library(arguments, not_needed):
     code = f"""
 import sys
 sys.argv = ["dpbayes", *{arguments!r}]
@@ -89,7 +102,7 @@ try:
     main()
 except SystemExit:
     pass
-heavy = {{"pymc", "pytensor", "arviz", "matplotlib", "scipy", "polars", "opendp"}} & set(sys.modules)
+heavy = {MODEL_LIBRARIES | not_needed!r} & set(sys.modules)
 assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -104,10 +117,12 @@ def test_import_is_light():
 def test_models_shows_square_brackets_as_they_are(tmp_path):
     spec = Path("models/acs_latent_class.toml").read_text()
     (tmp_path / "a.toml").write_text(spec.replace('question = "What', 'question = "[data] [/x] What'))
-    (tmp_path / "b.toml").write_text('system = "latent-class"\ntitle = "t"\n[data]\nx = 1\n')
+    (tmp_path / "b.toml").write_text('system = "latent-class"\ntitle = "t"\n[data\nx = 1\n')
+    (tmp_path / "c.toml").write_text('system = "ide"\ntitle = "t"\n[data]\npublic = "far/away.csv"\n')
     result = runner.invoke(app, ["models", str(tmp_path)], env={"COLUMNS": "300"})
     assert "[data] [/x] What" in result.stdout
-    assert "not a key of [data]" in result.stdout
+    assert "invalid" in result.stdout
+    assert "(not here: far/away.csv; the spec says where to get it)" in result.stdout
 
 
 def test_models_without_specs_says_where_they_are(tmp_path, monkeypatch, capsys):
@@ -119,3 +134,60 @@ def test_models_without_specs_says_where_they_are(tmp_path, monkeypatch, capsys)
     said = capsys.readouterr().err
     assert str(tmp_path / "models") in said
     assert "not in the installed package" in said
+
+
+@pytest.fixture
+def two_runs(tmp_path):
+    folders = []
+    for epsilon, adjacency in ((1.0, "replace-one"), (2.0, "add-remove")):
+        folder = tmp_path / f"run{epsilon:g}"
+        folder.mkdir()
+        (folder / "spec.toml").write_text(f'system = "mvg"\ntitle = "t"\n[privacy]\nepsilon = {epsilon}\n')
+        table = Table("error", "Error", [Column("what"), Column("value")], [("a", 1 / epsilon)])
+        headline = [Fact("epsilon", f"epsilon in total, {adjacency}", epsilon, f"{epsilon:g}")]
+        terms = PrivacyTerms(adjacency)
+        sections = [Section("s", [table])]
+        write_report(Document("t", "", "", Callout("good", "p"), headline, sections, {}, privacy=terms), folder)
+        folders.append(str(folder))
+    return folders
+
+
+def test_compare_prints_the_settings_and_writes_the_page(two_runs, tmp_path):
+    result = runner.invoke(app, ["compare", *two_runs, "--out", str(tmp_path / "c")], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    assert "privacy.epsilon" in result.stdout
+    assert "Different adjacency: Epsilons under different adjacencies promise different things" in result.stdout
+    assert "\n  adjacency add-remove: epsilon 2\n" in result.stdout
+    assert "epsilon in total, add-remove" in result.stdout
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {"report.html", "facts.json"}
+
+
+def test_a_page_is_replaced_only_on_request_and_a_run_never(two_runs, tmp_path, monkeypatch, capsys):
+    out = str(tmp_path / "c")
+    runner.invoke(app, ["compare", *two_runs, "--out", out])
+    for arguments, message in (
+        (["--out", out], "pass --force"),
+        (["--out", two_runs[0], "--force"], "is no comparison"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["dpbayes", "compare", *two_runs, *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+    assert runner.invoke(app, ["compare", *two_runs, "--out", out, "--force"]).exit_code == 0
+
+
+def test_square_brackets_in_settings_are_shown_as_they_are(two_runs, tmp_path):
+    for folder in two_runs:
+        spec = Path(folder, "spec.toml")
+        spec.write_text(spec.read_text() + f'[data]\nfile = "[/b] [data] {spec.parent.name}"\n')
+    result = runner.invoke(app, ["compare", *two_runs, "--out", str(tmp_path / "c")], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert "[/b] [data] run1" in result.stdout
+
+
+def test_the_shell_completes_commands():
+    asked = {**os.environ, "_DPBAYES_COMPLETE": "complete_bash", "COMP_WORDS": "dpbayes mo", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'dpbayes'; from dpbayes.cli import app; app(prog_name='dpbayes')"
+    done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["models"], done.stderr

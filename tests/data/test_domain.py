@@ -60,3 +60,44 @@ def test_a_damaged_domain_is_refused(damaged):
 
 def test_a_domain_shows_itself_with_its_names_escaped():
     assert "&lt;18" in Domain.from_levels({"age": ("<18", "18+")})._repr_html_()
+
+
+def test_labels_are_shown_and_decide_nothing():
+    plain = Domain.from_levels({"age": (0, 1), "sex": (1, 2), "car": (0, 1)})
+    labels = {"age": {0: "under 18", "1": "18 or over"}, "car": ["no", "yes"]}
+    domain = Domain.from_levels({a.name: a.levels for a in plain}, labels)
+    assert domain == plain and hash(domain) == hash(plain)
+    assert domain.cell_labels()[-1] == "18 or over, sex=2, car: yes"
+    assert domain.cell_labels(" ", names=False)[0] == "under 18 1 no"
+    assert domain["sex"].words == ("1", "2") and domain["age"].labels == ("under 18", "18 or over")
+    assert Domain.from_dict(domain.to_dict()).cell_labels() == domain.cell_labels()
+    assert "labels" not in plain.to_dict()[0]
+    assert "18 or over" in domain._repr_html_()
+
+
+def test_a_level_without_a_label_keeps_its_own():
+    assert Attribute("age", (0, 1, 9), {9: "not stated"}).words == ("0", "1", "not stated")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({2: "old"}, r"labels of 'age' are for \['2'\], which are no levels; it has \[0, 1\]"),
+        (("young",), "2 levels and 1 labels; label each level"),
+        (("young", "young"), "two levels of 'age' are labelled 'young'"),
+        ({0: "1"}, "two levels of 'age' are labelled '1'"),
+        ({0: 5}, "must be text, got 5; put it in quotes"),
+        ((" ", "old"), "must be text, got ' '"),
+        ("young", "must be a sequence, got str"),
+    ],
+)
+def test_labels_that_are_no_labels_are_refused(labels, message):
+    with pytest.raises(InputError, match=message):
+        Attribute("age", (0, 1), labels)
+    with pytest.raises(InputError, match=message):
+        Domain.from_levels({"age": (0, 1)}, {"age": labels})
+
+
+def test_labels_of_an_attribute_without_levels_are_refused():
+    with pytest.raises(InputError, match=r"labels name \['sex'\], which has no levels; there are \['age'\]"):
+        Domain.from_levels({"age": (0, 1)}, {"sex": ("f", "m")})

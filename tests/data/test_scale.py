@@ -154,7 +154,7 @@ def test_a_calibration_study_runs_on_a_dask_cluster(cluster, tmp_path):
     import joblib
 
     from dpbayes.inference import simulate_and_rank
-    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sampling import NutsSettings
 
     study = {"n_simulations": 6, "random_seed": 1, "n_ranks": 19,
              "settings": NutsSettings(draws=100, tune=100, chains=2), "progressbar": False}  # fmt: skip

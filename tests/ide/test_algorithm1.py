@@ -1,11 +1,26 @@
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from oracles.ide_two_stage import two_stage
+from scipy.optimize import LinearConstraint, linprog, minimize
 
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.errors import InputError
-from dpbayes.ide import Prior, estimate, iterate, measure, two_stage
-from dpbayes.ide.algorithm1 import partial_workloads, workload_order
+from dpbayes.ide import Prior, estimate
+from dpbayes.ide.algorithm1 import (
+    PartialWorkload,
+    iterate,
+    kl_divergence,
+    partial_workloads,
+    project_simplex,
+    project_subsimplex,
+    update,
+    workload_order,
+)
+from dpbayes.ide.cells import measure
 from dpbayes.privacy import NoisyTable, NoisyTotal, Release, TwoSidedGeometric, release_tables
 
 DOMAIN = Domain.from_levels({"x": (0, 1, 2), "y": (0, 1), "z": (0, 1, 2, 3)})
@@ -157,3 +172,170 @@ def test_sampled_rows_follow_the_estimate():
     # A share of .9 from 20,000 draws: six standard errors are .013, a false alarm once in 10^8.
     assert (frame["x"] == "a").mean() == pytest.approx(0.9, abs=0.013)
     assert frame.filter(pl.col("x") == "a")["n"].unique().to_list() == [1]
+
+
+@st.composite
+def problems(draw, *, covering):
+    rows = draw(st.integers(2, 7))
+    weights = np.array(draw(st.lists(st.floats(0.05, 1), min_size=rows, max_size=rows)))
+    lowest = 0 if covering else -1
+    cell = np.array(draw(st.lists(st.integers(lowest, 2), min_size=rows, max_size=rows)))
+    answers = np.array(draw(st.lists(st.floats(-0.2, 0.8), min_size=3, max_size=3)))
+    return weights / weights.sum(), PartialWorkload(cell, answers)
+
+
+def least_kl(weights, workload, target):
+    """The least KL divergence under the constraints, by a general convex solver that knows nothing of the update."""
+    held = workload.rows > 0
+    matrix = np.array([(workload.cell == c).astype(float) for c in np.flatnonzero(held)])
+    wanted = target[held]
+    if not workload.covers:  # otherwise the cells' constraints imply the total
+        matrix, wanted = np.vstack([*matrix, np.ones(len(weights))]), np.append(wanted, 1.0)
+
+    def objective(q):
+        inside = np.maximum(q, 1e-12)  # trial steps may leave the bounds
+        return np.sum(q * np.log(inside / weights)), np.log(inside / weights) + 1.0
+
+    start = 0.5 * update(weights, workload.cell, target) + 0.5 / len(weights)
+    result = minimize(
+        objective,
+        start,
+        jac=True,
+        hess=lambda q: np.diag(1.0 / np.maximum(q, 1e-12)),
+        method="trust-constr",
+        constraints=LinearConstraint(matrix, wanted, wanted),
+        bounds=[(1e-12, 1.0)] * len(weights),
+        options={"gtol": 1e-10, "xtol": 1e-12, "maxiter": 3000},
+    )
+    assert np.abs(matrix @ result.x - wanted).max() < 1e-6
+    return result.fun
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.booleans().flatmap(lambda covering: problems(covering=covering)))
+def test_theorem_3_1_the_update_is_the_kl_minimizer(problem):
+    weights, workload = problem
+    target = workload.target()
+    assume(np.all(target[workload.rows > 0] > 1e-3))
+    assume(workload.covers or target.sum() < 1 - 1e-3)
+    q = update(weights, workload.cell, target)
+    mass = np.bincount(workload.cell[workload.cell >= 0], q[workload.cell >= 0], 3)
+    np.testing.assert_allclose(mass, target, atol=1e-12)
+    assert q.sum() == pytest.approx(1, abs=1e-12)
+    # The interior-point solver stops within 1e-5 of its optimum; the closed form may not be above it.
+    assert kl_divergence(q, weights) == pytest.approx(least_kl(weights, workload, target), abs=1e-5)
+
+
+@given(problems(covering=True))
+def test_the_update_keeps_its_answers_and_a_second_one_changes_nothing(problem):
+    weights, workload = problem
+    once = update(weights, workload.cell, workload.target())
+    np.testing.assert_allclose(update(once, workload.cell, workload.target()), once, atol=1e-12)
+
+
+@given(problems(covering=False))
+def test_fixed_point_when_the_marginal_already_matches(problem):
+    weights, workload = problem
+    inside = workload.cell >= 0
+    exact = np.bincount(workload.cell[inside], weights[inside], 3)
+    np.testing.assert_allclose(update(weights, workload.cell, exact), weights, atol=1e-12)
+
+
+def test_case_two_shares_equally_in_a_cell_without_mass():
+    q = update(np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), np.array([0.4, 0.6]))
+    np.testing.assert_allclose(q, [0.2, 0.2, 0.6])
+
+
+def test_case_three_scales_the_rows_in_no_cell():
+    q = update(np.array([0.5, 0.3, 0.2]), np.array([0, -1, -1]), np.array([0.8]))
+    np.testing.assert_allclose(q, [0.8, 0.12, 0.08])
+
+
+def test_case_four_shares_equally_among_rows_in_no_cell_without_mass():
+    q = update(np.array([1.0, 0.0, 0.0]), np.array([0, -1, -1]), np.array([0.6]))
+    np.testing.assert_allclose(q, [0.6, 0.2, 0.2])
+
+
+def test_a_cell_with_answer_zero_loses_its_mass():
+    q = update(np.array([0.5, 0.5]), np.array([0, 1]), np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(q, [0.0, 1.0])
+
+
+def test_answers_of_cells_without_rows_are_given_up():
+    workload = PartialWorkload(np.array([0, 0, 2]), np.array([0.3, 0.4, 0.3]))
+    np.testing.assert_allclose(workload.target(), [0.5, 0.0, 0.5])
+
+
+def test_cells_must_have_answers():
+    with pytest.raises(InputError, match="between -1"):
+        PartialWorkload(np.array([0, 3]), np.array([0.5, 0.5]))
+
+
+def test_kl_is_zero_only_at_the_prior_and_infinite_off_its_support():
+    p = np.array([0.25, 0.75])
+    assert kl_divergence(p, p) == 0
+    assert kl_divergence(np.array([0.5, 0.5]), p) == pytest.approx(0.5 * np.log(2) + 0.5 * np.log(2 / 3))
+    assert kl_divergence(np.array([0.5, 0.5]), np.array([0.0, 1.0])) == np.inf
+
+
+ANSWERS = arrays(np.float64, st.integers(1, 8), elements=st.floats(-2, 2, allow_subnormal=False))
+
+
+def l1_minimum(answers, *, equality):
+    """The least L1 distance, by a linear program in (y, |y - answers|)."""
+    k = len(answers)
+    eye, ones = np.eye(k), np.ones((1, k))
+    bounds = np.block([[eye, -eye], [-eye, -eye]])
+    total = np.hstack([ones, np.zeros((1, k))])
+    rows = {"A_eq": total, "b_eq": [1.0]} if equality else {}
+    upper, limit = (bounds, np.r_[answers, -answers])
+    if not equality:
+        upper, limit = np.vstack([bounds, total]), np.r_[limit, 1.0]
+    # HiGHS keeps each of up to 17 constraints to 1e-7: optima agree to 2e-6.
+    return linprog(np.r_[np.zeros(k), np.ones(k)], A_ub=upper, b_ub=limit, **rows).fun
+
+
+@given(ANSWERS)
+def test_simplex_projection_attains_the_least_l1_distance(answers):
+    y = project_simplex(answers)
+    assert np.all(y >= 0)
+    assert y.sum() == pytest.approx(1, abs=1e-12)
+    positive = np.maximum(answers, 0).sum()
+    stated = np.maximum(-answers, 0).sum() + abs(1 - positive)
+    assert np.abs(y - answers).sum() == pytest.approx(stated, abs=1e-9)
+    assert l1_minimum(answers, equality=True) == pytest.approx(stated, abs=2e-6)
+
+
+@given(ANSWERS)
+def test_subsimplex_projection_attains_the_least_l1_distance(answers):
+    y = project_subsimplex(answers)
+    assert np.all(y >= 0)
+    assert y.sum() <= 1 + 1e-12
+    assert np.abs(y - answers).sum() == pytest.approx(l1_minimum(answers, equality=False), abs=2e-6)
+
+
+@given(ANSWERS)
+def test_ties_go_to_the_euclidean_projection(answers):
+    # Variational inequality of the Euclidean projection: (answers - y) . (z - y) <= 0 at every vertex z.
+    y = project_simplex(answers)
+    assert np.all((answers - y) - (answers - y) @ y <= 1e-9)
+
+
+@given(ANSWERS)
+def test_a_probability_vector_stays_and_order_does_not_matter(answers):
+    y = project_simplex(answers)
+    np.testing.assert_allclose(project_simplex(y), y, atol=1e-12)
+    np.testing.assert_allclose(project_simplex(answers[::-1])[::-1], y, atol=1e-12)
+
+
+def test_many_vectors_at_once_are_each_projected():
+    rng = np.random.default_rng(1)
+    many = rng.normal(size=(3, 4, 5))
+    each = np.array([[project_simplex(vector) for vector in row] for row in many])
+    np.testing.assert_array_equal(project_simplex(many), each)
+
+
+@pytest.mark.parametrize("bad", [[], 1.0, [np.nan, 1.0], [np.inf]])
+def test_answers_must_be_finite_and_there(bad):
+    with pytest.raises(InputError):
+        project_simplex(bad)

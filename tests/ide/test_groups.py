@@ -6,9 +6,8 @@ import pytest
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError, MissingColumnError, UnreadableDataError
-from dpbayes.ide import Hierarchy, Prior, read_group_release, release_groups, synthesize_groups, update
-from dpbayes.ide.algorithm1 import PartialWorkload
-from dpbayes.ide.group_updates import GroupTables, advance
+from dpbayes.ide import Hierarchy, Prior, read_group_release, release_groups, synthesize_groups
+from dpbayes.ide.algorithm1 import GroupTables, PartialWorkload, advance, update
 from dpbayes.privacy import Laplace, TwoSidedGeometric
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 
@@ -27,7 +26,7 @@ def released(epsilon=4.0, rng=1, frame=None, **settings):
     generator = None if rng is None else np.random.default_rng(rng)
     return release_groups(
         records() if frame is None else frame,
-        PLACES,
+        settings.pop("hierarchy", PLACES),
         DOMAIN,
         **{"unit_sets": UNIT_SETS, "group_sets": GROUP_SETS, "epsilon": epsilon, "rng": generator, **settings},
     )
@@ -38,40 +37,41 @@ def public():
     return Prior.from_frame(records(2000, 2), DOMAIN)
 
 
-@pytest.mark.parametrize("stability", [1, 3])
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("noise", ["two-sided-geometric", "laplace"])
-def test_theorem_4_1_four_parts_of_a_quarter(stability, noise):
-    """White box: read every law off the release and add up what it costs one individual."""
-    result = released(epsilon=2.0, stability=stability, noise=noise)
+def test_theorem_4_1_four_parts_of_a_quarter(rows, noise):
+    """White box: read every law off the release and add up what it costs one unit of privacy."""
+    unit = {} if rows == 1 else {"unit": "id", "max_rows_per_unit": rows}
+    result = released(epsilon=2.0, noise=noise, **unit)
     law = {"two-sided-geometric": TwoSidedGeometric, "laplace": Laplace}[noise]
     for level, sets in ((result.units, UNIT_SETS), (result.groups, GROUP_SETS)):
         for release in level.values():
             # The paper's scales: Delta/eps_0 for sizes, |W|_1 Delta/eps_0 for the workload.
-            assert release.n.noise.scale == pytest.approx(stability / 0.5)
+            assert release.n.noise.scale == pytest.approx(rows / 0.5)
             assert {type(table.noise) for table in release.tables} == {law}
-            assert [t.noise.scale for t in release.tables] == pytest.approx([len(sets) * stability / 0.5] * len(sets))
-            spent = [t.noise.epsilon(sensitivity=stability) for t in release.tables]
+            assert [t.noise.scale for t in release.tables] == pytest.approx([len(sets) * rows / 0.5] * len(sets))
+            spent = [t.noise.epsilon(sensitivity=rows) for t in release.tables]
             assert sum(spent) == pytest.approx(0.5)
-            assert release.n.noise.epsilon(sensitivity=stability) == pytest.approx(0.5)
+            assert release.n.noise.epsilon(sensitivity=rows) == pytest.approx(0.5)
             assert release.adjacency == "add-remove"
     assert result.epsilon == pytest.approx(2.0)
 
 
-def test_a_column_of_individuals_that_is_not_there_is_named():
-    with pytest.raises(MissingColumnError, match="individual names the column 'nope', which is not in the data"):
-        released(individual="nope")
+def test_a_column_of_the_unit_that_is_not_there_is_named():
+    with pytest.raises(MissingColumnError, match="column 'nope' is not in the data"):
+        released(unit="nope")
 
 
-def test_individuals_that_do_not_read_are_not_shown():
-    words = pl.LazyFrame({"id": ["SECRET"]}).with_columns(pl.col("id").cast(pl.Int64))
+def test_units_that_do_not_read_are_not_shown():
+    words = records().with_columns(id=pl.lit("SECRET")).lazy().with_columns(pl.col("id").cast(pl.Int64))
     with pytest.raises(UnreadableDataError) as error:
-        released(frame=words, individual="id")
+        released(frame=words, unit="id")
     assert "SECRET" not in str(error.value) and error.value.__suppress_context__
 
 
-def test_an_individuals_records_move_a_table_by_at_most_stability_wherever_they_lie():
+def test_the_rows_of_a_unit_move_a_table_by_at_most_their_number_wherever_they_lie():
     frame, lost = records(), 3
-    gone = frame[lost:]  # three records of one individual, in different groups
+    gone = frame[lost:]  # three rows of one unit, in different groups
     before, after = (marginals(f, [("place", "x")], domain=_whole())[0].counts for f in (frame, gone))
     assert np.abs(before - after).sum() == lost
 
@@ -81,16 +81,16 @@ def _whole():
 
 
 def test_the_ledger_holds_exactly_what_was_spent(tmp_path):
-    create_ledger(tmp_path / "book.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
-    book = open_ledger(tmp_path / "book.db")
-    result = released(epsilon=4.0, rng=None, stability=2, ledger=book)
+    create_ledger(tmp_path / "ledger.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
+    ledger = open_ledger(tmp_path / "ledger.db")
+    result = released(epsilon=4.0, rng=None, unit="id", max_rows_per_unit=2, ledger=ledger)
     assert result.sampler == "opendp"
-    assert book.remaining().epsilon == pytest.approx(1.0)
+    assert ledger.remaining().epsilon == pytest.approx(1.0)
     with pytest.raises(BudgetExceededError):
-        released(epsilon=1.1, rng=None, stability=2, ledger=book)
-    assert book.remaining().epsilon == pytest.approx(1.0)
+        released(epsilon=1.1, rng=None, unit="id", max_rows_per_unit=2, ledger=ledger)
+    assert ledger.remaining().epsilon == pytest.approx(1.0)
     with pytest.raises(InputError, match="simulation"):
-        released(epsilon=0.5, ledger=book)
+        released(epsilon=0.5, ledger=ledger)
 
 
 def test_without_noise_the_tables_are_the_counts():
@@ -108,10 +108,10 @@ def test_without_noise_the_tables_are_the_counts():
 
 
 def test_release_file_round_trip_and_damage(tmp_path):
-    result = released()
+    result = released(unit="id", max_rows_per_unit=2)
     path = result.write(tmp_path / "groups.json")
     assert read_group_release(path).digest == result.digest
-    path.write_text(path.read_text().replace('"stability": 1', '"stability": 2'))
+    path.write_text(path.read_text().replace('"max_rows_per_unit": 2', '"max_rows_per_unit": 3'))
     with pytest.raises(DamagedFileError, match="changed after"):
         read_group_release(path)
     path.write_text("{}")
@@ -233,7 +233,9 @@ def test_a_unit_or_an_attribute_unknown_to_the_prior_is_named(public):
     ("settings", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
-        ({"stability": 0}, "stability"),
+        ({"max_rows_per_unit": 0}, "max_rows_per_unit must be a whole number"),
+        ({"max_rows_per_unit": 2}, "without a unit"),
+        ({"hierarchy": {"a": "A"}}, "hierarchy must be a Hierarchy"),
         ({"noise": "gaussian"}, "noise must be one of"),
         ({"unit_sets": []}, "unit_sets"),
         ({"group_sets": [("nope",)]}, "'nope' is not in the domain"),
@@ -244,15 +246,17 @@ def test_bad_settings_stop_before_anything_is_drawn(settings, message):
         released(**settings)
 
 
-def test_records_of_unknown_groups_and_too_many_per_individual_are_refused_without_showing_them():
+def test_rows_of_a_unit_beyond_the_bound_are_not_counted():
+    crowded = records(40).with_columns(id=pl.int_range(40) // 10)
+    result = released(epsilon=1e7, frame=crowded, unit="id", max_rows_per_unit=2)
+    assert sum(one.n.value for one in result.groups.values()) == 4 * 2
+
+
+def test_records_of_unknown_groups_are_refused_without_showing_them():
     stray = records().with_columns(place=pl.lit("secret-place"))
     with pytest.raises(InputError, match="outside the domain") as caught:
         released(frame=stray)
     assert "secret-place" not in str(caught.value)
-    crowded = records().with_columns(id=pl.lit(4711))
-    with pytest.raises(InputError, match="more than stability = 2") as caught:
-        released(frame=crowded, individual="id", stability=2)
-    assert "4711" not in str(caught.value)
 
 
 def test_a_hierarchy_of_one_group_works(public):
@@ -265,9 +269,9 @@ def test_a_hierarchy_of_one_group_works(public):
     assert synthesize_groups(public, data).sizes.tolist() == [len(rows)]
 
 
-def test_noise_that_cannot_be_drawn_is_refused_before_the_book_is_charged(tmp_path):
-    create_ledger(tmp_path / "book.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
-    book = open_ledger(tmp_path / "book.db")
+def test_noise_that_cannot_be_drawn_is_refused_before_the_ledger_is_charged(tmp_path):
+    create_ledger(tmp_path / "ledger.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
+    ledger = open_ledger(tmp_path / "ledger.db")
     with pytest.raises(InputError, match=r"exceeds 2\*\*52"):
-        released(epsilon=1e-16, rng=None, ledger=book)
-    assert book.remaining().epsilon == 5.0
+        released(epsilon=1e-16, rng=None, ledger=ledger)
+    assert ledger.remaining().epsilon == 5.0

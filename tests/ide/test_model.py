@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import beta, dirichlet, laplace
 
 from dpbayes.data import Domain, marginals
-from dpbayes.data.populations import two_level_population
+from dpbayes.data.datasets import two_level_population
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior
 from dpbayes.ide import model as ide_model

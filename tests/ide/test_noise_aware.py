@@ -10,9 +10,10 @@ from scipy.stats import norm
 
 from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.errors import AccuracyWarning, InputError
-from dpbayes.ide import Prior, estimate, measure
+from dpbayes.ide import Prior, estimate
 from dpbayes.ide import noise_aware as solver
-from dpbayes.ide.losses import NoiseLoss, noise_loss
+from dpbayes.ide.cells import measure
+from dpbayes.ide.noise_aware import NoiseLoss, noise_loss
 from dpbayes.ide.strength import posterior_variance
 from dpbayes.privacy import (
     DiscreteGaussian,
@@ -151,7 +152,7 @@ def test_a_prior_far_from_precise_tables_is_moved_all_the_way(law, n, weights):
 
 
 @pytest.mark.parametrize("stddev, records", [(0.0018355475383915528, 237_556), (1e-6, 900_000)])
-def test_a_gap_that_rounding_leaves_open_is_said_and_the_tables_are_met(stddev, records):
+def test_tables_with_noise_far_below_a_record_are_met_to_the_record(stddev, records):
     domain = Domain.from_levels({"a": ("x", "y"), "b": ("p", "q", "r")})
     a, b = np.array([0.1, 0.9]), np.array([0.05, 0.05, 0.9])
     tables = tuple(
@@ -159,9 +160,11 @@ def test_a_gap_that_rounding_leaves_open_is_said_and_the_tables_are_met(stddev, 
         for name, share in (("a", a), ("b", b))
     )
     prior = Prior.full(domain).reweighted(np.array([0.0397, 0.5446, 0.0007, 0.0039, 0.0534, 0.3577]))
+    release = Release(domain, tables, "replace-one", records, "simulation")
+    found = estimate(prior, release)
+    assert records * np.abs(found.marginal(["a"]) - a).sum() < 1
     with pytest.warns(AccuracyWarning, match="duality gap"):
-        found = estimate(prior, Release(domain, tables, "replace-one", records, "simulation"))
-    assert records * np.abs(found.marginal(["a"]) - a).sum() < 1  # to the record
+        estimate(prior, release, tolerance=1e-300)
 
 
 def test_large_noise_leaves_the_prior_alone_and_small_noise_overrides_it():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpbayes.data.populations import two_level_population
+from dpbayes.data.datasets import two_level_population
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, choose_cliques, choose_roots, dependence_graph
 from dpbayes.ide.workload import expected_l1_error

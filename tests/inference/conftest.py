@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from dpbayes.inference.compiled import CompiledModel, compile_model
+from dpbayes.inference.sampling import CompiledModel, compile_model
 
 GROUPS = ["a", "b", "c"]
 COUNTS = np.array([1, 2, 6])
@@ -20,7 +20,7 @@ def build_normal_means(observed: np.ndarray = COUNTS, *, stddev: float = 1.0) ->
         mean = pm.Normal("mean", 0.0, scale, dims="group")
         pm.Deterministic("total", mean.sum())
         pm.Normal("released", mean, stddev, observed=released, dims="group")
-    model.gate_variables = ("mean", "total")
+    model.convergence_variables = ("mean", "total")
     return model
 
 

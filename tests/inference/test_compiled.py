@@ -12,8 +12,7 @@ import pytest
 from numba.core.ccallback import CFunc
 
 from dpbayes.errors import InputError
-from dpbayes.inference.compiled import compile_model, observed_data_names
-from dpbayes.inference.nuts import NutsSettings
+from dpbayes.inference.sampling import NutsSettings, compile_model, observed_data_names
 
 SETTINGS = NutsSettings(draws=1000, tune=300, chains=2)
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 
 LAWS = (TwoSidedGeometric(2.0), Laplace(3.0), DiscreteGaussian(4.0), Gaussian(2.5))
 

@@ -11,11 +11,10 @@ import xarray as xr
 from scipy.stats import binom, multinomial, norm
 
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
-from dpbayes.inference import sbc_fit
-from dpbayes.inference.nuts import NutsSettings
-from dpbayes.inference.sbc import simulate_and_rank
-from dpbayes.inference.sbc_fit import prior_simulator, ranks_among
-from dpbayes.inference.sbc_ranks import _band, coverage, plot_ranks, uniformity
+from dpbayes.inference import sbc
+from dpbayes.inference.ranks import _band, coverage, plot_ranks, uniformity
+from dpbayes.inference.sampling import NutsSettings
+from dpbayes.inference.sbc import prior_simulator, ranks_among, simulate_and_rank
 
 QUICK = NutsSettings(draws=150, tune=150, chains=2, cores=1)
 
@@ -42,7 +41,7 @@ def build():
 
 @pytest.fixture(scope="module")
 def program():
-    return sbc_fit.compile_model(build())
+    return sbc.compile_model(build())
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def study(monkeypatch, program):
         compilations.append(model)
         return program
 
-    monkeypatch.setattr(sbc_fit, "compile_model", served)
+    monkeypatch.setattr(sbc, "compile_model", served)
 
     def run(n_simulations=40, **options):
         given = {"random_seed": 1, "settings": QUICK, "progressbar": False, "n_ranks": 99} | options

@@ -10,8 +10,8 @@ import xarray as xr
 
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference import schema
+from dpbayes.inference.convergence import Finding, Verdict
 from dpbayes.inference.schema import annotate, check, read_trace, write_trace
-from dpbayes.inference.verdict import Finding, Verdict
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def trace():
             "constant_data": xr.Dataset(),
         }
     )
-    tree.attrs = {"dpbayes_version": "0", "random_seed": str(2**62), "gate_variables": '["cell"]', "tune": 5}
+    tree.attrs = {"dpbayes_version": "0", "random_seed": str(2**62), "convergence_variables": '["cell"]', "tune": 5}
     return tree
 
 
@@ -44,10 +44,11 @@ def test_the_names_are_locked():
     assert schema.REQUIRED_GROUPS == ("posterior", "sample_stats", "observed_data", "constant_data")
     assert list(schema.SAMPLE_STATS) == [
         "diverging", "reached_max_treedepth", "tree_depth", "n_steps", "step_size", "acceptance_rate", "energy", "lp",
+        "log_likelihood", "member",
     ]  # fmt: skip
     assert list(schema.ATTRIBUTES) == [
         "dpbayes_version", "created_at", "sampler", "sampler_settings", "random_seed", "tune", "compile_seconds",
-        "sampling_seconds", "gate_variables", "convergence", "spec_digest", "release_digest", "privacy_record",
+        "sampling_seconds", "convergence_variables", "convergence", "spec_digest", "release_digest", "privacy_record",
     ]  # fmt: skip
 
 

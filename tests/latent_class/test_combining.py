@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from dpbayes.errors import InputError
-from dpbayes.latent_class.combining import combine, combine_estimates
-from dpbayes.latent_class.quantities import Unseen, mean_of, share_of
+from dpbayes.latent_class.combining import Unseen, combine, combine_estimates, mean_of, share_of
 
 
 def test_the_formulas_by_hand():

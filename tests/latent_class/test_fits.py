@@ -15,7 +15,7 @@ from dpbayes.data import Domain, Marginal
 from dpbayes.inference import check_convergence, sample
 from dpbayes.latent_class import build_model, sampler_defaults
 from dpbayes.privacy import NoisyTotal, Release, release_tables, release_values
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_fit_converges_and_finds_the_margins(name):
     release, exact = make()
     # With three classes, a chain was seen to stay in one of two arrangements of the binary tables.
     model = build_model(release, **{"n_classes": 5} | options)
-    settings = sampler_defaults() | {"draws": 1000, "tune": 400, "chains": 2}
+    settings = sampler_defaults() | {"chains": 64}
     trace = sample(model, **settings, random_seed=1, progressbar=False)
     verdict = check_convergence(trace)
     measured = {key: verdict.value(key) for key in ("rhat", "ess_bulk", "ess_tail", "divergences")}

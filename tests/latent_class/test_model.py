@@ -2,20 +2,16 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.inference.composite_counts import tables_likelihood
-from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
-from dpbayes.inference.margin_operator import margin_operator
-from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.latent_class import build_model
-from dpbayes.latent_class.design import Design
-from dpbayes.privacy.noise import Gaussian, TwoSidedGeometric
+from dpbayes.latent_class.design import Design, n_effects
+from dpbayes.latent_class.model import release_data
+from dpbayes.privacy.laws import Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 from dpbayes.verifier import PartitionCounts, release_counts
 
@@ -61,7 +57,7 @@ def evaluated():
 
 
 def _full_table(values):
-    profiles = [values[f"profile_{name}"] for name in DOMAIN.names]
+    profiles = np.split(values["profiles"], np.cumsum(DOMAIN.shape)[:-1], axis=1)
     return np.einsum("h,ha,hb,hc,hd->abcd", values["weights"], *profiles)
 
 
@@ -84,78 +80,81 @@ def test_weights_are_broken_sticks(evaluated):
     np.testing.assert_allclose(values["weights_sorted"], sorted(expected, reverse=True), rtol=1e-14)
 
 
-def test_effect_counts_have_the_multinomials_moments(evaluated):
-    """The log-density of the effects is the normal one whose mean and covariance are taken by enumeration."""
-    release, model, values = evaluated
-    operator = margin_operator(DOMAIN, SETS)
-    table = _full_table(values)
-    records = np.array(list(np.ndindex(*DOMAIN.shape)))
-    indicator = np.array([np.all([records[:, a] == v for a, v in effect], axis=0) for effect in operator.effects])
-    p = table.ravel()
-    mean = release.n * indicator @ p
-    covariance = release.n * indicator @ (np.diag(p) - np.outer(p, p)) @ indicator.T
-    noise = ReleasedNoise.of_tables([t.noise for t in release.tables], [t.counts.size for t in release.tables])
-    covariance += NUGGET * anchor_covariance(operator, noise)
-    expected = stats.multivariate_normal(mean, covariance).logpdf(values["effects"])
-    logp = model.compile_logp(vars=[model["effects"]], jacobian=False)
-    assert logp(_point(model)) == pytest.approx(expected, rel=1e-9)
+def test_profiles_vary_about_the_released_shares(evaluated):
+    release, _, values = evaluated
+    shares = release_data(release, "cells")["released_shares"]
+    weights = np.split(shares * np.exp(2.5 * values["level_scores"]), np.cumsum(DOMAIN.shape)[:-1], axis=1)
+    expected = np.concatenate([part / part.sum(axis=1, keepdims=True) for part in weights], axis=1)
+    np.testing.assert_allclose(values["profiles"], expected, rtol=1e-12)
 
 
-def test_released_counts_follow_their_own_laws(evaluated):
-    release, model, values = evaluated
-    exact = margin_operator(DOMAIN, SETS).counts(values["effects"], release.n)
-    np.testing.assert_allclose(values["exact_counts"], exact, rtol=1e-12)
-    residual = np.concatenate([t.counts.ravel() for t in release.tables]) - exact
-    scale = np.sqrt(TwoSidedGeometric(4.0).variance / 2)
-    expected = stats.laplace(scale=scale).logpdf(residual).sum()
-    assert model.compile_logp(vars=[model["released"]])(_point(model)) == pytest.approx(expected, rel=1e-12)
+def test_dirichlet_profiles_are_dirichlet():
+    """Moments of 4,000 prior draws of a second level: standard errors of mean and variance below .006 and .003."""
+    with build_model(_release(), n_classes=2, profiles="dirichlet", profile_prior=0.5):
+        drawn = pm.sample_prior_predictive(4000, random_seed=1)
+    level = drawn["prior"]["profiles"].to_numpy()[0, :, :, 3]  # b = y, of three levels
+    law = stats.beta(0.5, 1.0)
+    assert level.mean() == pytest.approx(law.mean(), abs=0.03)
+    assert level.var() == pytest.approx(law.var(), abs=0.015)
 
 
-def test_unequal_and_mixed_noise():
-    laws = [TwoSidedGeometric(2.0), Gaussian(5.0), TwoSidedGeometric(30.0)]
-    release = _release(laws=laws)
-    model = build_model(release, n_classes=2)
+def _log_likelihood(release, values, spread=2.5):
+    """The law of the joint form, by enumeration of one record's covariances."""
+    data = release_data(release, "tables", spread=spread)
+    covariance = data["sampling_root"] @ data["sampling_root"].T
+    covariance += np.diag(np.concatenate([np.full(t.counts.size, t.noise.variance) for t in release.tables]))
+    law = stats.multivariate_normal(release.n * values["margin"], covariance)
+    return law.logpdf(data["released_counts"])
+
+
+def test_all_tables_jointly_are_normal():
+    release = _release()
+    model = build_model(release, n_classes=2, likelihood="tables")
     point = _point(model)
-    effects = _evaluate(model, ["effects"])
-    exact = margin_operator(DOMAIN, SETS).counts(effects(point)[0], release.n)
-    parts = np.split(exact, [6, 12])
-    residuals = [t.counts.ravel() - part for t, part in zip(release.tables, parts, strict=True)]
-    expected = (
-        stats.laplace(scale=np.sqrt(laws[0].variance / 2)).logpdf(residuals[0]).sum()
-        + stats.norm(scale=5.0).logpdf(residuals[1]).sum()
-        + stats.laplace(scale=np.sqrt(laws[2].variance / 2)).logpdf(residuals[2]).sum()
-    )
-    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-12)
+    (margin,) = _evaluate(model, ["margin"])(point)
+    expected = _log_likelihood(release, {"margin": margin})
+    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-9)
 
 
-def test_prior_draws_are_consistent_tables_with_noise():
-    """Forward draws: the recorded margins and effects agree, and the noise has the law's standard deviation.
+def test_the_form_follows_from_the_noise():
+    quiet, loud = _release(), _release(laws=[TwoSidedGeometric(40.0)] * 3)
+    names = [{variable.name for variable in build_model(release).free_RVs} for release in (quiet, loud)]
+    assert "level_deviations" not in names[0] and "level_deviations" in names[1]
+    assert "level_deviations" in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}
 
-    2,000 x 16 residuals: the standard error of their standard deviation is below 1 %, so 5 % is no false alarm.
+
+def test_the_number_of_classes_follows_from_the_tables():
+    assert n_effects(DOMAIN, SETS) == 1 + 2 + 1 + 1 + 2 + 2 + 1
+    assert build_model(_release()).coords["class"] == tuple(range(8))
+    domain = Domain.from_levels({f"x{i}": (0, 1) for i in range(16)})
+    pairs = [(a, b) for i, a in enumerate(domain.names) for b in domain.names[:i]]
+    assert Design.of(domain, pairs).n_classes == 17
+
+
+@pytest.mark.parametrize("law", [TwoSidedGeometric(40.0), Gaussian(60.0)])
+def test_prior_draws_have_the_multinomials_spread_and_the_noise(law):
+    """4,000 draws of 16 counts: means and variances of standardized counts have errors below .02 and .05.
+
+    Six of these are no false alarm.
     """
-    release = _release()
-    with build_model(release, n_classes=2):
-        drawn = pm.sample_prior_predictive(2000, random_seed=1)
-    effects = drawn["prior"]["effects"].to_numpy()[0]
-    released = drawn["prior_predictive"]["released"].to_numpy()[0]
-    assert np.all(released == np.round(released))
-    residuals = released - margin_operator(DOMAIN, SETS).counts(effects, release.n)
-    assert residuals.std() == pytest.approx(TwoSidedGeometric(4.0).variance ** 0.5, rel=0.05)
+    release = _release(laws=[law] * 3)
+    with build_model(release, n_classes=2, likelihood="cells"):
+        drawn = pm.sample_prior_predictive(4000, random_seed=1)
     margin = drawn["prior"]["margin"].to_numpy()[0]
-    sampled = margin_operator(DOMAIN, SETS).counts(effects, release.n) / release.n
-    assert np.abs(sampled - margin).max() < 6 * np.sqrt(0.25 / release.n)
+    counts = drawn["prior_predictive"]["released"].to_numpy()[0]
+    standard = (counts - 500 * margin) / np.sqrt(500 * margin * (1 - margin) + law.variance)
+    np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.12)
+    np.testing.assert_allclose(standard.var(axis=0), 1.0, atol=0.3)
 
 
-def test_new_data_move_the_sampler_along():
-    """Setting the data moves the centre of the effects' coordinates: a compiled model serves another release."""
-    release = _release()
-    model = build_model(release, n_classes=2)
-    effects = _evaluate(model, ["effects"])
-    point = model.initial_point()
-    before = effects(point)[0]
-    shift = margin_operator(DOMAIN, SETS).matrix @ np.arange(1.0, len(before) + 1)
-    model.set_data("released_counts", model["released_counts"].get_value() + shift)
-    np.testing.assert_allclose(effects(point)[0] - before, np.arange(1.0, len(before) + 1), atol=1e-8)
+@pytest.mark.parametrize("likelihood", ["cells", "tables"])
+def test_new_data_make_it_the_model_of_another_release(likelihood):
+    first, second = _release(), _release(seed=1)
+    model, other = (build_model(release, n_classes=2, likelihood=likelihood) for release in (first, second))
+    point = _point(model)
+    for name, value in release_data(second, likelihood).items():
+        model.set_data(name, value)
+    assert model.compile_logp()(point) == pytest.approx(float(other.compile_logp()(point)), rel=1e-12)
 
 
 def test_one_class_and_fixed_concentration():
@@ -175,47 +174,26 @@ def test_large_domain_is_never_enumerated():
     assert model["margin"].type.ndim == 1
 
 
-def test_composite_likelihood_takes_each_table_on_its_own():
-    release = _release()
-    model = build_model(release, n_classes=2, likelihood="composite")
-    assert "effects" not in model.named_vars
-    point = _point(model)
-    (margin,) = _evaluate(model, ["margin"])(point)
-    noise = ReleasedNoise((TwoSidedGeometric(4.0),) * 16)
-    released = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
-    p = pt.dvector("p")
-    expected = tables_likelihood(p, released, release.n, noise, [6, 6, 4])[0].eval({p: margin}).sum()
-    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-10)
-
-
 def _noisy_total_release():
     public = _release()
     total = NoisyTotal(503.0, TwoSidedGeometric(6.0), 1.0, 0.2)
     return Release(DOMAIN, public.tables, "add-remove", total, "simulation")
 
 
-def test_noisy_number_of_records_is_inferred():
+@pytest.mark.parametrize("likelihood", ["cells", "tables"])
+def test_noisy_number_of_records_is_inferred(likelihood):
     release = _noisy_total_release()
-    model = build_model(release, n_classes=2)
+    model = build_model(release, n_classes=2, likelihood=likelihood)
     point = _point(model) | {"n_log__": np.array(np.log(490.0))}
-    n, effects = _evaluate(model, ["n", "effects"])(point)
+    (n,) = _evaluate(model, ["n"])(point)
     assert n == pytest.approx(490.0)
     scale = np.sqrt(TwoSidedGeometric(6.0).variance / 2)
     observed = model.compile_logp(vars=[model["released_n"]])(point)
     assert observed == pytest.approx(stats.laplace(scale=scale).logpdf(503.0 - 490.0), rel=1e-9)
-    residual = np.concatenate([t.counts.ravel() for t in release.tables]) - margin_operator(DOMAIN, SETS).counts(
-        effects, n
-    )
-    expected = stats.laplace(scale=np.sqrt(TwoSidedGeometric(4.0).variance / 2)).logpdf(residual).sum()
-    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-9)
-    with model:
-        drawn = pm.sample_prior_predictive(50, random_seed=1)
-    assert drawn["prior_predictive"]["released_n"].shape == (1, 50, 1)
-
-
-def test_composite_likelihood_refuses_a_noisy_number_of_records():
-    with pytest.raises(InputError, match="public n"):
-        build_model(_noisy_total_release(), likelihood="composite")
+    logp, step = model.compile_logp(), 1e-6
+    ends = [logp(point | {"n_log__": point["n_log__"] + sign * step}) for sign in (1, -1)]
+    slope = model.compile_dlogp(vars=[model["n"]])(point)[0]
+    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +212,9 @@ def test_composite_likelihood_refuses_a_noisy_number_of_records():
         ({"concentration": True}, "concentration"),
         ({"profile_prior": 0.0}, "profile_prior"),
         ({"profile_prior": "4"}, "profile_prior .* got '4'"),
+        ({"profiles": "flat"}, "'flat'"),
+        ({"spread": -1.0}, "spread"),
+        ({"likelihood": "cells", "impossible": [{"a": 0, "b": "x"}]}, "structural zeros"),
         ({"likelihood": "guess"}, "'guess'"),
         ({"margins": [("a", "zz")]}, "'zz'"),
         ({"margins": [("a", "b"), ["a", "b"]]}, r"\['a', 'b'\] twice, recorded as 'margin_a_b'"),
@@ -267,7 +248,7 @@ def test_margins_whose_names_join_alike_are_refused():
     with pytest.raises(InputError, match=message):
         build_model(release, margins=[("a_b",), ("a", "b")])
     model = build_model(release, margins=[("a", "b"), ("b", "a")], n_classes=1)
-    assert model.gate_variables == ("margin", "cell", "margin_a_b", "margin_b_a")
+    assert model.convergence_variables == ("margin", "cell", "margin_a_b", "margin_b_a")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +257,7 @@ def test_margins_whose_names_join_alike_are_refused():
         ("race/eth", [], "no '/'"),
         ("x__", [], "do not end in '__'"),
         ("profile_b", [], "part of the model"),
-        ("profiles_of_2", [], "part of the model"),
+        ("rotation", [], "part of the model"),
         ("draws", [], "part of the model"),
         ("quantile", [], "part of the model"),
         ("margin_b", [("b",)], "part of the model"),
@@ -291,12 +272,12 @@ def test_no_attribute_may_have_the_name_of_a_variable_or_dimension_of_any_form()
     noisy = NoisyTotal(100.0, TwoSidedGeometric(6.0), 1.0, 0.2)
     models = [
         build_model(_release_of("a", "b", n=noisy), n_classes=2, margins=[("a",)], impossible=[{"a": 1, "b": 1}]),
-        build_model(_release_of("a", "b"), n_classes=2, sum_out_pairs=True),
-        build_model(_release_of("a", "b"), n_classes=2, likelihood="composite"),
-        build_model(_release(), n_classes=2),
+        build_model(_release_of("a", "b"), n_classes=2, profiles="dirichlet", likelihood="cells"),
+        build_model(_release(), n_classes=2, likelihood="tables"),
     ]
     taken = {name for model in models for name in (*model.named_vars, *model.coords)} - set(DOMAIN.names)
-    assert {"class", "released_counts", "structural_zeros", "profile_a", "pair_levels", "n"} <= taken
+    taken |= {"exact_counts", "profile_a"}  # of a trace
+    assert {"class", "released_counts", "structural_zeros", "level_deviations", "n"} <= taken
     for name in sorted(taken):
         with pytest.raises(InputError, match="part of the model"):
             Design.of(

@@ -8,7 +8,7 @@ from dpbayes.data import Domain
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.privacy import NoisyTable, NoisyTotal, Release
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.laws import TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
 NOISE, NOISE_OF_N = TwoSidedGeometric(40.0), TwoSidedGeometric(150.0)

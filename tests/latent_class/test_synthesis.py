@@ -9,7 +9,7 @@ from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
 from dpbayes.latent_class import predict_release, synthesize, write_synthetic
 from dpbayes.privacy import NoisyTotal, release_tables
-from dpbayes.privacy.noise import TwoSidedGeometric
+from dpbayes.privacy.laws import TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": (0, 1, 2)})
 WEIGHTS = np.array([0.3, 0.7])

@@ -8,9 +8,9 @@ import xarray as xr
 
 from dpbayes.data import Domain
 from dpbayes.errors import InputError
-from dpbayes.inference.margin_operator import margin_operator
 from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
-from dpbayes.latent_class.possible_margins import possible_margins
+from dpbayes.latent_class.design import cells_of
+from dpbayes.latent_class.model import release_data
 from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
 from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
 
@@ -68,7 +68,7 @@ def test_random_unions_agree_with_enumeration(seed):
         return
     found = ZeroSet.of(DOMAIN, impossible)
     assert found.size == mask.sum()
-    cells = margin_operator(DOMAIN, [("b", "d"), ("a", "c"), DOMAIN.names]).cells
+    cells = [cell for names in (("b", "d"), ("a", "c"), DOMAIN.names) for cell in cells_of(DOMAIN, names)]
     p = rng.dirichlet(np.ones(DOMAIN.size), size=2).reshape(2, *DOMAIN.shape)
     kept = np.where(mask, 0.0, p)
     kept /= kept.sum(axis=(1, 2, 3, 4), keepdims=True)
@@ -95,10 +95,12 @@ def evaluated():
     model = build_model(_release(), n_classes=3, impossible=IMPOSSIBLE, margins=[("d", "a")])
     rng = np.random.default_rng(1)
     point = {name: value + 0.5 * rng.normal(size=np.shape(value)) for name, value in model.initial_point().items()}
-    names = ["margin", "cell", "margin_d_a", "weights", "effects", *(f"profile_{name}" for name in DOMAIN.names)]
+    names = ["margin", "cell", "margin_d_a", "weights", "profiles"]
     graphs = model.replace_rvs_by_values([model[name] for name in names])
     values = model.compile_fn(graphs, inputs=model.value_vars, on_unused_input="ignore")(point)
-    return model, point, dict(zip(names, values, strict=True))
+    values = dict(zip(names, values, strict=True))
+    parts = np.split(values["profiles"], np.cumsum(DOMAIN.shape)[:-1], axis=1)
+    return model, point, values | {f"profile_{name}": part for name, part in zip(DOMAIN.names, parts, strict=True)}
 
 
 def _conditional(values):
@@ -117,76 +119,26 @@ def test_the_model_records_conditional_probabilities(evaluated):
     np.testing.assert_allclose(values["margin"], np.concatenate([e.ravel() for e in expected]), atol=1e-14)
 
 
-def test_the_effects_have_the_conditioned_multinomials_moments(evaluated):
-    from scipy import stats
+def test_covariances_are_those_of_possible_records(evaluated):
+    from dpbayes.latent_class.likelihood import cell_covariance
 
-    from dpbayes.inference.joint_counts import NUGGET, anchor_covariance
-    from dpbayes.inference.noisy_counts import ReleasedNoise
-
-    model, point, values = evaluated
-    operator = possible_margins(margin_operator(DOMAIN, SETS), ZeroSet.of(DOMAIN, IMPOSSIBLE))
+    _, _, values = evaluated
+    cells = [cell for names in SETS for cell in cells_of(DOMAIN, names)]
     records = np.array(list(np.ndindex(*DOMAIN.shape)))
-    indicator = np.array([np.all([records[:, a] == v for a, v in effect], axis=0) for effect in operator.effects])
+    inside = np.array([np.all([records[:, a] == v for a, v in cell], axis=0) for cell in cells], dtype=float)
     p = _conditional(values).ravel()
-    noise = ReleasedNoise.of_tables([TwoSidedGeometric(4.0)] * 3, [6, 6, 4])
-    covariance = 180 * indicator @ (np.diag(p) - np.outer(p, p)) @ indicator.T
-    covariance += NUGGET * anchor_covariance(operator, noise)
-    expected = stats.multivariate_normal(180 * indicator @ p, covariance).logpdf(values["effects"])
-    assert model.compile_logp(vars=[model["effects"]], jacobian=False)(point) == pytest.approx(expected, rel=1e-8)
-    gradient = model.compile_dlogp()(point)
-    assert np.all(np.isfinite(gradient))
+    found = cell_covariance(DOMAIN, cells, values["weights"], values["profiles"], ZeroSet.of(DOMAIN, IMPOSSIBLE))
+    np.testing.assert_allclose(found, inside @ (np.diag(p) - np.outer(p, p)) @ inside.T, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_impossible_margins_leave_the_degrees_of_freedom_of_possible_tables(seed):
-    """Every table without an impossible record is reached, impossible margins count nothing, none is left to infer."""
-    rng = np.random.default_rng(seed)
-    names = list(DOMAIN.names)
-    impossible = []
-    for _ in range(3):
-        chosen = [names[i] for i in rng.choice(len(names), 2, replace=False)]
-        impossible.append({name: DOMAIN[name].levels[rng.integers(DOMAIN[name].size)] for name in chosen})
-    sets = [("a", "b"), ("b", "c"), ("d", "c"), ("a", "d"), ("a", "c"), ("b", "d")]
-    full = margin_operator(DOMAIN, sets)
-    left = possible_margins(full, ZeroSet.of(DOMAIN, impossible))
-    mask = _enumerated(impossible).ravel()
-    records = np.array(list(np.ndindex(*DOMAIN.shape)))
-    inside = np.array([[all(r[a] == v for a, v in cell) for r in records] for cell in full.cells], dtype=float)
-    effects = np.array([[all(r[a] == v for a, v in cell) for r in records] for cell in left.effects], dtype=float)
-    never = inside[:, ~mask].sum(axis=1) == 0
-    assert never.any() and left.n_effects < full.n_effects
-    for _ in range(5):
-        table = rng.integers(0, 20, len(records)) * ~mask
-        np.testing.assert_allclose(left.counts(effects @ table, table.sum()), inside @ table, atol=1e-9)
-    assert not left.matrix[never].any() and not left.constant[never].any()
-    assert np.linalg.matrix_rank(left.matrix) == left.n_effects
-    # Impossible pairs of attributes whose tables are all released: no degree of freedom too many.
-    assert np.linalg.matrix_rank(np.vstack([inside, np.ones(len(records))])[:, ~mask]) == left.n_effects + 1
-
-
-def test_margins_known_from_n_alone_are_refused():
-    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
-    with pytest.raises(InputError, match="known from n"):
-        possible_margins(margin_operator(domain, [("a",)]), ZeroSet.of(domain, [{"a": 1}]))
-
-
-def test_the_composite_likelihood_has_a_gradient_where_cells_are_impossible():
-    rng = np.random.default_rng(4)
-    law, domains = TwoSidedGeometric(4.0), [DOMAIN.project(names) for names in SETS]
-    tables = [NoisyTable(domain, rng.integers(-3, 40, domain.shape), law, 2.0, 0.5) for domain in domains]
-    release = Release(DOMAIN, tuple(tables), "replace-one", 180, "simulation")
-    model = build_model(release, n_classes=2, likelihood="composite", impossible=IMPOSSIBLE)
-    point = model.initial_point()
-    logp, step = model.compile_logp(), 1e-6
-    gradient = model.compile_dlogp()(point)
-    assert np.all(np.isfinite(gradient))
-    (name, value), *_ = [(k, v) for k, v in point.items() if k.startswith("profiles_of_2")]
-    shift = np.zeros_like(value)
-    shift.flat[0] = step
-    numeric = (logp(point | {name: value + shift}) - logp(point | {name: value - shift})) / (2 * step)
-    place = list(point).index(name)
-    start = sum(np.size(v) for v in list(point.values())[:place])
-    assert gradient[start] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
+def test_the_likelihood_is_the_joint_one_and_impossible_cells_have_noise_alone(evaluated):
+    model, point, _ = evaluated
+    assert "level_deviations" not in model.named_vars
+    assert np.all(np.isfinite(model.compile_dlogp()(point)))
+    data = release_data(_release(), "tables", zeros=ZeroSet.of(DOMAIN, IMPOSSIBLE))
+    variances = np.square(data["sampling_root"]).sum(axis=1)
+    np.testing.assert_allclose(variances[1:3], 0.0, atol=1e-9)  # a = 0 with b = y or z
+    assert np.all(variances[3:6] > 1.0)
 
 
 def _trace(evaluated):

@@ -5,8 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import FeatureRanges, FrobeniusBall, RecordEllipsoid, optimal_covariance, optimal_variances
-from dpbayes.mvg.vertices import sign_vectors
+from dpbayes.mvg import FeatureRanges, FrobeniusBall, RecordEllipsoid, optimal_covariance
+from dpbayes.mvg.allocation import optimal_variances
+from dpbayes.mvg.sensitivity import sign_vectors
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import Covariance, check_bound, harmonic_number, precision_bound
-from dpbayes.mvg.bound import bound_terms
+from dpbayes.mvg import Covariance, precision_bound
+from dpbayes.mvg.bound import bound_terms, harmonic_number
+from dpbayes.runs.registry import system_module
+
+check_bound = system_module("study:mvg_paper").check_bound
 
 # (m, n, gamma, s2, epsilon, delta): the authors' B with the printed zeta.
 AUTHORS = [

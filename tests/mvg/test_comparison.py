@@ -1,11 +1,12 @@
 """The noise table: order, gap and who may gain from direction."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import FeatureRanges
-from dpbayes.mvg.comparison import compare_noise, supremum_norm
+from dpbayes.mvg.allocation import compare_noise, noise_ellipses, supremum_norm
 
 
 def _table(ranges, **changes):
@@ -58,3 +59,23 @@ def test_gamma_of_the_identity_query():
 def test_bad_weights():
     with pytest.raises(InputError, match="weights must be 2 positive numbers"):
         _table(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), weights=[1.0, 0.0])
+
+
+BOX = FeatureRanges([0.0, 0.0, 1.0], [1.0, 3.0, 2.0], "replace-one")
+
+
+def test_every_drawn_ellipse_holds_the_box():
+    costs = compare_noise(BOX, n=100, epsilon=1.0, delta=1e-5, theta=[0.6, 0.3, 0.1])
+    figure = noise_ellipses(costs, BOX, features=(0, 1), names=("age", "pressure", "x"))
+    axis = figure.axes[0]
+    curves = {line.get_label(): np.array(line.get_data()) for line in axis.lines if line.get_label()[0] != "_"}
+    assert set(curves) == {"i.i.d. analytic Gaussian", "exact directional", "optimal directional"}
+    for curve in curves.values():
+        points = curve[:, :-1]
+        shape = points @ points.T / points.shape[1] * 2  # the ellipse's matrix from its uniform parametrization
+        corner = np.array([1.0, 3.0])
+        assert corner @ np.linalg.solve(shape, corner) <= 1 + 1e-9
+    assert "paper's bound, equal noise" in axis.get_title(loc="left")
+    with pytest.raises(InputError, match="two different ones"):
+        noise_ellipses(costs, BOX, features=(1, 1))
+    plt.close("all")

@@ -6,21 +6,11 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import (
-    Covariance,
-    FrobeniusBall,
-    binary_allocation,
-    check_bound,
-    derive_directions,
-    directional_shape,
-    equimodal_noise,
-    mu_for,
-    precision_bound,
-    split_mu,
-    unimodal_noise,
-)
-from dpbayes.mvg.shapes import check_allocation
+from dpbayes.mvg import Covariance, FrobeniusBall, mu_for, precision_bound, unimodal_noise
+from dpbayes.mvg.bound import check_allocation, directional_shape
+from dpbayes.runs.registry import system_module
 
+paper = system_module("study:mvg_paper")
 BALL = FrobeniusBall(1.5, "replace-one")
 GUARANTEE = {"gamma": 4.0, "epsilon": 1.0, "delta": 1e-5}
 
@@ -43,12 +33,12 @@ def test_algorithm_one_step_by_step(zeta):
 @pytest.mark.parametrize("zeta", ["printed", "laurent-massart"])
 def test_noise_meets_the_theorem_with_equality(zeta):
     uni = unimodal_noise([0.5, 0.3, 0.2], None, n=20, sensitivity=BALL, zeta=zeta, **GUARANTEE)
-    equi = equimodal_noise(directional_shape([0.7, 0.3], _rotation(2)), sensitivity=BALL, zeta=zeta, **GUARANTEE)
-    wide = equimodal_noise(
+    equi = paper.equimodal_noise(directional_shape([0.7, 0.3], _rotation(2)), sensitivity=BALL, zeta=zeta, **GUARANTEE)
+    wide = paper.equimodal_noise(
         directional_shape([0.7, 0.3]), directional_shape([0.2] * 5), sensitivity=BALL, zeta=zeta, **GUARANTEE
     )
     for noise in (uni, equi, wide):
-        check = check_bound(noise.row_cov, noise.col_cov, sensitivity=1.5, zeta=zeta, **GUARANTEE)
+        check = paper.check_bound(noise.row_cov, noise.col_cov, sensitivity=1.5, zeta=zeta, **GUARANTEE)
         assert check and check.precision == pytest.approx(check.bound, rel=1e-12)
     np.testing.assert_allclose(equi.row_cov.matrix(), equi.col_cov.matrix(), rtol=1e-12)
     assert wide.shape == (2, 5)
@@ -75,7 +65,7 @@ def test_noise_of_the_anchors():
 
 
 def test_binary_allocation():
-    theta = binary_allocation(5, [1, 4], 0.8)
+    theta = paper.binary_allocation(5, [1, 4], 0.8)
     assert theta.sum() == pytest.approx(1.0) and theta[1] == theta[4] == 0.4
     shape = directional_shape(theta)
     assert shape.marginal_variances[1] < shape.marginal_variances[0]
@@ -84,7 +74,7 @@ def test_binary_allocation():
 def test_derived_directions_follow_the_eigenvectors():
     basis = _rotation(4, seed=5)
     covariance = basis @ np.diag([8.0, 4.0, 2.0, -0.5]) @ basis.T
-    derived = derive_directions((covariance + covariance.T) / 2, mu=0.3, power=0.5, floor=0.01)
+    derived = paper.derive_directions((covariance + covariance.T) / 2, mu=0.3, power=0.5, floor=0.01)
     np.testing.assert_allclose(np.abs(derived.directions.T @ basis), np.eye(4), atol=1e-10)
     expected = np.sqrt([8.0, 4.0, 2.0, 0.08])
     np.testing.assert_allclose(derived.theta, expected / expected.sum(), rtol=1e-10)
@@ -93,7 +83,7 @@ def test_derived_directions_follow_the_eigenvectors():
 
 
 def test_split_composes_to_the_whole():
-    first, second = split_mu(2.0, 1e-6, 0.2)
+    first, second = paper.split_mu(2.0, 1e-6, 0.2)
     assert math.hypot(first, second) == pytest.approx(mu_for(2.0, 1e-6), rel=1e-13)
     assert (first / second) ** 2 == pytest.approx(0.25, rel=1e-12)
 
@@ -108,16 +98,16 @@ def test_split_composes_to_the_whole():
         (lambda: check_allocation([0.5, 0.5], 3), "one share for each of the 3"),
         (lambda: directional_shape([0.5, 0.5], [[1.0, 1.0], [0.0, 1.0]]), "must be orthonormal"),
         (lambda: directional_shape([0.5, 0.5], np.eye(3)), "directions must have shape"),
-        (lambda: binary_allocation(3, [0, 1, 2], 0.9), "some but not all"),
-        (lambda: binary_allocation(3, [], 0.9), "some but not all"),
-        (lambda: binary_allocation(3, [0, 0], 0.9), "once each"),
-        (lambda: binary_allocation(3, [3], 0.9), "some but not all"),
-        (lambda: binary_allocation(3, [0], 1.0), "share must be below 1"),
-        (lambda: derive_directions(-np.eye(2), mu=0.0), "no positive eigenvalue"),
-        (lambda: derive_directions([[1.0, 2.0], [0.0, 1.0]], mu=0.0), "must be symmetric"),
-        (lambda: derive_directions(np.eye(2), mu=-1.0), "mu must be finite and not negative"),
-        (lambda: derive_directions(np.eye(2), mu=0.0, power=-1.0), "power must be"),
-        (lambda: split_mu(1.0, 1e-5, 0.0), "share must be positive"),
+        (lambda: paper.binary_allocation(3, [0, 1, 2], 0.9), "some but not all"),
+        (lambda: paper.binary_allocation(3, [], 0.9), "some but not all"),
+        (lambda: paper.binary_allocation(3, [0, 0], 0.9), "once each"),
+        (lambda: paper.binary_allocation(3, [3], 0.9), "some but not all"),
+        (lambda: paper.binary_allocation(3, [0], 1.0), "share must be below 1"),
+        (lambda: paper.derive_directions(-np.eye(2), mu=0.0), "no positive eigenvalue"),
+        (lambda: paper.derive_directions([[1.0, 2.0], [0.0, 1.0]], mu=0.0), "must be symmetric"),
+        (lambda: paper.derive_directions(np.eye(2), mu=-1.0), "mu must be finite and not negative"),
+        (lambda: paper.derive_directions(np.eye(2), mu=0.0, power=-1.0), "power must be"),
+        (lambda: paper.split_mu(1.0, 1e-5, 0.0), "share must be positive"),
         (lambda: unimodal_noise([0.5, 0.5], None, n=0, sensitivity=BALL, **GUARANTEE), "n must be a positive"),
         (
             lambda: unimodal_noise([0.5, 0.5], None, n=2, sensitivity=BALL, gamma=-1.0, epsilon=1.0, delta=1e-5),

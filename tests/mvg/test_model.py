@@ -198,7 +198,7 @@ def simulate_study(kind, seed):
 
 
 def calibration_study(kind, *, n_simulations, folder=None):
-    from dpbayes.inference.nuts import NutsSettings
+    from dpbayes.inference.sampling import NutsSettings
     from dpbayes.inference.sbc import simulate_and_rank
 
     build = build_moment_model if kind == "moments" else build_record_model
@@ -217,7 +217,7 @@ def calibration_study(kind, *, n_simulations, folder=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["moments", "records"])
 def test_posterior_is_calibrated(kind):
-    from dpbayes.inference.sbc_ranks import coverage, uniformity
+    from dpbayes.inference.ranks import coverage, uniformity
 
     study = calibration_study(kind, n_simulations=100)
     pvalues = uniformity(study)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from mvg_simulate import CENTRE, HALF, RANGES, draw_parameters, records, sampled
 
-from dpbayes.mvg import Covariance, MatrixGaussian, MatrixRelease, MomentQuery, calibrate_moments, release_moments
+from dpbayes.mvg import Covariance, MatrixGaussian, MomentQuery, calibrate_moments, release_moments
 from dpbayes.mvg.model import RegressionPriors, build_record_model
 from dpbayes.mvg.regression import whiten_records
+from dpbayes.mvg.release import MatrixRelease
 
 PLAIN = runpy.run_path(str(Path(__file__).parents[2] / "models" / "noisy_regression.py"))
 SHAPE = np.array([[1.0, 0.6, 0.0], [0.6, 30.0, 0.0], [0.0, 0.0, 300.0]])

@@ -5,17 +5,10 @@ import pytest
 from mvg_simulate import CENTRE, HALF, RANGES, draw_parameters, moment_data, record_data, records
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import (
-    Covariance,
-    FeatureRanges,
-    MatrixGaussian,
-    MatrixRelease,
-    MomentQuery,
-    calibrate_moments,
-    release_moments,
-)
+from dpbayes.mvg import Covariance, FeatureRanges, MatrixGaussian, MomentQuery, calibrate_moments, release_moments
 from dpbayes.mvg.model import RegressionPriors
 from dpbayes.mvg.regression import naive_regression, whiten_moments, whiten_records
+from dpbayes.mvg.release import MatrixRelease
 
 
 def _records(seed=3, n=400):
@@ -109,7 +102,7 @@ def test_bad_input():
     good = release_moments(values, calibrate_moments(query, epsilon=1.0, delta=1e-5), rng=rng)
     with pytest.raises(InputError, match="3 different names"):
         whiten_moments(good, features=("a", "a", "b"))
-    with pytest.raises(InputError, match="response must be a row"):
+    with pytest.raises(InputError, match="response must be one of"):
         whiten_moments(good, response=3)
     columns = MatrixGaussian(np.eye(3), Covariance.diagonal(np.ones(30)), RANGES)
     with pytest.raises(InputError, match="independent between columns"):

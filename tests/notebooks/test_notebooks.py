@@ -93,7 +93,9 @@ def test_source_uses_public_names_only(source):
         if module == "dpbayes":
             rooms[local] = importlib.import_module(f"dpbayes.{name}")
         else:
-            assert name in importlib.import_module(module).__all__, f"{module}.{name} is not public"
+            room = importlib.import_module(module)
+            public = getattr(room, "__all__", None) or [found for found in vars(room) if not found.startswith("_")]
+            assert name in public, f"{module}.{name} is not public"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             assert not node.attr.startswith("_"), f"{node.attr} is not public"

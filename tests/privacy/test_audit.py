@@ -13,9 +13,9 @@ from audit import (
 )
 
 from dpbayes.data.domain import Domain
-from dpbayes.data.marginals import Marginal
-from dpbayes.privacy.mechanisms import release_tables
-from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.data.tables import Marginal
+from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.zcdp import zcdp_delta
 
 RELATIONS = ["replace-one", "add-remove"]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy import closed_forms
 from dpbayes.privacy.closed_forms import (
     discrete_gaussian_delta,
     discrete_gaussian_epsilon,
@@ -20,9 +19,9 @@ from dpbayes.privacy.closed_forms import (
     randomized_response_epsilon,
     randomized_response_loss,
 )
-from dpbayes.privacy.curves import PrivacyLoss
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
-from dpbayes.privacy.noise import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.privacy.losses import PrivacyLoss
 
 
 def summed(log_prob, move: int, epsilon: float, reach: int) -> float:
@@ -39,7 +38,25 @@ def test_geometric_curve_is_the_sum_over_its_law(scale, move):
         epsilon = share * move / scale
         expected = summed(law.log_prob, move, epsilon, int(45 * scale) + 10)
         assert geometric_delta(epsilon, scale=scale, sensitivity=move) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    assert geometric_delta(move / scale, scale=scale, sensitivity=move) == 0.0
+    assert geometric_delta(np.nextafter(move / scale, np.inf), scale=scale, sensitivity=move) == 0.0
+
+
+def test_geometric_and_laplace_deltas_never_fall_short_of_the_truth():
+    generator = np.random.default_rng(250)
+    for case in range(250):
+        scale, move = 10.0 ** generator.uniform(-1.5, 4), int(generator.integers(1, 60))
+        # From the middle of the curve to where next to nothing of it is left, in the last digits of epsilon.
+        epsilon = max(0.0, move / scale * (1 - 10.0 ** generator.uniform(-16 if case % 2 else -3, 0)))
+        with mpmath.workdps(60):
+            s, e = mpmath.mpf(scale), mpmath.mpf(epsilon)
+            a = mpmath.exp(-1 / s)
+            terms = ((1 if j == 0 else 1 - a) * a**j * -mpmath.expm1(e - (move - 2 * j) / s) for j in range(move))
+            exact = sum(term for term in terms if term > 0) / (1 + a)
+            got = mpmath.mpf(geometric_delta(epsilon, scale=scale, sensitivity=move))
+            assert exact <= got <= exact * (1 + mpmath.mpf(2) ** -46) + mpmath.mpf(5e-324)
+            exact = max(mpmath.mpf(0), -mpmath.expm1((e - move / s) / 2))
+            got = mpmath.mpf(laplace_delta(epsilon, scale=scale, sensitivity=move))
+            assert exact <= got <= exact * (1 + mpmath.mpf(2) ** -46) + mpmath.mpf(5e-324)
 
 
 @pytest.mark.parametrize("stddev", [0.4, 1.0, 3.7, 40.0])
@@ -181,11 +198,6 @@ def test_stretching_noise_and_sensitivity_alike_changes_nothing():
 def test_composed_integer_noise_is_exact_to_rounding():
     for loss in (geometric_loss(scale=4.0, sensitivity=3), discrete_gaussian_loss(stddev=5.0)):
         assert loss.compose(200).epsilon_bounds(1e-9).width < 1e-8
-
-
-def test_names_are_exported():
-    assert sorted(closed_forms.__all__) == closed_forms.__all__
-    assert all(hasattr(closed_forms, name) for name in closed_forms.__all__)
 
 
 @pytest.mark.parametrize(

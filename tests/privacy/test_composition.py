@@ -6,12 +6,11 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpbayes.errors import InputError
-from dpbayes.privacy._convolution import Addend, convolve
-from dpbayes.privacy._discretize import GridLaw, find_lattice, on_grid
 from dpbayes.privacy.composition import ComposedLoss
-from dpbayes.privacy.curves import PrivacyLoss
+from dpbayes.privacy.convolution import Addend, GridLaw, convolve, find_lattice, on_grid
 from dpbayes.privacy.gaussian import gaussian_epsilon
 from dpbayes.privacy.loss_law import LossLaw
+from dpbayes.privacy.losses import PrivacyLoss
 
 
 class ByTransform(ComposedLoss):
@@ -243,8 +242,8 @@ def test_more_runs_than_doubles_can_certify_are_refused():
     assert far.epsilon(1e-6) >= 5.49e11 and far.epsilon_bounds(1e-6).lower <= 5.494e11
 
 
-def test_a_listed_total_with_dust_keeps_the_largest_loss_between_its_ends():
-    law = LossLaw(np.array([1 / 1e-9]), np.ones(1), dust=1e-300, ceiling=-1e9, shift=2e-6)
+def test_a_listed_total_with_underflow_keeps_the_largest_loss_between_its_ends():
+    law = LossLaw(np.array([1 / 1e-9]), np.ones(1), underflow=1e-300, ceiling=-1e9, shift=2e-6)
     bounds = ComposedLoss(((law, 1000),)).epsilon_bounds(0.0)
     assert 1000 * float(law.loss[0]) in bounds and bounds.width < 0.1
 

@@ -1,7 +1,9 @@
 """The budget book: what it accepts, refuses and remembers."""
 
+import csv
 import datetime
 import inspect
+import io
 import math
 import pickle
 import random
@@ -17,11 +19,9 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import BudgetExceededError, DPBayesError, InputError, LedgerError
 from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
-from dpbayes.privacy.ledger import Guarantee, Ledger, create_ledger, open_ledger
-from dpbayes.privacy.ledger_budget import check_budget
+from dpbayes.privacy.ledger import EPOCH, Guarantee, Ledger, LedgerTerms, check_budget, create_ledger, open_ledger
 from dpbayes.privacy.ledger_cost import Cost, Spending
-from dpbayes.privacy.ledger_entries import EPOCH, BookTerms
-from dpbayes.privacy.ledger_export import to_html
+from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -184,7 +184,7 @@ def test_a_rounding_is_named_with_its_remedy(make):
 @pytest.mark.parametrize("composition", ["basic", "tight"])
 def test_another_adjacency_is_refused(make, composition):
     book = make(adjacency="add-remove", composition=composition)
-    with pytest.raises(InputError, match="stated under replace-one and this book counts under add-remove"):
+    with pytest.raises(InputError, match="stated under replace-one and this ledger counts under add-remove"):
         book.reserve(**geometric(20.0))
     assert book.entries() == []
 
@@ -192,7 +192,7 @@ def test_another_adjacency_is_refused(make, composition):
 def test_gaussians_need_a_share_of_delta_under_plain_addition(make):
     book = make(epsilon=4.0, delta=1e-5)
     law = {"mechanism": "gaussian", "law": Gaussian(3.8), "sensitivity": 1.0}
-    with pytest.raises(InputError, match=r"pass delta= \(the book has 1e-05 left\)"):
+    with pytest.raises(InputError, match=r"pass delta= \(the ledger has 1e-05 left\)"):
         book.reserve(**guarantee(1.0) | law)
     book.reserve(**guarantee(1.0) | law | {"delta": 1e-5})
     # sigma 3.7306 costs exactly (1, 1e-5): ANCHORS; 3.8 a little less.
@@ -288,7 +288,7 @@ def test_a_tight_book_at_delta_zero_is_a_book_of_pure_mechanisms(make):
 )
 def test_plain_addition_never_overspends_and_never_refuses_what_fits(total, requests, count):
     """The book's decisions against decimal arithmetic."""
-    terms = BookTerms("0" * 32, float(total), 0.0, "add-remove", "basic", "d", EPOCH)
+    terms = LedgerTerms("0" * 32, float(total), 0.0, "add-remove", "basic", "d", EPOCH)
     spending, exact = Spending(), Decimal(0)
     for epsilon in requests:
         cost = Cost(Guarantee(float(epsilon)), None, count=count)
@@ -305,7 +305,7 @@ def test_plain_addition_never_overspends_and_never_refuses_what_fits(total, requ
 @settings(max_examples=300, deadline=None)
 @given(st.floats(1e-6, 1e3), st.integers(1, 4), st.sampled_from([TwoSidedGeometric, Laplace]))
 def test_a_law_calibrated_to_the_whole_budget_fits_it(epsilon, sensitivity, law):
-    terms = BookTerms("0" * 32, epsilon, 0.0, "add-remove", "basic", "d", EPOCH)
+    terms = LedgerTerms("0" * 32, epsilon, 0.0, "add-remove", "basic", "d", EPOCH)
     check_budget(Spending(), [Cost(law.from_epsilon(epsilon, sensitivity=sensitivity), sensitivity)], terms)
 
 
@@ -453,8 +453,53 @@ def test_the_html_form_escapes_what_people_wrote(make):
     book = make(dataset="<script>alert(1)</script>")
     book.reserve(**geometric(20.0, purpose="<b>bold</b>"))
     html = book._repr_html_()
-    assert html == to_html(book) and "<script>" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
+    assert "<script>" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
     assert "counts as spent" in html
+
+
+def test_a_spreadsheet_runs_no_formula_of_the_csv_form(make):
+    book = make()
+    for purpose in ("=HYPERLINK(1)", "+1", "-1", "@sum", "a=b"):
+        book.reserve(**geometric(100.0, purpose=purpose))
+    rows = list(csv.DictReader(io.StringIO(book.to_csv())))
+    assert [row["purpose"] for row in rows] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@sum", "a=b"]
+    assert book.entries()[0].purpose == "=HYPERLINK(1)"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_interrupt_between_reserving_and_the_release_says_that_the_cost_is_spent(make, error):
+    book = make()
+
+    def draw():
+        raise error
+
+    parts = [Part(TwoSidedGeometric(20.0), 2), Part(TwoSidedGeometric(40.0), 2)]
+    with pytest.raises(error) as caught:
+        reserve_draw_confirm(
+            draw, parts, mechanism="m", adjacency="replace-one", purpose="p", rng=None, ledger=book, delta=0.0
+        )
+    assert caught.value.__notes__ == [
+        f"The cost was reserved before this: entries 1 to 2 of {book.path} count as spent."
+    ]
+    assert book.spent().unconfirmed == 2
+
+
+@pytest.mark.parametrize("huge", [10**5000, -(10**5000), 10**400], ids=["5000", "minus 5000", "400"])
+def test_numbers_beyond_every_double_are_one_clear_error(make, tmp_path, huge):
+    book = make()
+    for call in (
+        lambda: create_ledger(tmp_path / "new.db", epsilon=huge, delta=0.0, adjacency="replace-one"),
+        lambda: create_ledger(tmp_path / "new.db", epsilon=1.0, delta=huge, adjacency="replace-one"),
+        lambda: book.reserve(**geometric(20.0, count=huge)),
+        lambda: book.reserve(**geometric(20.0, sensitivity=huge)),
+        lambda: book.reserve(**geometric(20.0, purpose=huge)),
+        lambda: book.reserve(**geometric(20.0, mechanism=huge)),
+        lambda: book.confirm(huge, DIGEST),
+        lambda: book.confirm([huge, huge], DIGEST),
+        lambda: open_ledger(book.path, expected_head=huge),
+    ):
+        with pytest.raises(InputError):
+            call()
 
 
 def test_a_book_of_plain_addition_needs_no_slow_library(make):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
 from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
-from dpbayes.privacy.ledger_compose import _renyi_epsilon, epsilon_upper
-from dpbayes.privacy.ledger_cost import Cost, Guarantee, Spending, law_from_dict
-from dpbayes.privacy.ledger_rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal
+from dpbayes.privacy.ledger_cost import Cost, Guarantee, Spending, _renyi_epsilon, epsilon_upper, law_from_dict
+from dpbayes.privacy.rounding import decimal_down, decimal_reading, float_down, float_up_or_decimal
 
 
 def clipped_geometric(move, rate):

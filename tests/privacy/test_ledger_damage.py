@@ -2,20 +2,19 @@
 
 import contextlib
 import json
+import pickle
 import random
 import shutil
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
 from dpbayes.privacy import TwoSidedGeometric
-from dpbayes.privacy.ledger import create_ledger, open_ledger
-from dpbayes.privacy.ledger_chain import GENESIS, chain_digest
-from dpbayes.privacy.ledger_entries import SCHEMA_VERSION, canonical
-from dpbayes.privacy.ledger_seal import renew_seal
-from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID
+from dpbayes.privacy.ledger import SCHEMA_VERSION, canonical, create_ledger, open_ledger
+from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID, GENESIS, chain_digest
 
 DIGEST = "c" * 64
 REFUSALS = (DamagedFileError, LedgerError)
@@ -43,15 +42,12 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def copy(original, tmp_path):
-    return shutil.copy(original, tmp_path / "copy.db")
+    return Path(shutil.copy(original, tmp_path / "copy.db"))
 
 
 @contextlib.contextmanager
 def by_hand(path):
-    """Edit a book as somebody would who owns the file: triggers off, and the seal renewed afterwards.
-
-    Without a new seal the file would be refused for that alone, and nothing behind it would be tested.
-    """
+    """Edit a ledger as somebody would who owns the file: with the triggers off."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     for name, sql in _SCHEMA.items():
@@ -61,10 +57,6 @@ def by_hand(path):
     for sql in _SCHEMA.values():
         if sql.startswith("CREATE TRIGGER"):
             connection.execute(sql)
-    with contextlib.suppress(sqlite3.Error):
-        connection.execute("BEGIN IMMEDIATE")
-        renew_seal(connection)
-        connection.execute("COMMIT")
     connection.close()
 
 
@@ -174,7 +166,6 @@ def test_an_edit_by_hand_is_detected(copy, edit):
     with pytest.raises(DamagedFileError) as refusal:
         open_ledger(copy)
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 700
-    assert "seal" not in str(refusal.value)  # found by what the entries say
 
 
 def test_no_edit_leaves_a_book_that_opens(copy):
@@ -184,13 +175,14 @@ def test_no_edit_leaves_a_book_that_opens(copy):
     assert contents(copy) == before
 
 
-def test_what_sqlite_itself_rewrites_is_told(copy, tmp_path):
-    shutil.copy(copy, tmp_path / "moved.db")
-    assert contents(tmp_path / "moved.db") == contents(copy)
+def test_what_sqlite_itself_rewrites_or_copies_stays_the_ledger_it_was(copy, tmp_path):
+    before = contents(copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         connection.execute("VACUUM")
-    with pytest.raises(DamagedFileError, match="other than dpbayes"):
-        open_ledger(copy)
+        with contextlib.closing(sqlite3.connect(tmp_path / "backup.db")) as target:
+            connection.backup(target)
+    assert contents(copy) == contents(tmp_path / "backup.db") == contents(shutil.copy(copy, tmp_path / "moved.db"))
+    assert contents(copy) == before
 
 
 def test_a_valid_entry_from_another_hand_is_refused(copy):
@@ -271,43 +263,44 @@ def test_a_noted_head_allows_what_is_added_later(copy):
         open_ledger(copy, expected_head="abc")
 
 
-def change_field(**change):
-    return lambda entries: [entries[0], entries[1] | change, *entries[2:]]
+FIELDS = [
+    ("count", 0),
+    ("count", 1000),
+    ("count", "1"),
+    ("sensitivity", -2.0),
+    ("sensitivity", "2"),
+    ("law", {"law": "laplace", "scale": 0.0}),
+    ("law", {"law": "cauchy", "scale": 1.0}),
+    ("law", []),
+    ("adjacency", "add-remove"),
+    ("purpose", "a\nb"),
+    ("purpose", None),
+    ("time", "yesterday"),
+    ("time", "2026-01-01T00:00:00"),
+    ("time", 7),
+    ("kind", "refund"),
+    ("kind", "open"),
+    ("kind", "confirm"),
+    ("raw_counts", [1, 2, 3]),
+]
+TERMS = [
+    ("epsilon", 1e-3),
+    ("epsilon", -1.0),
+    ("delta", 1.0),
+    ("schema", SCHEMA_VERSION + 1),
+    ("composition", "sum"),
+    ("ledger", "x"),
+]
+CONFIRMATIONS = [{}, {"entry": 0}, {"entry": 10**6}, {"entry": [1]}, {"entry": 7, "digest": "x"}]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        change_field(count=0),
-        change_field(count=1000),
-        change_field(count="1"),
-        change_field(sensitivity=-2.0),
-        change_field(sensitivity="2"),
-        change_field(law={"law": "laplace", "scale": 0.0}),
-        change_field(law={"law": "cauchy", "scale": 1.0}),
-        change_field(law=[]),
-        change_field(adjacency="add-remove"),
-        change_field(purpose="a\nb"),
-        change_field(purpose=None),
-        change_field(time="yesterday"),
-        change_field(time="2026-01-01T00:00:00"),
-        change_field(time=7),
-        change_field(kind="refund"),
-        change_field(kind="open"),
-        change_field(kind="confirm"),
-        change_field(raw_counts=[1, 2, 3]),
+        *[lambda entries, f=field: [entries[0], entries[1] | dict([f]), *entries[2:]] for field in FIELDS],
+        *[lambda entries, f=field: [entries[0] | dict([f]), *entries[1:]] for field in TERMS],
+        *[lambda entries, more=more: [*entries, entries[2] | more] for more in CONFIRMATIONS],
         lambda entries: entries[1:],
-        lambda entries: [entries[0] | {"epsilon": 1e-3}, *entries[1:]],
-        lambda entries: [entries[0] | {"epsilon": -1.0}, *entries[1:]],
-        lambda entries: [entries[0] | {"delta": 1.0}, *entries[1:]],
-        lambda entries: [entries[0] | {"schema": SCHEMA_VERSION + 1}, *entries[1:]],
-        lambda entries: [entries[0] | {"composition": "sum"}, *entries[1:]],
-        lambda entries: [entries[0] | {"book": "x"}, *entries[1:]],
-        lambda entries: [*entries, entries[2]],
-        lambda entries: [*entries, entries[2] | {"entry": 0}],
-        lambda entries: [*entries, entries[2] | {"entry": 10**6}],
-        lambda entries: [*entries, entries[2] | {"entry": [1]}],
-        lambda entries: [*entries, entries[2] | {"entry": 7, "digest": "x"}],
     ],
 )
 def test_a_forged_book_must_still_say_what_a_book_can_say(copy, change):
@@ -334,36 +327,44 @@ def test_an_older_copy_is_told_from_the_book_by_its_head_and_the_remedy_does_not
     assert open_ledger(older).remaining().epsilon > book.remaining().epsilon  # why the copy alone is no remedy
 
 
-def damage_nothing_left(path):
-    path.write_bytes(b"")
+DAMAGED = {
+    "nothing left": lambda content: b"",
+    "the end": lambda content: content[:-4096],
+    "the header": lambda content: bytes(100) + content[100:],
+    "an entry": lambda content: content.replace(b"table at scale 40", b"table at scale 41"),
+}
 
 
-def damage_a_byte(path):
-    content = bytearray(path.read_bytes())
-    content[-2000] ^= 1
-    path.write_bytes(content)
-
-
-def damage_the_end(path):
-    path.write_bytes(path.read_bytes()[:-4096])
-
-
-def damage_the_header(path):
-    path.write_bytes(bytes(100) + path.read_bytes()[100:])
-
-
-def damage_an_entry(path):
-    with by_hand(path) as connection:
-        edit_body(connection)
-
-
-@pytest.mark.parametrize(
-    "damage", [damage_nothing_left, damage_a_byte, damage_the_end, damage_the_header, damage_an_entry]
-)
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_every_damage_names_the_remedy_that_does_not_refill_the_budget(copy, damage):
-    damage(copy)
+    copy.write_bytes(damage(copy.read_bytes()))
     with pytest.raises(DamagedFileError, match=r"restore the newest copy .*expected_head=.* reserved again first"):
         open_ledger(copy)
+
+
+def test_a_head_file_notices_an_older_copy_without_anybody_noting_a_head(copy, tmp_path):
+    older, kept = shutil.copy(copy, tmp_path / "older.db"), tmp_path / "ledger.head"
+    book = open_ledger(copy, head_file=kept)
+    assert kept.read_text() == book.head + "\n"
+    book.confirm(book.unconfirmed()[0].entry, DIGEST)
+    assert kept.read_text() == book.head + "\n"
+    pickle.loads(pickle.dumps(book)).confirm(book.unconfirmed()[0].entry, DIGEST)
+    assert open_ledger(copy, head_file=kept).head == kept.read_text().strip()
+    shutil.copy(older, copy)
+    with pytest.raises(DamagedFileError, match=r"does not contain the head .* that .*ledger.head keeps.* older copy"):
+        open_ledger(copy, head_file=kept)
+    assert len(kept.read_text()) == 65  # and it still expects what it did
+
+
+def test_a_head_file_that_keeps_no_head_is_refused(copy, tmp_path):
+    for content in ("", "x" * 64, "é"):
+        (tmp_path / "head").write_text(content)
+        with pytest.raises((DamagedFileError, LedgerError), match="head"):
+            open_ledger(copy, head_file=tmp_path / "head")
+    with pytest.raises(LedgerError, match="head file"):
+        open_ledger(copy, head_file=tmp_path)
+    with pytest.raises(LedgerError, match="cannot be written"):
+        open_ledger(copy, head_file=tmp_path / "no folder" / "head")
 
 
 def test_an_exchanged_file_is_noticed_while_the_book_is_open(copy, tmp_path):
@@ -455,11 +456,11 @@ def other_database(path, rng):
                 connection.execute(f"CREATE TABLE t{i} (x)")
 
 
-def refusal_of(path):
-    """The error that refuses a book, or None; always on one line, always soon."""
+def refused_or_unchanged(path, before=None):
+    """Whether a file is refused, on one line and soon; if not, it must say what the ledger said before."""
     start = time.monotonic()
     try:
-        contents(path)
+        assert contents(path) == before
     except REFUSALS as error:
         assert "\n" not in str(error) and len(str(error)) < 700
         return error
@@ -480,39 +481,26 @@ def damage(data, path, rng):
 
 
 def refuse_damaged_files(original, path, number, seed):
-    rng, data = random.Random(seed), original.read_bytes()
+    rng, data, before = random.Random(seed), original.read_bytes(), contents(original)
+    refused = 0
     for _ in range(number):
         damage(data, path, rng)
-        assert refusal_of(path) is not None
+        refused += refused_or_unchanged(path, before) is not None
+    return refused
 
 
-def test_every_one_of_a_thousand_damaged_files_is_refused(original, tmp_path):
-    refuse_damaged_files(original, tmp_path / "damaged.db", 1000, 4)
-
-
-def refuse_changed_bytes(original, path, places):
-    data = original.read_bytes()
-    rng = random.Random(5)
-    for place in places(len(data)):
-        path.write_bytes(data[:place] + bytes([data[place] ^ rng.randrange(1, 256)]) + data[place + 1 :])
-        assert refusal_of(path) is not None, place
-
-
-def test_a_changed_byte_is_found_wherever_it_is(original, tmp_path):
-    # All of the header, where SQLite keeps counters that it ignores, and one in fifty of the rest.
-    refuse_changed_bytes(original, tmp_path / "damaged.db", lambda size: [*range(100), *range(100, size, 151)])
+def test_a_thousand_damaged_files_are_refused_or_say_what_they_said(original, tmp_path):
+    refused = refuse_damaged_files(original, tmp_path / "damaged.db", 1000, 4)
+    print(f"{refused} of 1000 damaged files were refused; the others' damage lies in bytes that mean nothing")
+    assert refused > 850
 
 
 @pytest.mark.slow
-def test_every_changed_byte_is_found(original, tmp_path):
-    refuse_changed_bytes(original, tmp_path / "damaged.db", lambda size: range(0, size, 7))
-
-
-@pytest.mark.parametrize("tail", [b"\0", bytes(4096), b"SQLite format 3\0"])
-def test_bytes_behind_the_last_page_are_found(copy, tail):
-    with open(copy, "ab") as file:
-        file.write(tail)
-    assert refusal_of(copy) is not None
+def test_every_changed_byte_is_refused_or_changes_nothing(original, tmp_path):
+    data, path, rng, before = original.read_bytes(), tmp_path / "damaged.db", random.Random(5), contents(original)
+    for place in [*range(100), *range(100, len(data), 7)]:
+        path.write_bytes(data[:place] + bytes([data[place] ^ rng.randrange(1, 256)]) + data[place + 1 :])
+        refused_or_unchanged(path, before)
 
 
 # --- random edits of what the rows say, with everything around them in order ---
@@ -582,8 +570,7 @@ def refuse_malformed_books(original, path, number, seed):
         else:
             with by_hand(path) as connection:
                 edit_a_row(connection, rng)
-        error = refusal_of(path)
-        assert isinstance(error, DamagedFileError) and "seal" not in str(error)
+        assert isinstance(refused_or_unchanged(path), DamagedFileError)
 
 
 def test_every_one_of_two_hundred_malformed_books_is_refused(original, tmp_path):

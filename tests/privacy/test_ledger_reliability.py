@@ -206,7 +206,7 @@ def test_a_locked_book_is_one_clear_error(tmp_path, monkeypatch):
     book = create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
     monkeypatch.setattr(ledger_store, "BUSY_SECONDS", 0.2)
     with ledger_store.transaction(book.path, write=True):
-        with pytest.raises(LedgerError, match="another process held the book"):
+        with pytest.raises(LedgerError, match="another process held the ledger"):
             book.reserve(**REQUEST)
         assert open_ledger(book.path).entries() == []  # readers go on
     book.reserve(**REQUEST)

@@ -21,8 +21,8 @@ from dpbayes.privacy import (
     read_release,
     release_tables,
 )
+from dpbayes.privacy.envelope import record_digest
 from dpbayes.privacy.ledger import create_ledger
-from dpbayes.privacy.release import record_digest
 
 TABLES = datasets.acs_tables()
 

@@ -13,8 +13,8 @@ from scipy import stats
 
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import l1_sensitivity_of_counts, l2_sensitivity_of_counts
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
-from dpbayes.privacy.sampling import _measurement, draw_noise, release_values, sampler_name
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.sampling import draw_noise, release_values, sampler_name
 
 SIMULATED_ALARM = 1e-6
 OPENDP_ALARM = 1e-9
@@ -150,10 +150,10 @@ def test_opendp_charges_no_more_than_the_claim(epsilon, adjacency):
     l1, l2 = l1_sensitivity_of_counts(adjacency), l2_sensitivity_of_counts(adjacency)
     for cls, distance in ((TwoSidedGeometric, l1), (Laplace, float(l1))):
         law = cls.from_epsilon(epsilon, sensitivity=l1)
-        assert _measurement(law).map(distance) <= law.epsilon(sensitivity=l1) <= epsilon
+        assert law.measurement().map(distance) <= law.epsilon(sensitivity=l1) <= epsilon
     for cls in (DiscreteGaussian, Gaussian):
         law = cls.from_rho(epsilon, sensitivity=l2)
-        assert _measurement(law).map(l2) <= epsilon
+        assert law.measurement().map(l2) <= epsilon
         assert law.rho(sensitivity=l2) <= epsilon
 
 

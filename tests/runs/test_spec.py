@@ -4,7 +4,7 @@ import pytest
 
 from dpbayes.errors import SpecError
 from dpbayes.runs import load_spec
-from dpbayes.runs.lines import line_of
+from dpbayes.runs.spec import line_of
 
 GOOD = """\
 system = "latent-class"
@@ -36,7 +36,7 @@ def mistake(write, text: str, *overrides: str) -> str:
 
 def test_defaults_are_written_out_and_read_back_as_the_same_spec(write, tmp_path):
     loaded = load_spec(write(GOOD))
-    assert "target_accept" in loaded.resolved
+    assert 'method = "many-chains"' in loaded.resolved
     again = tmp_path / "resolved.toml"
     again.write_text(loaded.resolved)
     assert load_spec(again).spec == loaded.spec
@@ -57,7 +57,10 @@ def test_an_override_changes_one_value(write):
             ("epsilon = 1.0", "epsilom = 1.0"),
             "line 8: privacy.epsilom is not a key of [privacy]; did you mean 'epsilon'?",
         ),
-        (("epsilon = 1.0", 'epsilon = "1"'), "line 8: privacy.epsilon: must be a valid number, got '1'"),
+        (
+            ("epsilon = 1.0", 'epsilon = "1"'),
+            "line 8: privacy.epsilon: must be a valid number, without quotes, got '1'",
+        ),
         (("epsilon = 1.0", "epsilon = -1.0"), "line 8: privacy.epsilon: must be greater than 0, got -1.0"),
         (("epsilon = 1.0", "epsilon = nan"), "line 8: privacy.epsilon"),
         (("epsilon = 1.0", "epsilon = inf"), "line 8: privacy.epsilon"),
@@ -130,3 +133,12 @@ def test_a_number_of_too_many_digits_in_an_override_is_one_error():
 def test_a_folder_is_no_spec(tmp_path):
     with pytest.raises(FileNotFoundError, match="is a folder, no spec"):
         load_spec(tmp_path)
+
+
+def test_thousands_of_mistakes_are_counted_and_the_first_ones_shown(tmp_path):
+    path = tmp_path / "study.toml"
+    wrong = "\n".join(f"key_{i} = {i}" for i in range(3000))
+    path.write_text(f'system = "verifier"\ntitle = "t"\n[data]\nembedded = "wages"\n[model]\n{wrong}\n')
+    with pytest.raises(SpecError, match=r"has 3,00\d mistakes") as error:
+        load_spec(path)
+    assert len(str(error.value).splitlines()) == 22 and str(error.value).endswith(" more")

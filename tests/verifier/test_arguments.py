@@ -11,12 +11,10 @@ from dpbayes.verifier import (
     count_partitions,
     count_statistic,
     count_surface,
-    count_surfaces,
     design_surface,
-    draw_release,
+    draw_posterior,
     expected,
     posterior,
-    posterior_batch,
     release_counts,
     smallest_partitions,
 )
@@ -44,10 +42,9 @@ def fitted(**changed):
         lambda: posterior(RELEASE, tolerance="small"),
         lambda: posterior(RELEASE).prob_greater("half"),
         lambda: posterior(RELEASE).interval(HUGE),
-        lambda: posterior_batch(RELEASE),
-        lambda: draw_release(RELEASE, draws=HUGE),
-        lambda: draw_release(RELEASE, random_seed=-1),
-        lambda: draw_release(RELEASE, random_seed="one"),
+        lambda: draw_posterior(RELEASE, draws=HUGE),
+        lambda: draw_posterior(RELEASE, random_seed=-1),
+        lambda: draw_posterior(RELEASE, random_seed="one"),
         lambda: build_model(3),
         lambda: build_model(RELEASE, questions=3),
         lambda: build_model(RELEASE, between_sd="wide", pooling="partial"),
@@ -59,9 +56,6 @@ def fitted(**changed):
         lambda: expected(5, epsilon=1.0, r=0.9, confidence="high"),
         lambda: count_surface(5, epsilon=1.0, alpha="abc"),
         lambda: count_surface(5, epsilon=1.0, confidence=[0.9]),
-        lambda: count_surfaces(5, [1.0]),
-        lambda: count_surfaces([5], 1.0),
-        lambda: count_surfaces([5], [1.0], priors=(1.0, 1.0, 1.0)),
         lambda: design_surface(5, [1.0], r=0.9),
         lambda: design_surface([5], [], r=0.9),
         lambda: design_surface([5], [1.0], r="0.9"),
@@ -87,8 +81,8 @@ def test_a_frame_that_names_a_column_twice_is_refused():
 
 def test_draws_of_r_are_numbers_where_both_shares_lie_below_the_doubles():
     release = release_counts(PartitionCounts(0, 0, 30), epsilon=8.0, rng=np.random.default_rng(0))
-    r = draw_release(release, alpha=(1e-4, 3e-4, 1.0), draws=2000, random_seed=1)["posterior"]["r"].to_numpy()
-    p = draw_release(release, alpha=(1e-4, 3e-4, 1.0), draws=2000, random_seed=1)["posterior"]["p"].to_numpy()
+    r = draw_posterior(release, alpha=(1e-4, 3e-4, 1.0), draws=2000, random_seed=1)["posterior"]["r"].to_numpy()
+    p = draw_posterior(release, alpha=(1e-4, 3e-4, 1.0), draws=2000, random_seed=1)["posterior"]["p"].to_numpy()
     assert np.count_nonzero(p[..., 0] + p[..., 1] == 0) > r.size / 2
     # Given counts of 0, r is Beta(1e-4, 3e-4), as good as Bernoulli(1/4); five standard errors of its mean.
     assert abs(r.mean() - 0.25) < 5 * (0.25 * 0.75 / r.size) ** 0.5

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dpbayes.inference.nuts import NutsSettings
+from dpbayes.inference.ranks import coverage, uniformity
+from dpbayes.inference.sampling import NutsSettings
 from dpbayes.inference.sbc import simulate_and_rank
-from dpbayes.inference.sbc_ranks import coverage, uniformity
-from dpbayes.privacy.noise import DiscreteGaussian, Laplace, TwoSidedGeometric
+from dpbayes.privacy.laws import DiscreteGaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import PartitionCounts, build_model, release_counts
-from dpbayes.verifier.draws import sample_posterior
-from dpbayes.verifier.exact import posterior_of_counts
+from dpbayes.verifier.exact import posterior_of_counts, sample_posterior
 
 RNG = np.random.default_rng
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import beta, dirichlet_multinomial
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.noise import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
-from dpbayes.verifier.checks import OUTCOMES
-from dpbayes.verifier.exact import posterior_of_counts
-from dpbayes.verifier.windows import lattice_axes, log_rising, omitted_mass_bound
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric
+from dpbayes.verifier.exact import lattice_axes, log_rising, omitted_mass_bound, posterior_of_counts
+from dpbayes.verifier.release import OUTCOMES
 
 
 def brute_force(noisy, law, m, alpha):

@@ -1,5 +1,7 @@
 """Formulas look at one row at a time: what is allowed leaves other rows alone, and the rest is refused."""
 
+import time
+
 import narwhals as nw
 import numpy as np
 import polars as pl
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier import count_partitions
-from dpbayes.verifier.formulas import design
+from dpbayes.verifier.formulas import check_formula, design, formula_columns, model_columns
 
 LEVELS = ["a", "b", "c"]
 TERMS = [
@@ -253,3 +255,49 @@ def test_one_person_does_not_decide_all_partitions():
         count_partitions(
             frame, formula="I(y * (u @ v)) ~ x", coefficient="x", threshold=0, direction=">", n_partitions=50
         )
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ (a + b + c + d)**10", "expands to 1,048,576 products of terms, and at most 10,000"),
+        ("y ~ a**1000000000", "1,000,000,000 products"),
+        ("y ~ (a + b)**99", "endlessly many products"),
+        ("y ~ ((((a + b)**3)**3)**3)**3", "products of terms"),
+        ("y ~ " + "*".join(f"x{i}" for i in range(40)), "products of terms"),
+        ("y ~ I(" + "+".join(["x"] * 300) + ")", "more than 100 deep"),
+        ("y ~ I(" + "+".join(["x"] * 3000) + ")", "does not parse|100 deep"),
+        ("y ~ I(" + "(" * 3000 + "x" + ")" * 3000 + ")", "does not parse"),
+    ],
+)
+def test_formulas_from_outside_are_refused_before_they_are_expanded(formula, message):
+    start = time.perf_counter()
+    with pytest.raises(InputError, match=message) as caught:
+        check_formula(formula)
+    # Expanded, the first takes minutes; the bound is loose for a loaded machine.
+    assert time.perf_counter() - start < 10
+    assert len(str(caught.value)) < 1000
+
+
+def test_interactions_that_people_write_are_laid_out():
+    assert formula_columns("y ~ (a + b + c + d)**4 + a:b:c + " + " + ".join(f"x{i}" for i in range(300)))
+
+
+def test_a_matrix_that_cannot_be_held_is_refused_by_arithmetic():
+    frame = nw.from_native(pl.DataFrame({"y": [1.0], "a": [0], "b": [0], "c": [0]}), eager_only=True)
+    levels = {name: list(range(2000)) for name in "abc"}
+    with pytest.raises(InputError, match=r"8,000,\d\d\d,\d\d\d columns"):
+        design(frame, "y ~ a:b:c", levels=levels, intercept=True)
+
+
+def test_levels_are_pooled_by_a_public_rule():
+    frame = pl.DataFrame({"y": [1.0, 2, 4, 3, 9], "sector": ["A", "B", "C", "A", None]})
+    pooled = {"sector": {"farm": ["A"], "other": ["B", "C"]}}
+    found = design(nw.from_native(frame, eager_only=True), "y ~ sector", levels=pooled, intercept=True)
+    assert found.columns == ("Intercept", "sector[T.other]")
+    assert found.matrix[:, 1].tolist() == [0, 1, 1, 0]
+    assert model_columns("y ~ sector + x", pooled) == ("Intercept", "sector[T.other]", "x")
+    assert model_columns("y ~ C(x)", {}) is None
+    for wrong in ({"farm": "A"}, {"farm": []}, {"farm": ["A"], "other": ["A"]}):
+        with pytest.raises(InputError, match="mapping from pooled"):
+            design(nw.from_native(frame, eager_only=True), "y ~ sector", levels={"sector": wrong}, intercept=True)

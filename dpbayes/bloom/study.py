@@ -1,0 +1,641 @@
+"""Runs of the Bloom system: flipped filters or published reach numbers, their privacy, and the reach that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from dpbayes.errors import SpecError
+from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed, Tune
+
+if TYPE_CHECKING:
+    import pymc as pm
+    import xarray as xr
+
+    from dpbayes.bloom.filters import BloomRelease, Filters
+    from dpbayes.bloom.hashing import BitDistribution
+    from dpbayes.bloom.lattice import ReachLattice, ReachNumbers
+    from dpbayes.report.document import Fact, Figure
+    from dpbayes.report.document import Section as PageSection
+    from dpbayes.report.sensitivity import PriorSection
+
+_CERTIFICATE, _TRUTH = "certificate", "truth"
+
+
+class Data(DataSection):
+    """A finished release of filters, or published reach numbers (CSV); without either, the audience is simulated."""
+
+    files: ClassVar[tuple[str, ...]] = ()
+
+    delta: float = Field(default=1e-3, gt=0, lt=1)
+    """Delta at which the page states what a finished release of filters costs."""
+
+
+class Audience(Section):
+    """A simulated audience: people differ in how much they see, so that publishers overlap."""
+
+    n_people: int = Field(ge=1, le=50_000_000)
+    """People who might be reached."""
+    shares: list[float] = Field(min_length=1, max_length=10)
+    """Share of the people that each publisher reaches, at most one half; more than 8 of them need [lattice]."""
+    seed: Seed = 1
+    """Seed of the audience."""
+
+    @model_validator(mode="after")
+    def _shares_in_range(self) -> Audience:
+        for share in self.shares:
+            if not 0.0 < share <= 0.5:
+                raise ValueError(f"a publisher's share must lie in (0, 0.5], got {share}")
+        return self
+
+
+class FilterSettings(Section):
+    """The filters."""
+
+    n_bits: int = Field(ge=2, le=10_000_000)
+    """Bits of a filter."""
+    decay: float = Field(default=0.0, ge=0)
+    """0 for uniform hashing; otherwise how much likelier the first bit is than the last, on the log scale."""
+    hash_seed: Seed = 0
+    """Hash seed that the publishers share."""
+
+
+class Privacy(PrivacySection):
+    """The target, and which pairs of neighbouring inputs it is for."""
+
+    epsilon: float = Field(gt=0)
+    """Epsilon of the guarantee; neighbouring inputs differ in one position: a person more or less, not exchanged."""
+    delta: float = Field(gt=0, lt=1)
+    """Delta of the guarantee."""
+    definition: Literal["tight", "quantile"] = "tight"
+    """tight for (epsilon, delta)-differential privacy, quantile for the paper's definition."""
+    pairs: Literal["paper", "all"] = "paper"
+    """Calibrate for the paper's pair of inputs, or so that the bound for all pairs holds (minutes, more noise)."""
+
+
+class Lattice(Section):
+    """Reach of every set of publishers by every week, as that of one audience."""
+
+    population: float = Field(gt=0)
+    """People who might be reached: a public number, such as a census count."""
+    classes: int = Field(default=12, ge=2, le=200)
+    """Classes of equal size that the audience is a mixture of."""
+
+
+class Sampling(Section):
+    """NUTS settings."""
+
+    draws: Draws = 1000
+    """Draws kept per chain."""
+    tune: Tune = 1000
+    """Draws spent on adaptation, per chain."""
+    chains: Chains = 4
+    """Chains; convergence is judged across them."""
+    seed: Seed = 1
+    """Seed of the sampler (not of the noise)."""
+
+
+class Spec(RunSpec):
+    """A run of the Bloom system."""
+
+    release_keys: ClassVar[tuple[str, ...]] = ("data.release", "audience", "filters", "privacy")
+
+    system: Literal["bloom"]
+    """The system's name."""
+    data: Data = Data()
+    audience: Audience | None = None
+    filters: FilterSettings | None = None
+    privacy: Privacy | None = None
+    lattice: Lattice | None = None
+    sampling: Sampling = Sampling()
+
+    @model_validator(mode="after")
+    def _audience_or_release(self) -> Spec:
+        simulated = self.data.release is None
+        for name in ("audience", "filters"):
+            if (getattr(self, name) is not None) != simulated:
+                raise ValueError(
+                    f"add the section [{name}]: without data.release the audience is simulated"
+                    if simulated
+                    else f"a finished release has its own filters; leave [{name}] out"
+                )
+        if self.audience is not None and len(self.audience.shares) > 8 and self.lattice is None:
+            raise ValueError("more than 8 publishers need the section [lattice], with the population")
+        if self.privacy is not None and self.privacy.ledger is not None:
+            raise ValueError("the audience is simulated, and a ledger records real releases; leave privacy.ledger out")
+        return self
+
+
+@lru_cache(maxsize=16)
+def _flip_prob(privacy: tuple[Any, ...], n_filters: int, n_bits: int) -> float:
+    """Calibrate once per process: `design` and `release` ask for the same number, which may take minutes."""
+    from dpbayes.bloom.calibration import flip_prob_for
+
+    epsilon, delta, definition, pairs = privacy
+    return flip_prob_for(
+        epsilon=epsilon, delta=delta, definition=definition, pairs=pairs, n_filters=n_filters, n_bits=n_bits
+    )
+
+
+def _calibrated(spec: Spec) -> float:
+    assert spec.privacy is not None and spec.audience is not None and spec.filters is not None
+    privacy = (spec.privacy.epsilon, spec.privacy.delta, spec.privacy.definition, spec.privacy.pairs)
+    return _flip_prob(privacy, len(spec.audience.shares), spec.filters.n_bits)
+
+
+def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> BloomRelease:
+    """Return the release that a spec would make, with all positions spread over the logos."""
+    from dpbayes.bloom.filters import BloomRelease
+
+    if n_records is not None:
+        raise SpecError("a Bloom model is about positions, not records; set filters.n_bits in the spec instead")
+    if spec.audience is None or spec.filters is None:
+        raise SpecError("a finished release has no design of its own; describe [audience], [filters] and [privacy]")
+    k, m = len(spec.audience.shares), spec.filters.n_bits
+    counts = np.full(2**k, m // 2**k)
+    counts[0] += m - counts.sum()
+    return BloomRelease(counts, _calibrated(spec), "simulation", spec.filters.decay)
+
+
+def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Any) -> BloomRelease:
+    """Simulate the audience, flip its filters, and note the simulated truth."""
+    from dpbayes.bloom.filters import BloomRelease, shuffle_flip
+
+    assert spec.filters is not None
+    p = _calibrated(spec)
+    context.echo(f"flip probability: {p:.6f}")
+    filters, truth = _simulate(spec)
+    # The audience is simulated, so its truth may stand beside the estimates.
+    context.keep(_TRUTH, truth)
+    return BloomRelease.from_filters(shuffle_flip(filters, flip_prob=p, rng=rng), decay=spec.filters.decay)
+
+
+def read_release(path: Path) -> BloomRelease | ReachNumbers:
+    """Read a finished release of filters, or published reach numbers."""
+    from dpbayes.bloom.filters import read_bloom_release
+    from dpbayes.bloom.lattice import ReachNumbers, read_reach_numbers
+
+    if path.suffix.lower() == ".csv":
+        return read_reach_numbers(path)
+    with path.open("rb") as file:
+        published = f'"{ReachNumbers.FILE.format}"'.encode() in file.read(200)
+    return ReachNumbers.read(path) if published else read_bloom_release(path)
+
+
+def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
+    """Return the release in a line for the terminal."""
+    from dpbayes.bloom.lattice import ReachNumbers
+
+    if isinstance(release, ReachNumbers):
+        size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
+        return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
+    filters = f"{release.n_filters} filters of {release.n_bits:,} bits at flip probability {release.flip_prob:.4f}"
+    if spec.privacy is None:
+        return f"{filters}, {release.adjacency}"
+    pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
+    cost = f"{spec.privacy.definition} epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} of {pairs}"
+    return f"{filters}, {cost}, {release.adjacency}"
+
+
+def try_fit(spec: Spec, design: BloomRelease | ReachNumbers, context: Context) -> pm.Model:
+    """Build the model."""
+    from dpbayes.bloom.lattice import ReachNumbers
+    from dpbayes.bloom.model import build_lattice_model, build_model
+
+    if spec.lattice is not None:
+        return build_lattice_model(design, population=spec.lattice.population, classes=spec.lattice.classes)
+    if isinstance(design, ReachNumbers):
+        raise SpecError("published reach numbers need the section [lattice], with population = the people there are")
+    return build_model(design)
+
+
+def fit(spec: Spec, release: BloomRelease | ReachNumbers, context: Context) -> xr.DataTree:
+    """State what the flips give for other definitions and pairs."""
+    from dpbayes.bloom.lattice import ReachNumbers
+    from dpbayes.inference import sample
+
+    if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
+        context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
+        context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
+    settings = spec.sampling
+    return sample(
+        try_fit(spec, release, context),
+        draws=settings.draws,
+        tune=settings.tune,
+        chains=settings.chains,
+        random_seed=settings.seed,
+        progressbar=context.progressbar,
+        progress=context.progress,
+        **({} if spec.lattice is None else {"target_accept": 0.9}),
+    )
+
+
+def calibration(spec: Spec, design: BloomRelease | ReachNumbers, beside: Path, n_records: int | None) -> Calibration:
+    """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
+    from dpbayes.bloom.filters import BloomRelease
+    from dpbayes.bloom.model import build_lattice_model, build_model
+
+    if spec.lattice is None:
+        assert isinstance(design, BloomRelease)
+        build, judged, sampling = partial(build_model, design), "logo_probability", {}
+    else:
+        population, classes = spec.lattice.population, spec.lattice.classes
+        build = partial(build_lattice_model, design, population=population, classes=classes)
+        judged, sampling = "reach", {"target_accept": 0.9}
+    return Calibration(build, design=describe(spec, design), var_names=(judged,), sampling=sampling)
+
+
+def _delta(spec: Spec) -> float:
+    return spec.data.delta if spec.privacy is None else spec.privacy.delta
+
+
+def _certificate(release: BloomRelease, delta: float) -> list[dict[str, Any]]:
+    """State epsilon of a release for the paper's pair by both definitions, and for all pairs."""
+    from dpbayes.bloom.calibration import bloom_epsilon
+
+    common: dict[str, Any] = {"flip_prob": release.flip_prob, "delta": delta}
+    common |= {"n_filters": release.n_filters, "n_bits": release.n_bits}
+    claims = [bloom_epsilon(**common), bloom_epsilon(**common, definition="quantile")]
+    if release.n_filters > 1:
+        claims.append(bloom_epsilon(**common, pairs="all"))
+    return [asdict(claim) for claim in claims]
+
+
+def _simulate(spec: Spec) -> tuple[Filters, dict[str, Any]]:
+    """Draw who is reached by whom: a person of activity u sees a publisher of share s with probability 2 s u."""
+    from dpbayes.bloom.hashing import BitDistribution, build_filters
+
+    assert spec.audience is not None and spec.filters is not None
+    rng = np.random.default_rng(spec.audience.seed)
+    activity = rng.random(spec.audience.n_people)
+    reached = [rng.random(spec.audience.n_people) < 2.0 * share * activity for share in spec.audience.shares]
+    times = np.sum(reached, axis=0)
+    truth = {
+        "union": int((times > 0).sum()),
+        "intersection": int((times == len(reached)).sum()),
+        "frequency": [int((times == f).sum()) for f in range(1, len(reached) + 1)],
+        "publishers": [int(one.sum()) for one in reached],
+    }
+    law = BitDistribution(spec.filters.n_bits, spec.filters.decay)
+    audiences = [np.flatnonzero(one) for one in reached]
+    return build_filters(audiences, distribution=law, seed=spec.filters.hash_seed), truth
+
+
+def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
+    """Return the page: privacy, reach with intervals, what the width comes from, and the signal that is left."""
+    if spec.lattice is not None:
+        return _lattice_findings(spec, release, result, kept)
+    from dpbayes.bloom.hashing import BitDistribution
+    from dpbayes.bloom.model import draw_reach, draw_true_counts
+    from dpbayes.report.document import Fact, PrivacyTerms
+
+    claims, truth = kept[_CERTIFICATE], kept.get(_TRUTH)
+    # A thousand draws fix the interval's ends to a few hundredths of its width.
+    step = max(1, result["posterior"].sizes["chain"] * result["posterior"].sizes["draw"] // 1000)
+    theta = np.asarray(result["posterior"]["logo_probability"]).reshape(-1, release.counts.size)[::step]
+    true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
+    law = BitDistribution(release.n_bits, release.decay)
+    posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
+    low, high = np.quantile(posterior, [0.025, 0.975])
+    rows = _estimates(release, truth)
+    often = [f"{value:,.0f} by {name.removeprefix('exactly ')}" for name, _, value, _ in rows if "exactly" in name]
+    answer = (
+        f"{release.n_filters} publishers have reached {posterior.mean():,.0f} people together (95 % interval "
+        f"{low:,.0f} to {high:,.0f}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
+    )
+    prior = _prior_section(result, release, posterior, step)
+    return Findings(
+        answer=answer + ("" if truth is None else f" The simulated truth is {truth['union']:,}."),
+        picture=_reach_picture(rows),
+        caution=prior.caution,
+        sections=[
+            _reach_section(rows, posterior),
+            prior,
+            _sources_section(true, law, release.n_filters, seed=spec.sampling.seed + 2),
+            _privacy_section(claims, release),
+            _signal_section(release),
+        ],
+        headline=[
+            Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
+            Fact("reach", "people reached, posterior mean", float(posterior.mean()), f"{posterior.mean():,.0f}"),
+        ],
+        judged="All logo probabilities are judged.",
+        terms=PrivacyTerms("one-position", "position", _delta(spec)),
+        cost=_epsilon_facts(claims),
+    )
+
+
+def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
+    """Put what the release costs first: for the paper's pair, and for every pair."""
+    from dpbayes.report.document import Fact
+
+    every = _every_pair(claims)
+    shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon": claims[0], "epsilon_every": every}
+    return [
+        Fact(key, f"epsilon at delta {claim['delta']:g}, {claim['scope']}", upper, f"{upper:.4f}")
+        for key, claim in shown.items()
+        for upper in [claim["epsilon"]["upper"]]
+    ]
+
+
+def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the claim that covers all pairs, tight definition."""
+    return next(one for one in claims if one["scope"].startswith("all pairs") and one["definition"] == "tight")
+
+
+def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> PageSection:
+    from dpbayes.report.document import Column, Paragraph, Section, Table
+    from dpbayes.report.tables import simulation_warning
+
+    rows = [
+        (claim["definition"], claim["scope"], claim["delta"], claim["epsilon"]["lower"], claim["epsilon"]["upper"])
+        for claim in claims
+    ]
+    columns = [
+        Column("definition"),
+        Column("covers"),
+        Column("delta", "g"),
+        Column("lower bound", ".5f", "lower"),
+        Column("epsilon", ".5f", "upper"),
+    ]
+    text = (
+        "Neighbouring inputs differ in one position of the filters (one-position): a person more or less, or other "
+        "publishers for one person. Only a number that covers all pairs protects every input: its upper bound is "
+        "proven, its lower bound is the epsilon of the worst pair found, and the truth lies between. The paper's "
+        "pair, all filters empty but for one position, says what the release costs at least."
+    )
+    table = Table("privacy", f"Certified epsilon at flip probability {release.flip_prob:.6f}.", columns, rows)
+    warning = simulation_warning(release.sampler)
+    return Section("Privacy", [*warning, Paragraph(text), table, *_exchange_blocks(_every_pair(claims))])
+
+
+def _exchange_blocks(claim: dict[str, Any]) -> list[Any]:
+    """State what the bound for all pairs gives for persons: once, and when one is exchanged for another."""
+    from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
+    from dpbayes.privacy.loss_law import Bounds
+    from dpbayes.report.document import Column, Paragraph, Table
+
+    every = EpsilonClaim(**(claim | {"epsilon": Bounds(**claim["epsilon"])}))
+    epsilon, delta = exchange_bound(every)
+    costs = [
+        ("a person more or less, or other publishers for one", 1, every.upper, every.delta),
+        ("one person exchanged for another", 2, epsilon, delta),
+    ]
+    rows = [(change, positions, float(outward(e)), float(outward(d))) for change, positions, e, d in costs]
+    columns = [Column("change"), Column("positions", "d"), Column("epsilon", ".6g"), Column("delta", ".6g")]
+    text = (
+        "One person exchanged for another changes two positions, which costs more than one: at most 2 epsilon at delta "
+        "(1 + e^epsilon) times as large, by group privacy, from the number that covers all pairs."
+    )
+    if delta >= 1.0:
+        text += " Here that delta is 1: the release promises nothing for such an exchange."
+    return [Paragraph(text), Table("persons", "What holds for persons whatever the input, rounded up.", columns, rows)]
+
+
+type _Row = tuple[str, int | None, float, float]
+
+
+def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row]:
+    """Rows of what was asked, the simulated truth if there is one, the debiased estimate and its standard error."""
+    from dpbayes.bloom.reach import estimate_reach
+
+    reach, k = estimate_reach(release), release.n_filters
+    known = truth or {"union": None, "frequency": [None] * k, "publishers": [None] * k}
+    asked = [("at least one publisher", known["union"], reach.union())]
+    for f, count in enumerate(known["frequency"], start=1):
+        asked.append((f"exactly {f} publisher{'s' if f > 1 else ''}", count, reach.frequency(f)))
+    for place, count in enumerate(known["publishers"]):
+        asked.append((f"publisher {place + 1}", count, reach.union((place,))))
+    return [(name, count, estimate.value, estimate.stderr) for name, count, estimate in asked]
+
+
+def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
+    from dpbayes.report.document import Column, Paragraph, Section, Table
+
+    low, high = (float(end) for end in np.quantile(posterior, [0.025, 0.975]))
+    columns = [Column("people reached by", key="asked"), Column("estimate", ",.0f", "estimate")]
+    columns.append(Column("standard error", ",.0f", "stderr"))
+    shown: list[tuple[Any, ...]] = [(name, value, stderr) for name, _, value, stderr in rows]
+    blocks: list[Any] = [
+        Table(
+            "posterior",
+            "Posterior of the people reached by at least one publisher.",
+            [Column("mean", ",.0f"), Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")],
+            [(float(np.mean(posterior)), low, high)],
+        ),
+        Paragraph(
+            "The posterior and the standard errors count both flipping and hashing. The estimates below are "
+            "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
+            "under whose prior (Jeffreys', of the logo shares) no share is below zero, is not."
+        ),
+    ]
+    if rows[0][1] is None:
+        return Section("Reach", [*blocks, Table("reach", "Debiased estimates.", columns, shown)])
+    columns[1:1] = [Column("simulated truth", ",d", "truth")]
+    columns.append(Column("error / standard error", "+.1f", "z"))
+    scored = [(name, count, value, stderr, (value - (count or 0)) / stderr) for name, count, value, stderr in rows]
+    table = Table("reach", "Debiased estimates beside the simulated truth.", columns, scored)
+    return Section("Reach", [*blocks, table])
+
+
+def _reach_picture(rows: list[_Row]) -> Any:
+    from dpbayes.report.document import Figure
+    from dpbayes.report.plots import estimate_plot
+
+    bounds = np.array([[max(value + z * stderr, 0.0) for z in (0.0, -1.96, 1.96)] for _, _, value, stderr in rows])
+    figure = estimate_plot([row[0] for row in rows], bounds, xlabel="people reached", format=",.0f")
+    told = "; ".join(f"{name} {value:,.0f}" for name, _, value, _ in rows)
+    return Figure(figure, "People reached, with 95 % intervals: flipping and hashing are in them.", told)
+
+
+def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed: int) -> PageSection:
+    from dpbayes.bloom.model import reach_variances
+    from dpbayes.report.widths import shares_section
+
+    asked: list[tuple[str, tuple[int, ...] | None]] = [("at least one publisher", None)]
+    asked += [(f"publisher {place + 1}", (place,)) for place in range(n_publishers)]
+    meaning = (
+        "The first would be gone had the filters been released unflipped. The second would stay: people who share a "
+        "position leave one bit, and a filter with more positions has fewer of them."
+    )
+    return shares_section(
+        [(name, *reach_variances(true, law, publishers=which, random_seed=seed)) for name, which in asked],
+        subject="people reached by",
+        rest="hashing",
+        meaning=meaning,
+        unit="in people",
+        format=",.1f",
+    )
+
+
+def _signal_section(release: BloomRelease) -> PageSection:
+    from dpbayes.bloom.reach import debias
+    from dpbayes.bloom.signal import signal_to_noise
+    from dpbayes.report.document import Column, Paragraph, Section, Table
+
+    counts = np.maximum(debias(release.counts, flip_prob=release.flip_prob).counts, 0.0)
+    signal = signal_to_noise(counts, flip_prob=release.flip_prob)
+    value, (source, target) = signal.largest
+    columns = [Column("change of one position", key="change"), Column("signal-to-noise ratio", ".3e", "ratio")]
+    source_bits, target_bits = (format(logo, f"0{release.n_filters}b")[::-1] for logo in (source, target))
+    none, all_ones = "0" * release.n_filters, "1" * release.n_filters
+    rows = [
+        (f"logo {source_bits} to {target_bits}, the most visible", value),
+        (f"logo {none} to {all_ones}, the paper's", signal.ratio(0, counts.size - 1)),
+    ]
+    text = (
+        "How well the best linear combination of released counts shows the change of one position, at the debiased "
+        "counts (negative ones set to zero). A logo is one bit per publisher, the first on the left. The paper holds "
+        "the second change to be the most visible; it need not be."
+    )
+    return Section("Signal", [Paragraph(text), Table("signal", "Squared shift over variance.", columns, rows)])
+
+
+def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PriorSection:
+    """Judge the prior of the logo shares, by those shares and by the reach drawn from them, one draw in `step`."""
+    import xarray as xr
+
+    from dpbayes.bloom.model import logo_densities
+    from dpbayes.report.sensitivity import prior_section
+
+    def thinned(values: Any) -> xr.DataArray:
+        flat = np.asarray(values.transpose("chain", "draw", ...))
+        flat = flat.reshape(-1, *flat.shape[2:])[::step][None]
+        return xr.DataArray(flat, dims=("chain", "draw", *values.dims[2:]), coords=_labels(values))
+
+    def _labels(values: Any) -> dict[str, Any]:
+        return {name: values[name] for name in values.dims[2:] if name in values.coords}
+
+    prior, likelihood = logo_densities(result, release.counts)
+    shares = thinned(result["posterior"].to_dataset()["logo_probability"].transpose("chain", "draw", ...))
+    reached = xr.DataArray(np.asarray(reach)[None], dims=("chain", "draw"))
+    draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
+    return prior_section(
+        draws,
+        {"logo shares": thinned(prior)},
+        variables=["people_reached", "logo_probability"],
+        what="Its one part is Jeffreys' prior of the shares of the logos, a share for each set of publishers.",
+        log_likelihood=thinned(likelihood),
+        answers=["people_reached"],
+        called={"people_reached": "reach", "logo_probability": "shares of sets of publishers"},
+    )
+
+
+def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
+    """Return the page of a reach lattice."""
+    from dpbayes.bloom.lattice import ReachLattice, ReachNumbers
+    from dpbayes.report.document import Fact, PrivacyTerms
+
+    lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
+    together = lattice.union()
+    low, high = np.quantile(together, [0.025, 0.975])
+    when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
+    people = f"{together.mean():,.0f} people together, between {low:,.0f} and {high:,.0f} with probability 95 %."
+    answer = f"{when}{len(lattice.publishers)} publishers have reached {people}"
+    sections = [_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)]
+    published = isinstance(release, ReachNumbers)
+    return Findings(
+        answer=answer + ("" if truth is None else f" The simulated truth is {truth['union']:,}."),
+        sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
+        headline=[Fact("reach", "people reached, posterior mean", float(together.mean()), f"{together.mean():,.0f}")],
+        picture=_lattice_picture(lattice, release if published else None),
+        judged="The reach of each publisher, each pair and all, by each week, is judged.",
+        terms=None if published else PrivacyTerms("one-position", "position", _delta(spec)),
+        cost=() if published else _epsilon_facts(kept[_CERTIFICATE]),
+    )
+
+
+def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] | None) -> PageSection:
+    """List the reach of each publisher, each pair and all by the last week, beside what was published."""
+    from dpbayes.bloom.lattice import ReachNumbers, shown_sets
+    from dpbayes.report.document import Column, Paragraph, Section, Table
+
+    k = len(lattice.publishers)
+    rows = []
+    for which in shown_sets(k):
+        names = [lattice.publishers[place] for place in which]
+        draws = lattice.union(names)
+        low, high = np.quantile(draws, [0.025, 0.975])
+        row: list[Any] = [" + ".join(names)]
+        if isinstance(release, ReachNumbers):
+            member = np.isin(np.arange(k), which)
+            same = (release.sets == member).all(axis=1) & (release.weeks == lattice.n_weeks)
+            row.append(float(release.values[same][0]) if same.any() else None)
+        row += [float(draws.mean()), float(low), float(high)]
+        if truth is not None:
+            alone = truth["publishers"][which[0]] if len(which) == 1 else None
+            row.append(truth["union"] if len(which) == k else alone)
+        rows.append(tuple(row))
+    columns = [Column("people reached by at least one of", key="set")]
+    columns += [Column("published", ",.0f")] * isinstance(release, ReachNumbers)
+    columns += [Column("mean", ",.0f"), Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")]
+    columns += [Column("simulated truth", ",.0f", "truth")] * (truth is not None)
+    text = (
+        "All numbers are those of one audience at every draw: no set reaches fewer people than a part of it, no week "
+        "fewer than the one before, and no group of people that inclusion and exclusion gives is negative. So the "
+        "numbers share what each of them says about the others, and none is 0 where noise hides it: its interval is "
+        "wide. What no number speaks of, such as overlaps where only single publishers were published, is the prior's."
+    )
+    week = "" if lattice.n_weeks == 1 else f" by week {lattice.n_weeks}"
+    return Section("Reach", [Paragraph(text), Table("reach", f"Posterior of the reach{week}.", columns, rows)])
+
+
+def _frequency_section(lattice: ReachLattice, truth: dict[str, Any] | None) -> PageSection:
+    from dpbayes.report.document import Column, Section, Table
+
+    draws = lattice.frequency()[:, 1:]
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    rows: list[tuple[Any, ...]] = list(
+        zip(range(1, draws.shape[1] + 1), draws.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
+    )
+    columns = [Column("publishers", "d", "times"), Column("mean", ",.0f")]
+    columns += [Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")]
+    if truth is not None:
+        rows = [(*row, count) for row, count in zip(rows, truth["frequency"], strict=True)]
+        columns.append(Column("simulated truth", ",d", "truth"))
+    caption = "People reached by exactly so many publishers."
+    return Section("Frequency", [Table("frequency", caption, columns, rows)])
+
+
+def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Figure:
+    """Draw the reach of each publisher and of all: over weeks, or as bars with intervals."""
+    import matplotlib.pyplot as plt
+
+    from dpbayes.report.document import Figure
+    from dpbayes.report.plots import estimate_plot
+
+    sets: list[tuple[str, list[str]]] = [(name, [name]) for name in lattice.publishers]
+    if len(sets) > 1:
+        sets.append(("all", list(lattice.publishers)))
+    alternative = "Reach of each publisher and of all, with 95 % intervals."
+    if lattice.n_weeks == 1:
+        draws = np.array([lattice.union(names) for _, names in sets])
+        estimates = np.column_stack([draws.mean(axis=1), *np.quantile(draws, [0.025, 0.975], axis=1)])
+        labels = [label for label, _ in sets]
+        drawn = estimate_plot(labels, estimates, xlabel="people reached", format=",.0f")
+        return Figure(drawn, "People reached: posterior means with 95 % intervals.", alternative)
+    figure, axis = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
+    weeks = range(1, lattice.n_weeks + 1)
+    for place, (label, names) in enumerate(sets):
+        low, middle, high = np.array(
+            [np.quantile(lattice.union(names, week=week), [0.025, 0.5, 0.975]) for week in weeks]
+        ).T
+        axis.fill_between(weeks, low, high, color=f"C{place}", alpha=0.25, linewidth=0)
+        axis.plot(weeks, middle, color=f"C{place}", label=label)
+        if numbers is not None:
+            member = np.isin(lattice.publishers, names)
+            same = (numbers.sets == member).all(axis=1)
+            axis.plot(numbers.weeks[same], numbers.values[same], ".", color=f"C{place}", markersize=4)
+    axis.set_xlabel("week")
+    axis.set_ylabel("people reached")
+    axis.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axis.legend(fontsize=8, ncols=2)
+    caption = "Reach by week: posterior median with 95 % bands, and the published numbers as points."
+    return Figure(figure, caption, alternative)

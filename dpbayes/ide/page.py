@@ -1,0 +1,494 @@
+"""The pages of prior-aware estimation: one release, or a hierarchy of groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import LogLocator
+
+from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
+from dpbayes.report.frame import Findings
+from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot
+from dpbayes.report.tables import released_section, simulation_warning, size_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from dpbayes.ide import GroupRelease
+    from dpbayes.privacy import Release
+
+type Tables = Sequence[Mapping[str, Any]]
+
+_MOST_CELLS = 200
+_MOST_DRAWN = 10
+_COLORS = {"prior": TRUTH, "pooled prior": "#8a8a8a", "algorithm-1": RELEASED, "bootstrap of the truth": "#8a8a8a"}
+_MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of the truth": "|"}
+
+
+def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
+    """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.results.table_results`'."""
+    sections = [
+        estimate_section(result["moved"], release),
+        released_section(release),
+        _prior_section(result),
+        moved_section(result["moved"], release),
+        _trace_section(result),
+    ]
+    headline = [
+        Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
+        Fact("n", "records", size_of(release), f"{size_of(release):,.0f}"),
+        Fact("kl", "change from the prior (KL divergence, nats)", result["kl"].get(result["method"], 0.0), _kl(result)),
+    ]
+    if "scores" in result:
+        sections.append(error_section(result["scores"]))
+        headline.append(_score_fact(result["scores"], result["method"]))
+    return Findings(
+        _answer(result, result["moved"]),
+        sections,
+        headline=headline,
+        picture=_score_picture(result["scores"]) if "scores" in result else _cell_picture(result["moved"]),
+        facts={"kl": result["kl"], "scores": result.get("scores")},
+        verdict=_verdict(result),
+        provenance={"method": result["method"]},
+    )
+
+
+def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Findings:
+    """Return what the page of Algorithm 2 says; `result` is `dpbayes.ide.results.group_results`'."""
+    records = sum(entry["size"] for entry in result["groups"])
+    sections = [_group_section(result), _group_release_section(released), _workload_section(released, result)]
+    sections.append(_trace_section(result))
+    headline = [
+        Fact("n_groups", "groups", len(released.groups), f"{len(released.groups)}"),
+        Fact("n", "synthetic records", records, f"{records:,}"),
+    ]
+    if "scores" in result:
+        sections.append(error_section(result["scores"]))
+        headline.append(_score_fact(result["scores"], "synthetic"))
+    unit = "row" if released.unit is None else f"{released.unit} (all its rows)"
+    epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
+    return Findings(
+        _answer(result),
+        sections,
+        headline=headline,
+        picture=_score_picture(result["scores"]) if "scores" in result else None,
+        facts={"scores": result.get("scores")},
+        verdict=_verdict(result),
+        terms=PrivacyTerms(released.adjacency, unit, 0.0),
+        cost=[Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
+        provenance={"method": result["method"]},
+    )
+
+
+def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
+    scores = result.get("scores")
+    if scores is None:
+        return most_moved(tables) if tables and result["method"] != "prior" else result["summary"] + "."
+    name = "synthetic" if "synthetic" in scores["score"] else result["method"]
+    # 1000 times one less half the L1 distance is the probability that two distributions share.
+    of = "The synthetic records'" if name == "synthetic" else "The estimate's"
+    text = (
+        f"{of} two-way tables within {scores['by']} overlap with the confidential ones to "
+        f"{scores['score'][name] / 10:.1f}\N{NO-BREAK SPACE}% on average (a score of {scores['score'][name]:.1f} of "
+        f"1000), the public prior's to {scores['score']['prior'] / 10:.1f}\N{NO-BREAK SPACE}%."
+    )
+    return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
+
+
+def _verdict(result: Mapping[str, Any]) -> Callout:
+    tone: Any = "good" if result["passed"] else "bad"
+    if result["method"] != "noise-aware":
+        return Callout(tone, "Algorithm 1", [result["summary"]])
+    title = "Solved to its tolerance" if result["passed"] else "Not solved to its tolerance: do not use these numbers"
+    return Callout(tone, f"Optimality: {title[0].lower()}{title[1:]}.", [result["summary"]])
+
+
+def _score_picture(scores: Mapping[str, Any]) -> Figure:
+    labels = [f"{group}{mark and f' ({mark})'}" for group, mark in zip(scores["groups"], _marks(scores), strict=True)]
+    told = "; ".join(f"{name} {score / 10:.1f} % overlap" for name, score in scores["score"].items())
+    caption = "Distance of each group's two-way tables from the confidential ones: the further left, the better."
+    return Figure(error_by_group_plot(labels, scores["errors"]), caption, told)
+
+
+def _cell_picture(tables: Tables) -> Figure | None:
+    """Show the cells that the release moved most, where the estimate has intervals."""
+    cells = _cells(tables)[:_MOST_DRAWN]
+    if not cells or cells[0][-1] is None:
+        return None
+    shares = 100 * np.array([[after, low, high] for _, _, _, _, after, low, high in cells], dtype=float)
+    told = "; ".join(f"{cell} {after:.1%}" for _, cell, _, _, after, _, _ in cells)
+    marks = {"public prior": 100 * np.array([cell[2] for cell in cells], dtype=float)}
+    figure = estimate_plot([cell[1] for cell in cells], shares, xlabel="share of the records (%)", marks=marks)
+    return Figure(figure, "The cells that the release moved most, with 95 % intervals, and the public prior.", told)
+
+
+def _score_fact(scores: Mapping[str, Any], name: str) -> Fact:
+    value = scores["score"].get(name, scores["score"]["prior"])
+    return Fact("score", "score (prior untouched " + f"{scores['score']['prior']:.1f})", value, f"{value:.1f}")
+
+
+def _kl(result: Mapping[str, Any]) -> str:
+    return f"{result['kl'].get(result['method'], 0.0):.3g}"
+
+
+def _prior_section(result: Mapping[str, Any]) -> Section:
+    certificate = result["certificate"]
+    blocks: list[Block] = [Paragraph(_prior_text(result))]
+    if result["borrowed"] is not None:
+        rows = [(entry["group"], entry["records"], *entry["weights"].values()) for entry in result["borrowed"]]
+        shares = [Column(name, ".3f") for name in result["borrowed"][0]["weights"]]
+        caption = (
+            "What each group's prior is mixed of, chosen on the public data alone. Recombined: every attribute drawn "
+            "by itself, so that no pair of values is missing."
+        )
+        blocks.append(Table("borrowed", caption, [Column("group"), Column("public records", ",.0f"), *shares], rows))
+    if certificate is not None:
+        whose = "The prior" if result["method"] == "noise-aware" else "For the noise-aware estimate the prior"
+        blocks.append(
+            Paragraph(
+                f"{whose} counts as {certificate['strength']:,.0f} records against the release (most likely "
+                f"{certificate['most_likely']:,.0f}; sampling error allows {certificate['bound']:,.0f} at most). The "
+                f"convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
+                f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the "
+                "optimum."
+            )
+        )
+        if certificate["grid"]:
+            figure = strength_plot(certificate["grid"], certificate["log_likelihood"], certificate["strength"])
+            caption = (
+                "Strength read off the release: the joint likelihood of all released cells, heavy-tailed departures "
+                "included. Taken is the strength with the least expected error relative to the best in hindsight; "
+                "beforehand the populations agree up to sampling with probability .8."
+            )
+            alt = (
+                f"Log-likelihood over strengths: largest at {certificate['most_likely']:,.0f} records, "
+                f"{certificate['strength']:,.0f} taken, {certificate['bound']:,.0f} at most."
+            )
+            blocks.append(Figure(figure, caption, alt))
+    return Section("The prior and what it is worth", blocks)
+
+
+def _prior_text(result: Mapping[str, Any]) -> str:
+    """Say where each method starts: only the noise-aware form pools."""
+    prior = result["prior"]
+    given = f"{prior['public_rows']:,} weighted rows, {_worth(prior['public_records'])}"
+    if result["borrowed"] is None:
+        return f"The prior lies on {given}."
+    pooled = f"{prior['rows']:,} weighted rows, {_worth(prior['records'])}"
+    if result["method"] == "algorithm-1":
+        return f"Algorithm 1 takes the prior as given: {given}. Beside it, the noise-aware form pools it: {pooled}."
+    return f"The pooled prior lies on {pooled}. Beside it, Algorithm 1 takes the prior as given: {given}."
+
+
+def _worth(records: float | None) -> str:
+    return "no sample" if records is None else f"worth {records:,.0f} records"
+
+
+def _trace_section(result: Mapping[str, Any]) -> Section:
+    trace = result["trace"]
+    where = f" for unit {trace['unit']}" if "unit" in trace else ""
+    if not trace["step"]:
+        return Section("Algorithm 1 by iteration", [Paragraph("Algorithm 1 did not run: there was nothing to go by.")])
+    minimum = result.get("l1_minimum")
+    least = "" if minimum is None else f"; no distribution on the support has less than {minimum:.4g}"
+    text = (
+        f"Algorithm 1{where} trusts the released answers fully. It ended at an L1 loss of {trace['l1_loss'][-1]:.4g} "
+        f"and {trace['kl'][-1]:.3g} nats from the prior as given{least}."
+    )
+    figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
+    alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
+    caption = (
+        f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
+        f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
+    )
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
+
+
+def _group_release_section(released: GroupRelease) -> Section:
+    rows = []
+    for level, releases in (("units", released.units), ("groups", released.groups)):
+        first = next(iter(releases.values()))
+        size: Any = first.n
+        rows.append((level, "number of records", 1, size.noise.name, math.sqrt(size.noise.variance), size.epsilon))
+        for table in first.tables:
+            noise = table.noise
+            rows.append((level, table.label, table.counts.size, noise.name, math.sqrt(noise.variance), table.epsilon))
+    columns = [
+        Column("level"),
+        Column("table"),
+        Column("counts", "d"),
+        Column("noise"),
+        Column("noise sd (records)", ".1f", "noise_sd"),
+        Column("epsilon", ".4g"),
+    ]
+    blocks: list[Block] = [
+        Paragraph(
+            f"{len(released.units)} units and {len(released.groups)} groups. The guarantee protects {released.protects}"
+            f": neighbouring data sets differ in that. Units are disjoint, and so are groups: each level costs "
+            f"what one of its releases costs, and both levels epsilon {released.epsilon:g}, a quarter per part."
+        )
+    ]
+    blocks += simulation_warning(released.sampler)
+    blocks.append(Table("released", "What left the custodian, for each unit and each group", columns, rows))
+    return Section("What was released", blocks)
+
+
+def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Section:
+    chosen = result["workloads"]
+    unit_sets, group_sets = (
+        [table.attributes for table in next(iter(level.values())).tables] for level in (released.units, released.groups)
+    )
+    roots = [name for names in group_sets for name in names]
+    largest = max(value for row in chosen["information"] for value in row)
+    figure = dependence_plot(chosen["names"], chosen["information"], roots, unit_sets)
+    cliques = "; ".join(" x ".join(names) for names in unit_sets)
+    places = [chosen["names"].index(name) for name in roots]
+    shared = max((chosen["information"][i][j] for i in places for j in places if i != j), default=0.0)
+    text = (
+        f"Chosen on the public data. Units: {cliques}. Groups, whose records are few, one-way: {', '.join(roots)}"
+        + (f"; no two of these share more than {shared:.2g} nats." if len(roots) > 1 else ".")
+    )
+    caption = (
+        "Mutual information on the public data. Framed pairs are in a unit's table; starred attributes in a group's."
+    )
+    alt = f"Heat map of {len(chosen['names'])} attributes with what is said above; the largest value is {largest:.2g}."
+    return Section("Which marginals were asked for", [Paragraph(text), Figure(figure, caption, alt)])
+
+
+def _group_section(result: Mapping[str, Any]) -> Section:
+    units = [
+        (entry["unit"], entry["n"], entry["kl"], entry["certificate"] and entry["certificate"]["strength"])
+        for entry in result["units"]
+    ]
+    unit_columns = [
+        Column("unit"),
+        Column("records", ",.0f"),
+        Column("change from the prior (KL, nats)", ".4g", "kl"),
+        Column("prior worth (records)", ",.0f", "strength"),
+    ]
+    columns = [
+        Column("group"),
+        Column("unit"),
+        Column("records", ",d", "size"),
+        Column("L1 distance to the released tables", ".4f", "l1_loss"),
+        Column("change from the unit (KL, nats)", ".4g", "kl"),
+    ]
+    rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
+    return Section(
+        "Units and groups",
+        [
+            Paragraph("Estimates are points without intervals: there is no width to split by source."),
+            Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
+            Table("groups", "Groups, each from its unit's distribution", columns, rows),
+        ],
+    )
+
+
+def most_moved(tables: Tables) -> str:
+    """Say in a sentence which cell the release moved most."""
+    table, cell, before, released, after, low, high = _cells(tables)[0]
+    interval = "" if low is None else f" (95 % interval {low:.1%} to {high:.1%})"
+    return (
+        f"The release moves {cell} (table {table}) most: {after:.1%} of the records by the estimate{interval}, "
+        f"{before:.1%} by the prior, {released:.1%} as released."
+    )
+
+
+def estimate_section(tables: Tables, release: Release) -> Section:
+    """Build the section with the shares of the released tables' cells."""
+    cells = _cells(tables)
+    noise = {table.label: table.noise.mean_magnitude / size_of(release) for table in release.tables}
+    intervals = cells[0][-1] is not None
+    columns = [Column("table"), Column("cell"), *(Column(name, ".4f") for name in ("prior", "released", "estimate"))]
+    if intervals:
+        columns += [Column("95 % from", ".4f", "low"), Column("to", ".4f", "high")]
+    columns.append(Column("mean size of the noise", ".4f", "noise"))
+    rows = [(*cell[: 7 if intervals else 5], noise[cell[0]]) for cell in cells[:_MOST_CELLS]]
+    shown = "" if len(rows) == len(cells) else f", the {len(rows)} most moved of {len(cells):,}"
+    text = (
+        "Shares of the records. The estimate is one distribution, so that its tables agree with one another and no "
+        "share is negative. "
+    )
+    text += (
+        "The intervals are those of the exact shares in these records, given the noise and how far the prior can be "
+        "trusted; they hold on the prior's support."
+        if intervals
+        else "Algorithm 1 and a release without records give a point and no interval."
+    )
+    if shown:
+        text += " The other cells are in result.json."
+    caption = f"Cells of the released tables{shown}"
+    return Section("What the estimate says", [Paragraph(text), Table("estimated", caption, columns, rows)])
+
+
+def moved_section(tables: Tables, release: Release) -> Section:
+    """Build the section on how far each table moved from the prior."""
+    noise = {table.label: table.counts.size * table.noise.mean_magnitude / size_of(release) for table in release.tables}
+    columns = [
+        Column("table"),
+        Column("moved from the prior", ".4f", "moved"),
+        Column("released from the prior", ".4f", "released_from_prior"),
+        Column("left to the released", ".4f", "left"),
+        Column("expected of noise alone", ".4f", "noise"),
+    ]
+    entries = sorted(tables, key=lambda entry: -entry["moved"])
+    rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
+    caption = "L1 distances of each table's probabilities, the most moved first"
+    text = (
+        "A released table differs from the prior by what truly changed and by its noise: what the column 'released "
+        "from the prior' has beyond 'expected of noise alone' cannot, on average, be noise. The estimate moves by what "
+        "the noise law lets it believe."
+    )
+    return Section("Which marginals moved", [Paragraph(text), Table("moved", caption, columns, rows)])
+
+
+def _cells(tables: Tables) -> list[tuple[Any, ...]]:
+    """Return table, cell, its three shares and its interval, for every cell; furthest from the prior first."""
+    cells = [
+        (entry["table"], *cell)
+        for entry in tables
+        for cell in zip(
+            *(entry[key] for key in ("cells", "prior", "released", "estimate")),
+            *(entry.get(key) or [None] * len(entry["cells"]) for key in ("low", "high")),
+            strict=True,
+        )
+    ]
+    return sorted(cells, key=lambda cell: -abs(cell[4] - cell[2]))
+
+
+def error_section(scores: Mapping[str, Any]) -> Section:
+    """Build the section on the distances of every group from the true records."""
+    text = (
+        "The score is 500 times (2 less the mean L1 distance over groups and pairs of attributes): 1000 is a perfect "
+        "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
+        "people would score: sampling alone."
+    )
+    blocks: list[Block] = [Paragraph(text)]
+    if "sizes" in scores:
+        blocks.append(Paragraph(_size_text(scores)))
+    blocks += [_score_table(scores), _group_table(scores)]
+    return Section("Error by group", blocks)
+
+
+def sizes_off(scores: Mapping[str, Any]) -> str:
+    """Say in a sentence how many groups have a number of records that is off."""
+    off, groups, limit = sum(scores["sizes"]["off"]), len(scores["groups"]), scores["sizes"]["limit"]
+    return f"Groups whose number of records misses the true one by more than {limit:g}: {off} of {groups}."
+
+
+def _marks(scores: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with each group's number of synthetic records, in a few words."""
+    if "sizes" not in scores:
+        return [""] * len(scores["groups"])
+    off, empty = (f"size off by more than {scores['sizes']['limit']:g}", "no synthetic records")
+    flags = zip(scores["sizes"]["off"], scores["sizes"]["empty"], strict=True)
+    return [", ".join([off] * missed + [empty] * none) for missed, none in flags]
+
+
+def _group_table(scores: Mapping[str, Any]) -> Table:
+    """Set out the distances of every group and, where sizes were released, how far they are off."""
+    columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
+    values = [scores["groups"], *scores["errors"].values()]
+    if "sizes" in scores:
+        columns += [Column("records too many or too few", "+,d", "size_missed"), Column("mark")]
+        values += [scores["sizes"]["missed"], _marks(scores)]
+    caption = "Mean L1 distance of all two-way marginals, by group"
+    return Table("error_by_group", caption, columns, list(zip(*values, strict=True)))
+
+
+def _score_table(scores: Mapping[str, Any]) -> Table:
+    columns = [Column("distribution"), Column("score", ".1f")]
+    rows: list[tuple[Any, ...]] = list(scores["score"].items())
+    if "sizes" in scores:
+        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
+        rows = [(*row, scores["sizes"]["penalized_score"].get(row[0])) for row in rows]
+    return Table("scores", "Score by distribution", columns, rows)
+
+
+def _size_text(scores: Mapping[str, Any]) -> str:
+    """State the rule of sizes: distances and scores are without it; and what it would make of the scores."""
+    empty, groups = sum(scores["sizes"]["empty"]), len(scores["groups"])
+    text = (
+        f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
+        "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, and "
+        "of the prior in the same groups."
+    )
+    none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty} of {groups}."
+    return text + (none if empty else "")
+
+
+def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:
+    """Plot the mean L1 error of every group, a mark for each distribution (the paper's Figure 1)."""
+    order = np.argsort(errors["prior"])
+    place = np.arange(len(groups))
+    figure, axis = plt.subplots(figsize=(8.5, 1.2 + 0.26 * len(groups)), layout="constrained")
+    for name, values in errors.items():
+        mark, color = _MARKERS.get(name, "o"), _COLORS.get(name, ESTIMATE)
+        size = 11 if mark == "|" else 6
+        axis.plot(np.asarray(values)[order], place, mark, markersize=size, markeredgewidth=1.5, color=color, label=name)
+    axis.set_yticks(place, [groups[i] for i in order], fontsize=8)
+    axis.set_xlim(left=0)
+    axis.set_ylim(-0.6, len(groups) - 0.4)
+    axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)
+    axis.grid(axis="x", color="0.9")
+    figure.legend(loc="outside upper right", ncols=len(errors), frameon=False, fontsize=9)
+    return figure
+
+
+def trace_plot(step: Sequence[int], l1_loss: Sequence[float], kl: Sequence[float], minimum: float | None) -> Picture:
+    """Plot Algorithm 1's L1 loss and KL divergence from the prior by iteration."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
+    left.plot(step, l1_loss, color=ESTIMATE, linewidth=1.5)
+    if minimum is not None:
+        left.axhline(minimum, color=RELEASED, linewidth=1.2, linestyle="--", label="least possible")
+        left.legend(frameon=False, fontsize=9)
+    left.set_ylim(bottom=0)
+    left.set_ylabel("L1 distance to the released answers", fontsize=9)
+    right.plot(step, kl, color=ESTIMATE, linewidth=1.5)
+    right.set_ylabel("KL divergence from the prior (nats)", fontsize=9)
+    for axis in (left, right):
+        axis.set_xlabel("iteration", fontsize=9)
+        axis.tick_params(labelsize=8)
+    return figure
+
+
+def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value: float) -> Picture:
+    """Plot the likelihood of the prior strength and the strength that was taken."""
+    figure, axis = plt.subplots(figsize=(7.5, 3.3), layout="constrained")
+    axis.plot(grid, log_likelihood, color=ESTIMATE, linewidth=1.5)
+    axis.axvline(value, color=RELEASED, linewidth=1.2, label=f"taken: {value:,.0f} records")
+    axis.axvline(max(grid), color=TRUTH, linewidth=1.2, linestyle=":", label=f"at most {max(grid):,.0f}")
+    axis.set_xscale("log")
+    shown = [strength for strength, value in zip(grid, log_likelihood, strict=True) if value > -12.0]
+    axis.set_xlim(min(shown), max(grid) * 1.1)
+    axis.set_ylim(-12.0, 0.7)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    axis.xaxis.set_minor_formatter("{x:,.0f}")
+    axis.tick_params(axis="x", which="both", labelsize=8)
+    axis.set_xlabel("prior strength (records)", fontsize=9)
+    axis.set_ylabel("log-likelihood less its maximum", fontsize=9)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def dependence_plot(
+    names: Sequence[str], information: Sequence[Sequence[float]], roots: Sequence[str], cliques: Sequence[Sequence[str]]
+) -> Picture:
+    """Plot pairwise mutual information; the upper level's pairs are framed, the groups' attributes starred."""
+    matrix = np.asarray(information, dtype=float)
+    figure, axis = plt.subplots(figsize=(1.8 + 0.5 * len(names), 1.0 + 0.45 * len(names)), layout="constrained")
+    image = axis.imshow(matrix, cmap="Blues", vmin=0)
+    for i, first in enumerate(names):
+        for j, second in enumerate(names):
+            if i != j and any({first, second} <= set(clique) for clique in cliques):
+                axis.add_patch(plt.Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=RELEASED, lw=1.6))
+    labels = [f"{name} *" if name in roots else name for name in names]
+    axis.set_xticks(range(len(names)), labels, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(names)), labels, fontsize=8)
+    figure.colorbar(image, ax=axis, label="mutual information (nats)", shrink=0.8)
+    return figure

@@ -1,0 +1,444 @@
+"""Runs of prior-aware estimation: release marginals, weigh them against a public prior, synthesize, report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from dpbayes.errors import InputError, SpecError
+from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.records import readable, require_columns, scan_records
+from dpbayes.runs.spec import PrivacySection, RunSpec, Section, Seed, UnitSection
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from dpbayes.data import Domain
+    from dpbayes.ide import GroupRelease, Hierarchy, Prior
+    from dpbayes.privacy import Release
+    from dpbayes.privacy.ledger import Ledger
+
+_PLACEHOLDER = 1000  # records of a placeholder where their number is not known
+
+
+class Recode(Section):
+    """How a number becomes a level: whole bands of `width` from 0, everything from `top` on in the last."""
+
+    width: int = Field(ge=1, le=10**9)
+    """Width of a band, in the column's unit."""
+    top: int = Field(ge=1, le=10**9)
+    """Label of the last band: values of top x width and more."""
+    keep: list[str] = Field(default_factory=list)
+    """Marks that are no numbers and stay as they are, such as "N" for not applicable."""
+
+
+class Data(UnitSection):
+    """Public and confidential records: files beside the spec, or the generated population."""
+
+    confidential: ClassVar[str] = "private"
+    files: ClassVar[tuple[str, ...]] = ("public", "private")
+
+    embedded: Literal["two-level"] | None = None
+    """Generate a two-level population with a public sister (`dpbayes.data.datasets.two_level_population`)."""
+    public: str | None = None
+    """CSV or Parquet file of public records."""
+    private: str | None = None
+    """CSV or Parquet file of confidential records; left out beside a finished release."""
+    levels: dict[str, list[str]] = Field(default_factory=dict)
+    """Levels of each attribute, as text, from the codebook; with files."""
+    recode: dict[str, Recode] = Field(default_factory=dict)
+    """Numeric columns to cut into bands before they are read as levels."""
+    by: str | None = None
+    """Attribute that names the group within which marginals are compared and the prior is pooled."""
+    tables: list[list[str]] | Literal["by-feature"] | None = None
+    """Tables to release; "by-feature" releases `by` x each other attribute. Without [groups]."""
+    size: int = Field(default=600, ge=10, le=10**7)
+    """Mean records of a group of the generated population."""
+    seed: Seed = 1
+    """Seed of the generated population."""
+
+    @model_validator(mode="after")
+    def _sources_fit(self) -> Data:
+        confidential = self.release if self.release is not None else self.private
+        files = self.public is not None and confidential is not None
+        if (self.embedded is not None) == files or (self.public is None) != (confidential is None):
+            raise ValueError('give public and private files, public and a release, or embedded = "two-level"; only one')
+        if self.release is not None and self.private is not None:
+            raise ValueError("a finished release stands in for the confidential records; leave data.private out")
+        if files and not self.levels:
+            raise ValueError("files need [data.levels], the levels of each attribute from the codebook")
+        unknown = sorted({*self.recode, *([self.by] if self.by else [])} - set(self.levels)) if files else []
+        if unknown:
+            raise ValueError(f"recode or by names {unknown}, which [data.levels] lacks")
+        return self
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Data:
+        if not self.levels or self.tables is None:
+            return self
+        from dpbayes.data import Domain
+
+        domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
+        if self.tables == "by-feature":
+            return self
+        if not self.tables or [] in self.tables:
+            raise ValueError(f"tables must name one attribute or more each, got {self.tables}; leave an empty one out")
+        for names in self.tables:
+            unknown = sorted(set(names) - set(domain.names))
+            if unknown:
+                raise ValueError(f"tables name {unknown}, which [data.levels] lacks; it has {list(domain.names)}")
+            if len(set(names)) < len(names):
+                raise ValueError(f"the table {names} names an attribute twice; name each once")
+        return self
+
+
+class Privacy(PrivacySection):
+    """What the release costs. Not used when a finished release is read."""
+
+    # Replace-one for tables, add-remove with [groups]: the spec checks what a unit may have there.
+    adjacency: ClassVar[str] = "by the kind of study"
+
+    epsilon: float = Field(gt=0)
+    """Total privacy-loss parameter."""
+    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
+    """The noise law."""
+
+
+class Groups(Section):
+    """Algorithm 2: upper units first, then their groups. Needs the generated population or a parent map."""
+
+    attribute: str = "group"
+    """Column that names the group of a record."""
+    parent: dict[str, str] = Field(default_factory=dict)
+    """Group to upper unit; the generated population and a finished release bring their own."""
+    max_error: float = Field(default=0.2, gt=0)
+    """Largest expected L1 error of a table that the workloads may choose."""
+    max_information: float = Field(default=0.05, gt=0)
+    """Largest mutual information, in nats, between attributes of the groups' workload."""
+    n_jobs: int = Field(default=1, ge=1, le=1000)
+    """Processes that share the groups."""
+
+
+class Estimation(Section):
+    """How the prior and the release are weighed."""
+
+    method: Literal["noise-aware", "algorithm-1"] = "noise-aware"
+    """Noise-aware, or the paper's iteration, which starts from the public prior as given."""
+    pool: bool = True
+    """Let thin public records borrow, between the groups of `by` and from independence, as the public data justify;
+    Algorithm 1, and both methods with [groups], take the prior as given."""
+    strength: float | None = Field(default=None, gt=0)
+    """Prior strength in records; by default it is chosen from the release alone."""
+    iterations: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Updates of Algorithm 1, which is always run for comparison."""
+    seed: Seed = 1
+    """Seed of the updates' order and of the synthetic records (not of the noise)."""
+
+
+class Synthesis(Section):
+    """Synthetic records."""
+
+    n_rows: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Records; by default as many as the release speaks of. Groups always take their released sizes."""
+    format: Literal["parquet", "csv"] = "parquet"
+    """File format."""
+
+
+class Spec(RunSpec):
+    """A run of prior-aware estimation."""
+
+    release_keys: ClassVar[tuple[str, ...]] = (
+        *("data", "privacy"),
+        *("groups.attribute", "groups.parent", "groups.max_error", "groups.max_information"),
+    )
+
+    system: Literal["ide"]
+    """The system's name."""
+    data: Data
+    privacy: Privacy | None = None
+    groups: Groups | None = None
+    estimation: Estimation = Estimation()
+    synthesis: Synthesis = Synthesis()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Spec:
+        given = self.data.release is not None
+        if self.data.embedded is not None and self.groups is None:
+            raise ValueError("the two-level population is for groups; add the section [groups]")
+        if self.groups is not None:
+            if self.data.embedded is None and not self.groups.parent and not given:
+                raise ValueError("groups of files need [groups.parent], the upper unit of each group")
+            if self.data.tables is not None:
+                raise ValueError("with [groups] the workloads are chosen from the public data; leave data.tables out")
+        elif self.data.tables is None and not given:
+            raise ValueError('name the tables to release: data.tables = "by-feature", or a list of attribute sets')
+        elif self.data.max_rows_per_unit > 1:
+            raise ValueError(
+                f"max_rows_per_unit = {self.data.max_rows_per_unit} needs [groups]: under replace-one the number of "
+                "records is public, and counting several rows per unit would tell it apart; set max_rows_per_unit = 1"
+            )
+        if self.data.tables == "by-feature" and self.data.by is None:
+            raise ValueError("by-feature tables need data.by, the attribute that names the group")
+        return self
+
+
+def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release | GroupRelease:
+    """Return the release of a spec with the counts of uniformly drawn records; only public records are read."""
+    import polars as pl
+
+    domain, hierarchy = _domain(spec)
+    n = n_records or (_PLACEHOLDER if hierarchy is None else _PLACEHOLDER * len(hierarchy.groups))
+    rng = np.random.default_rng(0)
+    whole = list(domain) if hierarchy is None else [hierarchy.as_attribute, *domain]
+    drawn = {a.name: np.asarray(a.levels, dtype=object)[rng.integers(0, a.size, n)].tolist() for a in whole}
+    if spec.data.unit is not None:
+        drawn[spec.data.unit] = list(range(n))
+    return _release_of(spec, pl.DataFrame(drawn), beside, rng=rng, ledger=None)
+
+
+def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:
+    """Read the public records, and refuse what a later stage would refuse."""
+    from dpbayes.ide import GroupRelease
+    from dpbayes.ide.cells import measure
+
+    groups = isinstance(design, GroupRelease)
+    if groups != (spec.groups is not None):
+        kind, remedy = ("groups", "add the section [groups]") if groups else ("tables", "leave [groups] out")
+        raise SpecError(f"{spec.data.release} is a release of {kind}; {remedy}")
+    prior = public_prior(spec, context.beside)
+    for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
+        measure(prior, one)
+
+
+def release(
+    spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None
+) -> Release | GroupRelease:
+    """Count the confidential records, and release the tables."""
+    return _release_of(spec, _private(spec, context.beside), context.beside, rng=rng, ledger=ledger)
+
+
+def read_release(path: Path) -> Release | GroupRelease:
+    """Read a release of tables or of groups, whichever the file says it is."""
+    from dpbayes.ide import read_group_release
+    from dpbayes.privacy import read_release
+
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        groups = data["format"] == "dpbayes-group-release"
+    except (ValueError, TypeError, KeyError, RecursionError):
+        groups = False  # the reader of tables says what is wrong
+    return read_group_release(path) if groups else read_release(path)
+
+
+def describe(spec: Spec, release: Release | GroupRelease) -> str:
+    """Return the release in a line for the terminal."""
+    from dpbayes.ide import GroupRelease
+
+    if isinstance(release, GroupRelease):
+        what = f"{len(release.units)} units, {len(release.groups)} groups"
+        return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+    what = f"{release.n_counts} counts in {len(release.tables)} tables"
+    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+
+
+def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:
+    """Estimate, write the synthetic records, and return what was found as plain data."""
+    from dpbayes.ide import GroupRelease, Prior
+    from dpbayes.ide.results import group_results, table_results
+
+    prior = public_prior(spec, context.beside)
+    public = spec.data.truth_public or spec.data.embedded is not None
+    records = _private(spec, context.beside) if public else None
+    if isinstance(release, GroupRelease):
+        result, frame = group_results(spec, prior, release, workloads(spec, prior), records)
+    else:
+        truth = None if records is None else Prior.from_frame(records, prior.domain)
+        result, found = table_results(spec, prior, release, truth)
+        rows = spec.synthesis.n_rows or round(max(found.n, 1.0))
+        frame = found.sample(rows, rng=np.random.default_rng(spec.estimation.seed))
+    _write_synthetic(frame, spec, context)
+    return result
+
+
+def sections(
+    spec: Spec, release: Release | GroupRelease, result: Mapping[str, Any], kept: Mapping[str, Any]
+) -> Findings:
+    """Return what the page says; see `dpbayes.ide.page`."""
+    from dpbayes.ide import GroupRelease
+    from dpbayes.ide.page import group_findings, table_findings
+
+    return group_findings(release, result) if isinstance(release, GroupRelease) else table_findings(release, result)
+
+
+def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_records: int | None) -> Calibration:
+    """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
+    from dpbayes.ide import GroupRelease
+    from dpbayes.ide.cells import estimated_size
+    from dpbayes.ide.model import MAX_ROWS, merge_rows, sampler_defaults
+
+    if isinstance(design, GroupRelease):
+        raise SpecError("groups are point estimates without a posterior: there is nothing to calibrate")
+    if n_records is None and spec.data.release is None:
+        raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
+    if n_records is not None and spec.data.release is not None:
+        raise SpecError("the finished release says how many records there are; leave --n-records out")
+    prior = public_prior(spec, beside)
+    used = {name for table in design.tables for name in table.attributes}
+    rows = merge_rows(prior, [name for name in prior.domain.names if name in used]).size
+    if rows > MAX_ROWS:
+        raise SpecError(
+            f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}; calibrate "
+            "a spec with fewer or coarser attributes"
+        )
+    n = max(round(estimated_size(design)), 1)
+    strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
+    law = design.tables[0].noise
+    return Calibration(
+        build_model=partial(_build_model, prior, design, strength),
+        design=f"{n:,} records of {len(design.domain)} attributes, {len(design.tables)} tables, {design.adjacency}, "
+        f"{law.words} noise of {law.parameter} {law.spread:g}, a prior worth {strength:,.0f} records",
+        sampling=sampler_defaults(),
+    )
+
+
+def public_prior(spec: Spec, beside: Path) -> Prior:
+    """Return the prior that the public records make."""
+    from dpbayes.ide import Prior
+
+    domain, _ = _domain(spec)
+    if spec.data.embedded is not None:
+        return Prior.from_frame(_population(spec.data).public, domain)
+    assert spec.data.public is not None
+    return Prior.from_frame(_read(spec, beside / spec.data.public, domain.names, setting="data.public"), domain)
+
+
+def workloads(spec: Spec, prior: Prior) -> dict[str, Any]:
+    """Choose both levels' workloads on the public data; the public sizes stand for the private ones."""
+    from dpbayes.ide import choose_cliques, choose_roots, dependence_graph
+
+    _, hierarchy = _domain(spec)
+    graph = dependence_graph(prior)
+    found: dict[str, Any] = {"names": list(graph.names), "information": graph.information.tolist()}
+    if spec.privacy is None:
+        return found  # a finished release says which tables were asked for
+    assert spec.groups is not None and hierarchy is not None
+    records, quarter = prior.n_records or 1.0, spec.privacy.epsilon / 4
+    common = {"epsilon": quarter, "stability": spec.data.max_rows_per_unit, "max_error": spec.groups.max_error}
+    units = choose_cliques(graph, n_records=records / len(hierarchy.units), **common)
+    groups = choose_roots(
+        graph, n_records=records / len(hierarchy.groups), max_information=spec.groups.max_information, **common
+    )
+    return found | {"unit_sets": [list(names) for names in units], "group_sets": [list(names) for names in groups]}
+
+
+def band(column: Any, recode: Recode) -> Any:
+    """Return a Polars expression that cuts a text column of numbers into bands."""
+    import polars as pl
+
+    number = (column.cast(pl.Int64, strict=False) // recode.width).clip(upper_bound=recode.top).cast(pl.String)
+    return pl.when(column.is_in(recode.keep)).then(column).otherwise(number)
+
+
+def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
+    """Return the attributes, and the groups of a run with groups that draws its own release."""
+    from dpbayes.data import Domain
+    from dpbayes.ide import Hierarchy
+
+    if spec.data.embedded is not None:
+        population = _population(spec.data)
+        return population.domain, Hierarchy("group", population.parent)
+    if spec.groups is None:
+        return Domain.from_levels(spec.data.levels), None
+    named = spec.groups.attribute
+    domain = Domain.from_levels({name: levels for name, levels in spec.data.levels.items() if name != named})
+    return domain, Hierarchy(named, dict(spec.groups.parent)) if spec.groups.parent else None
+
+
+def _population(data: Data) -> Any:
+    from dpbayes.data.datasets import two_level_population
+
+    return two_level_population(group_size=data.size, seed=data.seed)
+
+
+def _private(spec: Spec, beside: Path) -> pl.DataFrame:
+    """Read the confidential records: all that a release counts."""
+    if spec.data.embedded is not None:
+        return _population(spec.data).private
+    assert spec.data.private is not None
+    domain, _ = _domain(spec)
+    names = list(domain.names) if spec.groups is None else [spec.groups.attribute, *domain.names]
+    if spec.data.unit is not None:
+        names.append(spec.data.unit)
+    return _read(spec, beside / spec.data.private, list(dict.fromkeys(names)), setting="data.private")
+
+
+def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.DataFrame:
+    import polars as pl
+
+    lazy = scan_records(path, setting=setting)
+    require_columns(lazy, names, path, source="[data.levels]")
+    with readable(path):
+        frame = lazy.select(pl.col(name).cast(pl.String) for name in names).collect()
+    if not len(frame):
+        raise InputError(f"{path.name} has no rows")
+    recoded = {name: how for name, how in spec.data.recode.items() if name in names}
+    return frame.with_columns(band(pl.col(name), how).alias(name) for name, how in recoded.items())
+
+
+def _release_of(
+    spec: Spec, records: pl.DataFrame, beside: Path, *, rng: np.random.Generator | None, ledger: Ledger | None
+) -> Release | GroupRelease:
+    from dpbayes.data import marginals
+    from dpbayes.ide import release_groups
+    from dpbayes.privacy import release_tables
+
+    assert spec.privacy is not None
+    domain, hierarchy = _domain(spec)
+    common: dict[str, Any] = {"epsilon": spec.privacy.epsilon, "noise": spec.privacy.noise, "purpose": spec.title}
+    if hierarchy is None:
+        by, tables = spec.data.by, spec.data.tables
+        by_feature = [[str(by), name] for name in domain.names if name != by]
+        sets = tables if isinstance(tables, list) else by_feature
+        return release_tables(
+            marginals(records, sets, domain=domain, **spec.data.counted_by),
+            rng=rng,
+            ledger=ledger,
+            **common,
+            **spec.data.released_by,
+        )
+    chosen = workloads(spec, public_prior(spec, beside))
+    return release_groups(
+        records,
+        hierarchy,
+        domain,
+        unit_sets=chosen["unit_sets"],
+        group_sets=chosen["group_sets"],
+        **spec.data.counted_by,
+        rng=rng,
+        ledger=ledger,
+        **common,
+    )
+
+
+def _write_synthetic(frame: pl.DataFrame, spec: Spec, context: Context) -> None:
+    """Write the records under a temporary name, then rename."""
+    folder = context.folder / "synthetic"
+    folder.mkdir(exist_ok=True)
+    target = folder / f"synthetic-1.{spec.synthesis.format}"
+    partial_file = target.with_name(target.name + ".tmp")
+    (frame.write_parquet if spec.synthesis.format == "parquet" else frame.write_csv)(partial_file)
+    partial_file.replace(target)
+    context.echo(f"synthetic data: {len(frame):,} records")
+
+
+def _build_model(prior: Prior, release: Release, strength: float) -> Any:
+    from dpbayes.ide.model import build_model
+
+    return build_model(prior, release, strength=strength)

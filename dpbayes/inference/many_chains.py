@@ -1,0 +1,356 @@
+"""Many short annealed chains of Hamiltonian Monte Carlo, evaluated as a batch: for posteriors with many modes.
+
+All chains of a batch move together: one call of the batched log-density serves them, and what the chains have in common
+adapts the sampler. Each chain starts from the prior and follows the likelihood as its power rises from 0 to 1 (the
+powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
+chains reach different modes in proportion to their mass near the prior. Then trajectories of jittered length are drawn;
+their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance
+rate, and the metric to the spread of positions over that of gradients (both across chains). Batches know nothing of one
+another: R-hat between them is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as
+superchains.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes._arguments import number, shown
+from dpbayes.errors import IncompleteSamplingError, InputError
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+type Array = npt.NDArray[np.float64]
+type Progress = Callable[[str, float], None]
+"""Called with a stage in words and the share of the whole that is done."""
+
+_MOST = 10**6
+_ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
+_ANNEALING_MOVES = 2  # trajectories at each power
+_KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
+_DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
+
+
+@dataclass(frozen=True)
+class ManyChainSettings:
+    """Settings of a run of many chains."""
+
+    chains: int = 128
+    batches: int = 4
+    draws: int = 24
+    tune: int = 60
+    trajectories: int = 72
+    rounds: int = 4
+    target_accept: float = 0.8
+    max_steps: int = 400
+    backend: str = "numba"
+
+    def __post_init__(self) -> None:
+        least = {"chains": 8, "batches": 2, "draws": 4, "tune": 1, "trajectories": 1, "rounds": 1, "max_steps": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not bound <= value <= _MOST:
+                raise InputError(f"{name} must be a whole number from {bound} to {_MOST:,}, got {shown(value)}")
+        if self.chains % self.batches or self.chains < 8 * self.batches:
+            raise InputError(
+                f"chains must be a multiple of batches ({self.batches}) and at least 8 each, got {self.chains}"
+            )
+        if self.trajectories < self.draws:
+            raise InputError(f"trajectories must be at least draws ({self.draws}), got {self.trajectories}")
+        if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
+            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.8 is the default")
+        if self.backend not in ("numba", "jax"):
+            raise InputError(f"backend must be 'numba' or 'jax', got {shown(self.backend)}")
+
+
+@dataclass(frozen=True)
+class BatchedDensity:
+    """A model's log-density and gradient over a batch of points on the unconstrained scale."""
+
+    evaluate: Callable[[Array, float], tuple[Array, Array, Array]]
+    start: Callable[[np.random.Generator, int], Array]
+    recorded: Callable[[Array], dict[str, Array]]
+    size: int
+
+
+def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
+    """Compile a model's log-density for batches; data and constants shared with the model are inputs of the code."""
+    import pymc as pm
+    import pytensor
+    import pytensor.tensor as pt
+    from pytensor.graph.replace import vectorize_graph
+
+    prior = model.logp(vars=model.free_RVs, sum=True)
+    likelihood = model.logp(vars=[*model.observed_RVs, *model.potentials], sum=True)
+    kept = model.unobserved_RVs
+    recorded = model.replace_rvs_by_values(kept)
+    point = model.initial_point(random_seed=0)
+    graphs, joined = pm.pytensorf.join_nonshared_inputs(point, [prior, likelihood, *recorded], model.value_vars)
+    power, points = pt.scalar("power"), pt.matrix("points")
+    gradient = pt.grad(graphs[0] + power * graphs[1], joined)
+    outputs = vectorize_graph([graphs[0], graphs[1], gradient], {joined: points})
+    mode = _mode(backend)
+    with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
+        density = pytensor.function([points, power], outputs, mode=mode, trust_input=True)
+        record = pytensor.function([points], vectorize_graph(graphs[2:], {joined: points}), mode=mode, trust_input=True)
+    names = [variable.name for variable in kept]
+
+    call = _thread_safe(density, 2)
+
+    def evaluate(at: Array, to: float) -> tuple[Array, Array, Array]:
+        prior, likelihood, gradient = call(at, np.asarray(to))
+        return np.asarray(prior), np.asarray(likelihood), np.asarray(gradient)
+
+    def variables(at: Array) -> dict[str, Array]:
+        return {name: np.asarray(value) for name, value in zip(names, record(at), strict=True)}
+
+    size = sum(value.size for value in point.values())
+    evaluate(np.zeros((2, size)), 1.0)  # numba compiles at the first call
+    variables(np.zeros((2, size)))
+    return BatchedDensity(evaluate, _prior_points(model), variables, size)
+
+
+@lru_cache(maxsize=2)
+def _mode(backend: str) -> Any:
+    """Return PyTensor's mode: numba's code releases the interpreter's lock, so that batches run side by side."""
+    from pytensor.compile.mode import JAX, NUMBA, Mode
+    from pytensor.link.numba.linker import NumbaLinker
+
+    if backend == "jax":
+        return JAX
+
+    class Unlocked(NumbaLinker):
+        def jit_compile(self, fn_and_cache: Any) -> Any:
+            from pytensor.link.numba.dispatch.basic import numba_njit
+
+            function, key = fn_and_cache
+            return numba_njit(function.py_func, final_function=True, cache=key is not None, nogil=True)
+
+    return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
+
+
+def _thread_safe(function: Any, n_inputs: int) -> Callable[..., Any]:
+    """Return the compiled code of a function of PyTensor."""
+    code, shared = function.vm.jit_fn, function.vm.inputs[n_inputs:]
+    return lambda *inputs: code(*inputs, *(held[0] for held in shared))
+
+
+def _prior_points(model: "pm.Model") -> Callable[[np.random.Generator, int], Array]:
+    """Return a function that draws points from the prior on the unconstrained scale."""
+    from pymc.pytensorf import compile as compile_graph
+    from pymc.pytensorf import find_rng_nodes, reseed_rngs
+
+    values = []
+    for variable in model.free_RVs:
+        transform = model.rvs_to_transforms[variable]
+        moved = variable if transform is None else transform.forward(variable, *variable.owner.inputs)
+        values.append(moved.flatten())
+    draw = compile_graph([], values, mode="FAST_COMPILE")
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+
+    def start(rng: np.random.Generator, chains: int) -> Array:
+        reseed_rngs(generators, int(rng.integers(2**32)))
+        return np.stack([np.concatenate(draw()) for _ in range(chains)])
+
+    return start
+
+
+class Batch:
+    """Chains that move together: their state, and what adapts to them. `tick` is called after every move."""
+
+    def __init__(
+        self,
+        density: BatchedDensity,
+        settings: ManyChainSettings,
+        points: Array,
+        seed: np.random.SeedSequence,
+        tick: Callable[[], None] = lambda: None,
+    ):
+        self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
+        self.rng = np.random.default_rng(seed)
+        self.power, self.step, self.time = 0.0, 0.1, 1.5
+        self.metric = np.ones(points.shape[1])  # variances: positions move by their roots
+        self.moments = np.zeros(2)  # of Adam, for the logarithm of the trajectory's length
+        self.moves = 0
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
+
+    def anneal(self) -> None:
+        """Raise the likelihood's power from 0 to 1, moving and adapting at each."""
+        while self.power < 1.0:
+            spread = float(np.std(self.likelihood[np.isfinite(self.likelihood)], ddof=1))
+            rise = _ANNEALING_STEP / max(spread, 1e-9)
+            self.power = min(1.0, self.power + (rise if self.power == 0.0 else min(rise, self.power)))
+            self._refresh()
+            for _ in range(_ANNEALING_MOVES):
+                self.move(min(self._steps(), 60))
+                self._adapt_step()
+                self._adapt_metric(0.3)
+
+    def tune(self, moves: int) -> None:
+        """Adapt step, metric and length of the trajectories at power 1."""
+        for place in range(moves):
+            self.move(self._steps(), adapt_time=True)
+            self.tick()
+            self._adapt_step()
+            if place % 4 == 0 and place < 0.8 * moves:
+                self._adapt_metric(0.2)
+
+    def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Array]:
+        """Move without adapting; return the kept states, dims (kept, chain, ...)."""
+        kept: dict[str, list[Any]] = {
+            name: [] for name in ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
+        }
+        wanted, diverged = set(keep.tolist()), np.zeros(len(self.points), bool)
+        for place in range(moves):
+            steps = self._steps()
+            accept, diverging = self.move(steps)
+            self.tick()
+            diverged |= diverging
+            if place in wanted:
+                now = (self.points, self.prior + self.likelihood, self.likelihood, diverged, accept)
+                for name, value in zip(kept, now, strict=False):
+                    kept[name].append(value.copy())
+                kept["steps"].append(np.full(len(accept), steps))
+                kept["step"].append(np.full(len(accept), self.step))
+                diverged = np.zeros_like(diverged)
+        return {name: np.stack(values) for name, values in kept.items()}
+
+    def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """Draw one trajectory per chain; return acceptance probabilities and which diverged."""
+        root, step = np.sqrt(self.metric), self.step
+        momentum = self.rng.normal(size=self.points.shape)
+        before = self.prior + self.power * self.likelihood - 0.5 * np.square(momentum).sum(axis=1)
+        points, gradient = self.points, self.gradient
+        momentum = momentum + 0.5 * step * root * gradient
+        with np.errstate(over="ignore", invalid="ignore"):
+            for left in range(steps, 0, -1):
+                points = points + step * root * momentum
+                prior, likelihood, gradient = self.evaluate(points, self.power)
+                momentum = momentum + (step if left > 1 else 0.5 * step) * root * gradient
+            change = prior + self.power * likelihood - 0.5 * np.square(momentum).sum(axis=1) - before
+        change = np.where(np.isfinite(change), change, -np.inf)
+        accept = np.exp(np.minimum(change, 0.0))
+        if adapt_time:
+            self._adapt_time(points / root, momentum, accept, steps)
+        taken = np.log(self.rng.random(len(points))) < change
+        self.points = np.where(taken[:, None], points, self.points)
+        self.gradient = np.where(taken[:, None], gradient, self.gradient)
+        self.prior, self.likelihood = np.where(taken, prior, self.prior), np.where(taken, likelihood, self.likelihood)
+        self.accept = float(accept.mean())
+        return accept, change < -_DIVERGED
+
+    def _steps(self) -> int:
+        length = self.rng.uniform(0.5, 1.5) * self.time
+        return int(np.clip(math.ceil(length / self.step), 1, self.settings.max_steps))
+
+    def _adapt_step(self) -> None:
+        """Robbins and Monro (1951) on the logarithm of the step."""
+        self.step *= math.exp(0.16 * (self.accept - self.settings.target_accept))
+
+    def _adapt_metric(self, weight: float) -> None:
+        """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""
+        chains = len(self.points)
+        found = np.sqrt((self.points.var(axis=0, ddof=1) + 1e-12) / (self.gradient.var(axis=0, ddof=1) + 1e-12))
+        target = (chains * found + 5.0 * self.metric) / (chains + 5.0)
+        self.metric = np.exp((1.0 - weight) * np.log(self.metric) + weight * np.log(target))
+
+    def _adapt_time(self, ends: Array, momentum: Array, accept: Array, steps: int) -> None:
+        """Climb the ChEES criterion (Hoffman et al. 2021, equation 7) in the logarithm of the length by Adam."""
+        fine = np.isfinite(ends).all(axis=1) & np.isfinite(momentum).all(axis=1)
+        weight = np.where(fine, accept, 0.0)
+        if weight.sum() < 1e-3:
+            return
+        starts = self.points / np.sqrt(self.metric)
+        ends, momentum = np.where(fine[:, None], ends, starts), np.where(fine[:, None], momentum, 0.0)
+        start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=weight)
+        moved = np.square(end).sum(axis=1) - np.square(start).sum(axis=1)
+        slope = float(np.average(moved * (end * momentum).sum(axis=1), weights=weight)) * steps * self.step
+        self.moves += 1
+        self.moments = np.array([0.8, 0.95]) * self.moments + np.array([0.2, 0.05]) * np.array([slope, slope**2])
+        first, second = self.moments / (1.0 - np.array([0.8, 0.95]) ** self.moves)
+        change = np.clip(0.05 * first / (math.sqrt(second) + 1e-12), -0.1, 0.1)
+        self.time = float(np.clip(self.time * math.exp(change), self.step, self.step * self.settings.max_steps))
+
+
+class _Meter:
+    """Counts the moves of all batches in a stage, and reports each hundredth of them."""
+
+    def __init__(self, progress: Progress, batches: int):
+        self.progress, self.batches, self.lock = progress, batches, threading.Lock()
+
+    def begin(self, stage: str, moves: int) -> None:
+        self.stage, self.moves, self.done, self.told = stage, moves * self.batches, 0, 0
+        self.progress(stage, 0.0)
+
+    def tick(self) -> None:
+        with self.lock:
+            self.done += 1
+            if 100 * self.done // self.moves > self.told:
+                self.told = 100 * self.done // self.moves
+                self.progress(self.stage, self.done / self.moves)
+
+
+def draw_many(
+    density: BatchedDensity,
+    settings: ManyChainSettings,
+    *,
+    random_seed: int,
+    cores: int,
+    enough: Callable[[dict[str, Array], dict[str, Array]], bool],
+    progress: Progress,
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
+    """Anneal, tune and draw round after round until `enough` says so; variables and statistics by chain and draw."""
+    started = time.perf_counter()
+    seeds = np.random.SeedSequence(random_seed).spawn(settings.batches + 1)
+    starts = density.start(np.random.default_rng(seeds[-1]), settings.chains)
+    parts = np.split(starts, settings.batches)
+    meter = _Meter(progress, settings.batches)
+    batches = [Batch(density, settings, part, seed, meter.tick) for part, seed in zip(parts, seeds, strict=False)]
+    with ThreadPoolExecutor(max_workers=max(1, min(cores, settings.batches))) as pool:
+        meter.begin("annealing", 1)
+        list(pool.map(Batch.anneal, batches))
+        meter.begin("adapting", settings.tune)
+        list(pool.map(lambda batch: batch.tune(settings.tune), batches))
+        for place in range(settings.rounds):
+            moves = settings.trajectories * 2**place
+            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}", moves)
+            keep = np.linspace(0, moves, settings.draws + 1, dtype=int)[1:] - 1
+            kept = list(pool.map(lambda batch, moves=moves, keep=keep: batch.draw(moves, keep), batches))
+            stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in kept[0] if name != "points"}
+            points = np.stack([_end_to_end(one["points"]) for one in kept])
+            if not np.isfinite(stats["lp"]).all():
+                raise IncompleteSamplingError(
+                    "chains stand where the log-density is not finite; see model.point_logps(): a term that is -inf or "
+                    "NaN under the prior needs a parameterization that stays finite"
+                )
+            variables = _recorded(density, points)
+            if enough(variables, stats):
+                break
+    return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
+
+
+def _end_to_end(kept: Array) -> Array:
+    """Lay (draw, chain, ...) end to end, chain after chain."""
+    return np.swapaxes(kept, 0, 1).reshape(-1, *kept.shape[2:])
+
+
+def _recorded(density: BatchedDensity, points: Array, together: int = 64) -> dict[str, Array]:
+    """Evaluate what the model records at points (batch, draw, values)."""
+    flat = points.reshape(-1, points.shape[-1])
+    blocks = [density.recorded(flat[place : place + together]) for place in range(0, len(flat), together)]
+    return {
+        name: np.concatenate([block[name] for block in blocks]).reshape(*points.shape[:2], *blocks[0][name].shape[1:])
+        for name in blocks[0]
+    }

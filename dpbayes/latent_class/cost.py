@@ -1,0 +1,109 @@
+"""What a fit will take, by arithmetic, before anything is built or paid for."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbayes.errors import InputError
+from dpbayes.latent_class.design import MAX_EXACT_CELLS, MAX_RECORDED_CELLS, Likelihood, classes_for
+
+if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain
+
+# Measured on one core of a shared machine (docs/latent_class.md, Limits): matrix products, what a released cell with
+# Laplace noise takes in value and gradient, and what an element of an array that passes through memory does.
+_FLOPS = 1e10
+_SECONDS_PER_CELL = 4e-8
+_SECONDS_PER_ELEMENT = 2e-9
+# Gradients of one chain: annealing, adapting and two rounds of 72 trajectories.
+_GRADIENTS = 25_000
+_COMPILING = 0.5  # minutes
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a fit will take."""
+
+    unknowns: int
+    cells: int
+    microseconds: float
+    minutes: float
+    gigabytes: float
+
+    @property
+    def words(self) -> str:
+        """The cost in a line."""
+        return (
+            f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {self.minutes:,.0f} minutes and "
+            f"{self.gigabytes:.1f} GB of memory"
+        )
+
+
+def cost_of(
+    domain: Domain,
+    tables: Sequence[Sequence[str]],
+    *,
+    n_classes: int | None = None,
+    likelihood: Likelihood = "cells",
+    chains: int = 128,
+    draws: int = 3072,
+    cores: int = 2,
+) -> Cost:
+    """Estimate what a fit of some tables will take, to a factor of two or so.
+
+    Parameters
+    ----------
+    domain
+        All attributes.
+    tables
+        The attributes of each table.
+    n_classes
+        Number of classes; by default that of `build_model`.
+    likelihood
+        Form of the likelihood.
+    chains, draws
+        Chains, and draws of all of them.
+    cores
+        Processors that share the work.
+
+    Examples
+    --------
+    >>> from itertools import combinations
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({f"x{i}": tuple(range(7)) for i in range(14)})
+    >>> cost_of(domain, list(combinations(domain.names, 2))).cells
+    4459
+    """
+    sizes = dict(zip(domain.names, domain.shape, strict=True))
+    k, columns = n_classes or classes_for(domain, tables), sum(domain.shape)
+    cells = [math.prod(sizes[name] for name in names) for names in tables]
+    higher = sum(size * len(names) for size, names in zip(cells, tables, strict=True) if len(names) > 2)
+    total = sum(cells)
+    elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
+    products = 18 * k * columns**2 + 24 * k * columns * len(domain)
+    if likelihood == "tables":
+        products += 4 * total**2
+        seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
+    else:
+        seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT + total * _SECONDS_PER_CELL
+    unknowns = k + (1 if likelihood == "tables" else 2) * k * columns + (0 if likelihood == "tables" else k)
+    kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
+    kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
+    moving = chains / 4 * cores * (10 * columns**2 + 12 * k * higher + 10 * total + 12 * unknowns)
+    held = 8 * (3 * kept * draws + moving + (6 * total**2 if likelihood == "tables" else 0))
+    minutes = _COMPILING + _GRADIENTS * chains * seconds / cores / 60
+    return Cost(unknowns, total, 1e6 * seconds, minutes, 0.6 + held / 2**30)
+
+
+def check_memory(cost: Cost) -> None:
+    """Refuse a fit that this machine's memory does not hold."""
+    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if cost.gigabytes > held:
+        raise InputError(
+            f"the fit would take {cost.words}, and this machine has {held:.1f} GB; release or fit fewer tables "
+            "(dpbayes.latent_class.plan proposes them), or merge levels"
+        )

@@ -1,0 +1,342 @@
+r"""The likelihood of released tables given the classes, at a cost that is linear in released cells.
+
+Within class h the level indicators :math:`x_j` (one-hot) have mean :math:`\psi_{hj}` and covariance
+:math:`S_{hj} = \operatorname{diag}\psi_{hj} - \psi_{hj}\psi_{hj}^\top`, and are independent over attributes. The
+Hoeffding parts of a product of indicators are uncorrelated, so that summed over the records of all classes, with
+shared normal
+
+.. math:: N_h = n\pi_h + \text{multinomial deviation}, \qquad W_{hj} \sim N(0,\; n\pi_h S_{hj}),
+
+the exact tables are, in the normal approximation with the multinomial's mean and covariance,
+
+.. math:: M_j = \sum_h (N_h\psi_{hj} + W_{hj}), \qquad
+          M_{ij} = \sum_h (N_h\psi_{hi}\psi_{hj}^\top + W_{hi}\psi_{hj}^\top + \psi_{hi}W_{hj}^\top) + R_{ij}, \qquad
+          R_{ij} \sim N\bigl(0,\; n\textstyle\sum_h\pi_h S_{hi}\otimes S_{hj}\bigr),
+
+and likewise for tables of more attributes, whose R holds all parts of second order and higher. R is integrated
+against its table's noise, cell by cell: Gaussian noise adds variances, Laplace noise gives the normal-Laplace law in
+closed form. Tables with Gaussian noise are first rotated by the eigenvectors of the released shares' covariances: one
+direction per attribute is the constant, in which R vanishes, and the others are nearly uncorrelated.
+
+A product of factors is kept as its mean and what the deviations add; means and variances of all pairs are two products
+of matrices. All arrays that depend on the release are inputs of the graph, not constants in it: compiled code is shared
+by releases of any shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pytensor.tensor as pt
+
+from dpbayes.latent_class.design import Cell
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian
+
+if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain
+    from dpbayes.latent_class.zeros import ZeroSet
+    from dpbayes.privacy.release import NoisyTable, Release
+
+type Array = npt.NDArray[np.float64]
+type Places = npt.NDArray[np.int64]
+
+# Added to the variance of every R, as a share of the noise's variance: a cell whose probability falls to zero would
+# else tie its count to its mean ever more tightly.
+NUGGET = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Released cells that are evaluated together."""
+
+    gaussian: bool
+    places: Places
+    factors: Places
+    variances: Array
+
+    @property
+    def name(self) -> str:
+        """What the block's inputs are called in a model."""
+        return ("gaussian" if self.gaussian else "laplace") + ("_pairs" if self.factors.shape[1] == 2 else "_higher")
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Where the cells of a release stand among the columns of all attributes' levels, side by side."""
+
+    domain: Domain
+    axes: tuple[tuple[int, ...], ...]
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, release: Release) -> Tables:
+        """Arrange the cells of a release."""
+        first = np.cumsum([0, *release.domain.shape])
+        starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
+        axes = tuple(release.domain.axes(table.attributes) for table in release.tables)
+        groups: dict[tuple[bool, bool], list[int]] = {}
+        for number, table in enumerate(release.tables):
+            gaussian = isinstance(table.noise, Gaussian | DiscreteGaussian)
+            groups.setdefault((gaussian, len(axes[number]) > 2), []).append(number)
+        blocks = []
+        for (gaussian, higher), members in sorted(groups.items()):
+            order = max(2, *(len(axes[number]) for number in members)) if higher else 2
+            factors = [
+                _factors(release.tables[i].counts.shape, first[list(axes[i])], order, first[-1]) for i in members
+            ]
+            places = [np.arange(starts[i], starts[i + 1]) for i in members]
+            variances = [
+                np.full(len(own), release.tables[i].noise.variance) for i, own in zip(members, places, strict=True)
+            ]
+            blocks.append(Block(gaussian, *map(np.concatenate, (places, factors, variances))))
+        return cls(release.domain, axes, tuple(blocks))
+
+    @cached_property
+    def membership(self) -> Array:
+        """Which attribute each column belongs to, as indicators of shape ``(columns, attributes)``."""
+        return np.repeat(np.eye(len(self.domain)), self.domain.shape, axis=0)
+
+    @cached_property
+    def order(self) -> Places:
+        """Where each released cell stands among the blocks' cells, one block after another."""
+        return np.argsort(np.concatenate([block.places for block in self.blocks]))
+
+
+def _factors(shape: tuple[int, ...], first: Places, order: int, none: int) -> Places:
+    """Return the columns of a table's cells in C order, padded to `order`."""
+    columns = np.indices(shape).reshape(len(shape), -1).T + first
+    return np.pad(columns, ((0, 0), (0, order - len(shape))), constant_values=none)
+
+
+def factors_of(domain: Domain, cells: Sequence[Cell]) -> Places:
+    """Return the columns of any cells, padded to the most attributes that one has, or two."""
+    first = np.cumsum([0, *domain.shape])
+    factors = np.full((len(cells), max(2, *map(len, cells))), first[-1], dtype=np.int64)
+    for row, cell in zip(factors, cells, strict=True):
+        row[: len(cell)] = [first[axis] + level for axis, level in cell]
+    return factors
+
+
+def released_shares(release: Release) -> Array:
+    r"""Return the shares of all attributes' levels by the release, side by side, none of them zero."""
+    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    found = []
+    for attribute in release.domain:
+        holders = [table for table in release.tables if attribute.name in table.attributes]
+        sums = [_totals(table, attribute.name) / n for table in holders]
+        weights = np.array([attribute.size / (table.counts.size * table.noise.variance) for table in holders])
+        if not holders:
+            found.append(np.full(attribute.size, 1.0 / attribute.size))
+            continue
+        mean = np.average(sums, axis=0, weights=weights)
+        level = 0.5 * (mean + np.sqrt(mean**2 + 1.0 / (n**2 * weights.sum()) + n**-2.0))
+        found.append(level / level.sum())
+    return np.concatenate(found)
+
+
+def _totals(table: NoisyTable, name: str) -> Array:
+    own = table.attributes.index(name)
+    return np.asarray(table.counts.sum(axis=tuple(axis for axis in range(table.counts.ndim) if axis != own)), float)
+
+
+def rotation(domain: Domain, shares: Array) -> Array:
+    """Return the eigenvectors of every attribute's covariance under the shares, block by block: (column, column)."""
+    turned = np.zeros((len(shares), len(shares)))
+    ends = np.cumsum(domain.shape)
+    for start, end in zip(ends - domain.shape, ends, strict=True):
+        own = shares[start:end]
+        turned[start:end, start:end] = np.linalg.eigh(np.diag(own) - np.outer(own, own))[1]
+    return turned
+
+
+def rotated(release: Release, tables: Tables, turn: Array) -> Array:
+    """Return the released counts, those with Gaussian noise in the rotated directions of their attributes."""
+    counts = np.concatenate([np.asarray(table.counts, dtype=np.float64).ravel() for table in release.tables])
+    return _turned(release, tables, turn, counts)
+
+
+def turned_back(release: Release, tables: Tables, turn: Array, counts: Array) -> Array:
+    """Return counts ``(..., cells)``, those of tables with Gaussian noise from the rotated directions to cells."""
+    return _turned(release, tables, turn.T, counts)
+
+
+def _turned(release: Release, tables: Tables, turn: Array, counts: Array) -> Array:
+    ends = np.cumsum(release.domain.shape)
+    found, start = np.array(counts), 0
+    for table, axes in zip(release.tables, tables.axes, strict=True):
+        part = slice(start, start := start + table.counts.size)
+        if not isinstance(table.noise, Gaussian | DiscreteGaussian):
+            continue
+        own = found[..., part].reshape(*counts.shape[:-1], *table.counts.shape)
+        for place, axis in enumerate(axes):
+            block = slice(ends[axis] - release.domain.shape[axis], ends[axis])
+            at = counts.ndim - 1 + place
+            # Blocks of `turn` hold a direction per column; its transpose leads back.
+            own = np.moveaxis(np.tensordot(own, turn[block, block], (at, 0)), -1, at)
+        found[..., part] = own.reshape(*counts.shape[:-1], -1)
+    return found
+
+
+def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: Any, membership: Any) -> tuple[Any, Any]:
+    r"""Return the records of every class and the deviations of its levels' counts, from standard normal variables."""
+    root, spread = pt.sqrt(weights), pt.sqrt(profiles)
+    records = n * weights + pt.sqrt(n) * root * (sizes - root * pt.sum(root * sizes))
+    moved = spread * deviations
+    common = pt.dot(pt.dot(moved, membership), pt.transpose(membership))
+    return records, pt.sqrt(n) * root[:, None] * (moved - profiles * common)
+
+
+def probabilities(weights: Any, profiles: Any, factors: Any, order: int) -> Any:
+    """Return the probabilities of cells under the mixture, shape ``(cells,)``."""
+    none = pt.zeros_like(profiles)
+    return _law(weights, weights, 1.0, _Factors(profiles, none, none), factors, order)[0]
+
+
+def released_law(classes: Sequence[Any], factors: Any, order: int, turn: Any | None = None) -> tuple[Any, Any]:
+    """Return mean and variance of the exact counts of a block's cells given the classes' counts, before noise."""
+    weights, profiles, n, records, moved = classes
+    mean, variance = profiles, profiles * (1.0 - profiles)
+    if turn is not None:
+        mean, moved = pt.dot(profiles, turn), pt.dot(moved, turn)
+        variance = pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean)
+    return _law(weights, records, n, _Factors(mean, variance, moved), factors, order)
+
+
+class _Factors:
+    """Means, variances and deviations of single columns, each with a last column that leaves a product as it is."""
+
+    def __init__(self, mean: Any, variance: Any, moved: Any) -> None:
+        one = pt.ones_like(mean[:, :1])
+        self.mean = pt.concatenate([mean, one], axis=1)
+        self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
+        self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
+
+
+def _law(weights: Any, records: Any, n: Any, own: _Factors, factors: Any, order: int) -> tuple[Any, Any]:
+    """Return mean and variance of products of columns, summed over classes."""
+    if order == 2:
+        left, right = factors[:, 0], factors[:, 1]
+        with_records = records[:, None] * own.mean + own.moved
+        mean = pt.dot(with_records.T, own.mean) + pt.dot(own.mean.T, own.moved)
+        variance = pt.dot((weights[:, None] * own.variance).T, own.variance)
+        return mean[left, right], n * variance[left, right]
+    mean = square = moved = first = rest = None
+    for place in range(order):
+        column = factors[:, place]
+        m, s, w = own.mean[:, column], own.variance[:, column], own.moved[:, column]
+        if mean is None:
+            mean, moved, square, first, rest = m, w, pt.sqr(m), s, pt.zeros_like(s)
+            continue
+        rest = rest * (pt.sqr(m) + s) + first * s
+        first, square = first * pt.sqr(m) + square * s, square * pt.sqr(m)
+        moved, mean = moved * m + mean * w, mean * m
+    return pt.dot(records, mean) + pt.sum(moved, axis=0), n * pt.dot(weights, rest)
+
+
+def gaussian_logp(off: Any, variance: Any) -> Any:
+    """Return the log-density of normal offsets."""
+    return -0.5 * (pt.sqr(off) / variance + pt.log(2.0 * np.pi * variance))
+
+
+def sampling_ratio(release: Release, shares: Array) -> float:
+    """Return the root mean square, over tables of two attributes or more, of the ratio of R to noise."""
+    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    ends = np.cumsum(release.domain.shape)
+    spread = dict(zip(release.domain.names, np.split(shares * (1.0 - shares), ends[:-1]), strict=True))
+    found = [
+        n * np.prod([spread[name].mean() for name in table.attributes]) / table.noise.variance
+        for table in release.tables
+        if len(table.attributes) > 1
+    ]
+    return float(np.sqrt(np.mean(found))) if found else 0.0
+
+
+def cell_covariance(
+    domain: Domain, cells: Sequence[Cell], weights: Array, profiles: Array, zeros: ZeroSet | None = None
+) -> Array:
+    """Return the covariance of one record's membership in cells of any margins, under a mixture, given no zero."""
+    total, impossible = _meetings(domain, cells, weights, profiles, ()), 0.0
+    for part in () if zeros is None else zeros.cells:
+        met = _meetings(domain, [*cells, ()], weights, profiles, part)
+        total, impossible = total - met[:-1, :-1], impossible + met[-1, -1]
+    total = np.maximum(total, 0.0) / (1.0 - impossible)
+    single = np.diag(total)
+    return np.asarray(total - np.outer(single, single))
+
+
+def _meetings(domain: Domain, cells: Sequence[Cell], weights: Array, profiles: Array, part: Cell) -> Array:
+    """Return the probabilities that a record lies in two cells and a part."""
+    first = np.cumsum([0, *domain.shape])
+    joint = np.repeat(weights[:, None, None], len(cells), axis=1).repeat(len(cells), axis=2)
+    for axis, size in enumerate(domain.shape):
+        inside = np.ones((len(cells), size))
+        for row, cell in zip(inside, cells, strict=True):
+            if axis in dict(cell):
+                row[:] = np.arange(size) == dict(cell)[axis]
+        own = profiles[:, first[axis] : first[axis + 1]]
+        if axis in dict(part):
+            own = own * (np.arange(size) == dict(part)[axis])
+        joint *= np.matmul(inside * own[:, None], inside.T)
+    return np.asarray(joint.sum(axis=0))
+
+
+def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps: int = 400) -> tuple[Array, Array]:
+    """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
+    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
+    noise = np.concatenate([np.full(t.counts.size, t.noise.variance) for t in release.tables]) / n**2
+    order = max(block.factors.shape[1] for block in tables.blocks)
+    none = len(shares)
+    factors = np.concatenate(
+        [np.pad(b.factors, ((0, 0), (0, order - b.factors.shape[1])), constant_values=none) for b in tables.blocks]
+    )[tables.order]
+    held = np.clip(counts, 1.0 / n, 1.0)
+    precision = 1.0 / (noise + held * (1.0 - np.minimum(held, 0.5)) / n)
+    rng = np.random.default_rng(0)
+    point = [0.1 * rng.standard_normal(8), 0.3 * rng.standard_normal((8, none))]
+    first = [np.zeros_like(part) for part in point]
+    second = [np.zeros_like(part) for part in point]
+    for step in range(1, steps + 1):
+        for i, slope in enumerate(_slopes(point, factors, counts, precision, tables.membership, shares, spread)):
+            first[i] += 0.1 * (slope - first[i])
+            second[i] += 0.02 * (slope**2 - second[i])
+            rate = 0.1 * (1.0 - step / (steps + 1))
+            point[i] = point[i] - rate * first[i] / (np.sqrt(second[i]) + 1e-12)
+    return _mixture(point, tables.membership, shares, spread)
+
+
+def _mixture(point: Sequence[Array], membership: Array, shares: Array, spread: float) -> tuple[Array, Array]:
+    weights = np.exp(point[0] - np.max(point[0]))
+    levels = shares * np.exp(spread * point[1])
+    return weights / weights.sum(), levels / (levels @ membership @ membership.T)
+
+
+def _slopes(
+    point: Sequence[Array],
+    factors: Places,
+    counts: Array,
+    precision: Array,
+    membership: Array,
+    shares: Array,
+    spread: float,
+) -> tuple[Array, Array]:
+    """Return the gradient of half the weighted squares and of the scores' normal prior."""
+    weights, profiles = _mixture(point, membership, shares, spread)
+    padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
+    parts = [padded[:, column] for column in factors.T]
+    product = np.prod(parts, axis=0)
+    pull = precision * (weights @ product - counts)
+    in_weights = product @ pull
+    in_profiles = np.zeros_like(padded)
+    for column, part in zip(factors.T, parts, strict=True):
+        share = weights[:, None] * pull * product / np.maximum(part, 1e-300)
+        for own, row in zip(in_profiles, share, strict=True):
+            own += np.bincount(column, row, minlength=padded.shape[1])
+    scores = in_profiles[:, :-1] * profiles
+    scores -= profiles * (scores @ membership @ membership.T)
+    return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]

@@ -1,0 +1,298 @@
+"""Posterior draws of any margin's probabilities: the population's, or those of the confidential records themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes.errors import InputError
+from dpbayes.latent_class.design import Cell, cells_of
+from dpbayes.latent_class.record_numbers import record_numbers
+from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
+from dpbayes.latent_class.zeros import Plan, ZeroSet, conditioned_draws
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dpbayes.data.domain import Domain
+    from dpbayes.privacy.release import Release
+
+type Array = npt.NDArray[np.float64]
+
+_BLOCK = 1 << 23  # numbers in a work array
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Which columns of a `Mixture` each cell multiplies, and how structural zeros take part."""
+
+    index: npt.NDArray[np.intp]
+    plan: Plan | None
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Draws of weights ``(draws, classes)`` and of all profiles side by side, padded by a last column of ones."""
+
+    weights: Array
+    columns: Array
+    first: tuple[int, ...]
+    zeros: ZeroSet | None
+
+    @classmethod
+    def of(cls, posterior: xr.Dataset, domain: Domain, zeros: ZeroSet | None) -> Mixture:
+        """Read the draws of a posterior, chains one after another."""
+        needed = ["weights", *(f"profile_{name}" for name in domain.names)]
+        flat = posterior[needed].stack(draws=("chain", "draw"))
+        weights = flat["weights"].transpose("draws", ...).to_numpy()
+        profiles = [flat[f"profile_{name}"].transpose("draws", "class", ...).to_numpy() for name in domain.names]
+        first = (0, *np.cumsum([profile.shape[2] for profile in profiles])[:-1].tolist())
+        columns = np.concatenate([*profiles, np.ones((*weights.shape, 1))], axis=2)
+        return cls(weights, columns, first, zeros)
+
+    def blocks(self, width: int) -> Iterator[Mixture]:
+        """Yield runs of draws whose work arrays of `width` numbers a class stay small."""
+        step = max(1, _BLOCK // (width * self.weights.shape[1]))
+        for start in range(0, len(self.weights), step):
+            part = slice(start, start + step)
+            yield Mixture(self.weights[part], self.columns[part], self.first, self.zeros)
+
+    def lookup(self, cells: Sequence[Cell]) -> Lookup:
+        """Prepare what `probabilities` needs of some cells, once for all blocks."""
+        plan = None if self.zeros is None else self.zeros.plan(cells)
+        cells = cells if plan is None else plan.cells
+        index = np.full((len(cells), max(map(len, cells), default=0)), self.columns.shape[2] - 1)
+        for row, cell in zip(index, cells, strict=True):
+            row[: len(cell)] = [self.first[axis] + level for axis, level in cell]
+        return Lookup(index, plan)
+
+    def probabilities(self, lookup: Lookup) -> Array:
+        """Return the probability of each cell, shape ``(draws, cells)``."""
+        product = np.ones((*self.weights.shape, len(lookup.index)))
+        for column in lookup.index.T:
+            product *= self.columns[:, :, column]
+        values = np.asarray(np.matmul(self.weights[:, None], product)[:, 0])
+        return values if lookup.plan is None else conditioned_draws(values, lookup.plan)
+
+
+_LEAST_COUNT = 1e-6  # records; without rounding, a draw below it is moved here, so that log-odds stay finite
+_ROUNDS = 30  # of proportional fitting
+
+
+def check_fitted(trace: xr.DataTree, release: Release) -> None:
+    """Refuse a release whose counts or noisy number of records are not those that a trace observed, if it says."""
+    observed = trace["observed_data"].to_dataset() if "observed_data" in trace.children else {}
+    given = {
+        "released": np.concatenate([table.counts.ravel() for table in release.tables]),
+        "released_n": np.array([] if isinstance(release.n, int) else [release.n.value]),
+    }
+    for name, values in given.items():
+        if name in observed and not np.array_equal(observed[name].to_numpy().ravel(), values):
+            what = "counts differ" if name == "released" else "number of records differs"
+            raise InputError(
+                f"the release given is not the one that this trace was fitted to: its {what} from the trace's "
+                f"observed {name!r}; pass the release that was fitted"
+            )
+
+
+def record_shares(
+    posterior: xr.Dataset,
+    release: Release | None,
+    mixture: Mixture,
+    names: Sequence[str],
+    random_seed: int | None,
+    whole: bool,
+) -> Array:
+    """Draw a margin's shares among the confidential records, shape ``(draws, cells)``; each draw sums to one."""
+    if release is None:
+        raise InputError("target 'records' needs the release that was fitted; pass release=...")
+    if "exact_counts" not in posterior:
+        raise InputError(
+            "target 'records' needs exact_counts in the trace; they are drawn for releases of at most 20,000 counts"
+        )
+    exact = posterior["exact_counts"].transpose("chain", "draw", "count").to_numpy()
+    exact = exact.reshape(-1, exact.shape[-1])
+    if exact.shape[1] != release.n_counts:
+        raise InputError(f"the trace holds {exact.shape[1]} exact counts, the release {release.n_counts}")
+    n = np.maximum(np.rint(record_numbers(posterior, release).to_numpy().ravel()), 1.0)
+    inside = _inside(release, names, exact)
+    shape = release.domain.project(names).shape
+    if any(len(axes) == len(names) for axes, _ in inside):
+        counts = next(values for axes, values in inside if len(axes) == len(names)).reshape(len(n), -1)
+        counts = counts.copy()
+    else:
+        rng = np.random.default_rng(random_seed)
+        cells = cells_of(release.domain, names)
+        lookup, drawn = mixture.lookup(cells), []
+        for block in mixture.blocks(len(cells)):
+            drawn.append(block.probabilities(lookup))
+        law = np.maximum(np.concatenate(drawn), 0.0)
+        counts = rng.multinomial(n.astype(np.int64), law / law.sum(axis=1, keepdims=True)).astype(np.float64)
+        # A cell that holds nobody can be asked to hold somebody: proportional fitting needs a start above zero.
+        counts = _fitted(np.maximum(counts, 0.05 * np.minimum(n[:, None] * law, 1.0)).reshape(-1, *shape), inside)
+        counts = counts.reshape(len(n), -1)
+    counts = _whole_tables(counts, n) if whole else np.maximum(counts, _LEAST_COUNT)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[tuple[int, ...], Array]]:
+    """Return the released margins of some attributes."""
+    found: dict[tuple[int, ...], list[tuple[float, Array]]] = {}
+    start = 0
+    for table in release.tables:
+        own = exact[:, start : start + table.counts.size].reshape(-1, *table.counts.shape)
+        start += table.counts.size
+        axes = [names.index(name) for name in table.attributes if name in names]
+        if not axes:
+            continue
+        left_out = tuple(1 + place for place, name in enumerate(table.attributes) if name not in names)
+        ordered = np.transpose(own.sum(axis=left_out), (0, *(1 + np.argsort(axes))))
+        found.setdefault(tuple(sorted(axes)), []).append((1.0 / table.noise.variance, ordered))
+    margins = [
+        (axes, np.maximum(np.mean([values for _, values in parts], axis=0), 0.0)) for axes, parts in found.items()
+    ]
+    return sorted(margins, key=lambda margin: len(margin[0]))
+
+
+def _fitted(counts: Array, margins: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
+    """Fit tables ``(draws, ...)`` to margins by proportions, in place."""
+    for _ in range(_ROUNDS):
+        for axes, wanted in margins:
+            out = tuple(1 + axis for axis in range(counts.ndim - 1) if axis not in axes)
+            now = counts.sum(axis=out, keepdims=True)
+            counts *= np.maximum(wanted.reshape(now.shape), 1e-9) / np.maximum(now, 1e-9)
+    return counts
+
+
+def _whole_tables(counts: Array, n: Array) -> Array:
+    """Round tables ``(draws, cells)`` to whole counts that sum to n, by largest remainders."""
+    counts = np.maximum(counts, 0.0)
+    counts *= (n / counts.sum(axis=1))[:, None]
+    down = np.floor(counts)
+    # How many cells of each table are rounded up: those of the largest remainders.
+    up = n - down.sum(axis=1)
+    rank = np.argsort(np.argsort(down - counts, axis=1, kind="stable"), axis=1)
+    return down + (rank < up[:, None])
+
+
+MAX_CELLS = 65_536
+"""Most cells of a margin that is evaluated draw by draw."""
+
+MAX_NUMBERS = 1 << 26  # cells times draws; 512 MiB, and a regression works with a few such arrays
+
+type Target = Literal["population", "records"]
+
+
+def margin_draws(
+    trace: xr.DataTree,
+    names: Sequence[str],
+    *,
+    target: Target = "population",
+    release: Release | None = None,
+    random_seed: int | None = None,
+    whole: bool = True,
+    thin: int = 1,
+) -> xr.DataArray:
+    r"""Return posterior draws of a margin's probabilities, for functionals that are evaluated draw by draw.
+
+    Parameters
+    ----------
+    trace
+        The fit of a latent class model.
+    names
+        Attributes of the margin, in the order of its axes. Only their cells are enumerated (65,536 at most), never the
+        full table.
+    target
+        ``"population"``: the probabilities P that the records were drawn from. ``"records"``: the shares among the n
+        confidential records, about which the released margins say more (needs `release`, a trace with
+        ``exact_counts``).
+    release
+        For ``"records"``: what was fitted.
+    random_seed
+        For ``"records"``: seed of the draws given P and the released margins' counts.
+    whole
+        For ``"records"``: make each draw a table of whole counts that sums to n, or to one record where a draw of a
+        noisy n is less (rounded by largest remainders), so that an interval can say that a cell is empty. Without it
+        counts are real and at least a millionth of a record, so that log-odds stay finite.
+    thin
+        Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000
+        draws).
+
+    Returns
+    -------
+    xarray.DataArray
+        Dims ``chain``, ``draw``, then the attributes; each draw sums to one.
+
+    Raises
+    ------
+    InputError
+        If the trace is not of a latent class model, an attribute is unknown, there are too many cells or draws, or
+        `release` is not the one that the trace was fitted to.
+
+    Notes
+    -----
+    For the records' own table, n records are drawn from each draw's mixture and the table is then fitted to that draw's
+    ``exact_counts`` of all released margins inside it (iterative proportional fitting): what the release says of the
+    records is kept, and what it leaves open varies as sampling does. A margin inside a released table follows
+    ``exact_counts``. Counts below zero are set to zero.
+
+    Examples
+    --------
+    With `trace` a fit of `release`, tables of race, sex and income:
+
+    >>> draws = margin_draws(trace, ["race", "income"])
+    >>> draws.sizes
+    Frozen({'chain': 2, 'draw': 100, 'race': 2, 'income': 2})
+    >>> population = draws.sel(income=1).sum("race")
+    >>> records = margin_draws(trace, ["income"], target="records", release=release, random_seed=1).sel(income=1)
+    >>> bool(records.std() < population.std())  # sampling does not count
+    True
+    """
+    import xarray as xr
+
+    domain = fitted_domain(trace)
+    margin = domain.project(names)
+    if target not in ("population", "records"):
+        raise InputError(f"target must be 'population' or 'records', got {target!r}")
+    if margin.size > MAX_CELLS:
+        raise InputError(
+            f"the margin {' x '.join(margin.names)} has {margin.size:,} cells, more than the {MAX_CELLS:,} that "
+            "are taken draw by draw; name fewer attributes, or fit synthetic data sets (dpbayes.latent_class.combine)"
+        )
+    if target == "records" and release is not None:
+        check_fitted(trace, release)
+    posterior = _thinned(trace, thin)
+    sizes = posterior.sizes
+    _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)
+    cells = cells_of(domain, margin.names)
+    mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
+    if target == "population":
+        lookup = mixture.lookup(cells)
+        values = np.concatenate([block.probabilities(lookup) for block in mixture.blocks(len(cells))])
+        values /= values.sum(axis=1, keepdims=True)
+    else:
+        values = record_shares(posterior, release, mixture, margin.names, random_seed, whole)
+    coords = {"chain": posterior["chain"], "draw": posterior["draw"]}
+    levels = {attribute.name: list(attribute.levels) for attribute in margin}
+    shaped = values.reshape(sizes["chain"], sizes["draw"], *margin.shape)
+    return xr.DataArray(shaped, dims=("chain", "draw", *margin.names), coords=coords | levels, name="probability")
+
+
+def _thinned(trace: xr.DataTree, thin: int) -> xr.Dataset:
+    if isinstance(thin, bool) or not isinstance(thin, int) or thin < 1:
+        raise InputError(f"thin must be a whole number of at least 1, got {thin!r}; 1 takes every draw")
+    return trace["posterior"].to_dataset().isel(draw=slice(None, None, thin))
+
+
+def _check_size(cells: int, draws: int, thin: int) -> None:
+    """Refuse what would not fit into memory, before any of it is computed."""
+    if cells * draws > MAX_NUMBERS:
+        raise InputError(
+            f"{cells:,} cells of {draws:,} draws are {cells * draws:,} numbers, more than the {MAX_NUMBERS:,} that are "
+            f"held; pass thin={thin * math.ceil(cells * draws / MAX_NUMBERS)}, or name fewer attributes"
+        )

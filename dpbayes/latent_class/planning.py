@@ -1,0 +1,357 @@
+"""Which tables to release, and how much of the budget each gets: a plan from the codebook, before any record is read.
+
+Noise on all pairs of d attributes grows with their number: at fifty attributes and an epsilon of 1 every pair is noise.
+A plan either takes all tables of the workload, or releases every attribute alone and the few pairs that are worth it:
+chosen from public records at no cost, or from the confidential ones by the noisy top k of how far each pair is from
+independence (McKenna, Miklau and Sheldon 2021, "Winning the NIST contest", section 3.1; the score's penalty for noise
+is that of AIM, McKenna, Mullins, Sheldon and Miklau 2022, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpbayes._arguments import ordered, positive_finite, shown
+from dpbayes.data.domain import Domain
+from dpbayes.data.tables import Marginal, marginals
+from dpbayes.errors import InputError
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.ledger_cost import Guarantee
+from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
+from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.privacy.selection import Selection, noisy_top_k, selection_within
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger
+
+FAIR_ERROR = 0.1
+"""Expected error of a released pair (sum of absolute errors of its shares) up to which a plan takes all pairs."""
+_SHARE_OF_ATTRIBUTES, _SHARE_OF_SELECTION = Fraction(1, 10), Fraction(1, 10)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tables to release and how; `plan` makes it, and `release_plan` carries it out.
+
+    Parameters
+    ----------
+    domain
+        The attributes.
+    tables
+        Attribute sets that are released whatever the records say.
+    laws
+        Noise of each of them.
+    candidates
+        Pairs among which some are chosen privately; empty where nothing is.
+    selection
+        Cost of choosing; None where nothing is.
+    chosen_law
+        Noise of each chosen pair.
+    n_records
+        Number of records that expected errors are relative to.
+    adjacency
+        The relation between neighbouring data sets.
+    budget
+        The total: ``("epsilon", 1.0)`` or ``("rho", 0.01)``.
+    """
+
+    domain: Domain
+    tables: tuple[tuple[str, ...], ...]
+    laws: tuple[NoiseLaw, ...]
+    candidates: tuple[tuple[str, ...], ...]
+    selection: Selection | None
+    chosen_law: NoiseLaw | None
+    n_records: int
+    adjacency: Adjacency
+    budget: tuple[str, float]
+
+    @property
+    def n_tables(self) -> int:
+        """Tables in all."""
+        return len(self.tables) + (0 if self.selection is None else self.selection.n_chosen)
+
+    @property
+    def n_counts(self) -> int:
+        """Released counts; chosen pairs at the mean size of the candidates."""
+        fixed = sum(self.domain.project(names).size for names in self.tables)
+        return fixed + round(self._chosen * self._mean_size)
+
+    @property
+    def pair_error(self) -> float:
+        """Expected sum of absolute errors of a released pair's shares, from the noise alone; the mean over pairs."""
+        pairs = [
+            (float(self.domain.project(t).size), law)
+            for t, law in zip(self.tables, self.laws, strict=True)
+            if len(t) == 2
+        ]
+        if self.chosen_law is not None:
+            pairs.append((self._mean_size, self.chosen_law))
+        errors = [size * law.mean_magnitude / self.n_records for size, law in pairs]
+        return float(np.mean(errors)) if errors else math.nan
+
+    @property
+    def _chosen(self) -> int:
+        return 0 if self.selection is None else self.selection.n_chosen
+
+    @property
+    def _mean_size(self) -> float:
+        return float(np.mean([self.domain.project(pair).size for pair in self.candidates])) if self.candidates else 0.0
+
+    def __str__(self) -> str:
+        name, total = self.budget
+        lines = [
+            f"{self.n_tables:,} tables with {self.n_counts:,} counts at {name} {total:g} in total, {self.adjacency}"
+        ]
+        orders = sorted({len(names) for names in self.tables})
+        for order in orders:
+            laws = [law for names, law in zip(self.tables, self.laws, strict=True) if len(names) == order]
+            spread = sorted(math.sqrt(law.variance) for law in laws)
+            what = {1: "attributes alone", 2: "pairs", 3: "triples"}.get(order, f"tables of {order} attributes")
+            sizes = f"{spread[0]:.3g}" if spread[0] == spread[-1] else f"{spread[0]:.3g} to {spread[-1]:.3g}"
+            lines.append(f"  {len(laws):,} {what}: noise standard deviation per cell {sizes} records")
+        if self.selection is not None and self.chosen_law is not None:
+            lines.append(
+                f"  {self._chosen:,} of {self.selection.n_candidates:,} pairs chosen privately "
+                f"({name} {getattr(self.selection, name):.3g}): noise standard deviation per cell "
+                f"{math.sqrt(self.chosen_law.variance):.3g} records"
+            )
+        lines.append(
+            f"  expected error of a released pair before the fit: {self.pair_error:.3f} "
+            f"(sum of absolute errors of its shares, {self.n_records:,} records)"
+        )
+        return "\n".join(lines)
+
+
+def plan(
+    domain: Domain,
+    *,
+    n_records: int,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    workload: Sequence[Sequence[str]] | None = None,
+    choose: int | None = None,
+    public: Any = None,
+    adjacency: Adjacency = "replace-one",
+) -> Plan:
+    r"""Propose tables to release from the codebook alone.
+
+    Parameters
+    ----------
+    domain
+        The attributes with their levels.
+    n_records
+        Public number of records, or a public guess: expected errors are relative to it.
+    epsilon, rho
+        The total budget: epsilon gives two-sided geometric noise, for few tables; rho (zero-concentrated DP) gives
+        discrete Gaussian noise, for many.
+    workload
+        Attribute sets of the tables that are wanted; all pairs by default.
+    choose
+        How many pairs to choose, besides every attribute alone. By default none where the expected error of the
+        workload is at most 0.1, else as many as keep it there, at least one less than there are attributes.
+    public
+        Public records of a similar population (any data frame with the attributes). Pairs are then chosen from it, at
+        no privacy cost; else they are chosen from the confidential records when the plan is carried out.
+    adjacency
+        ``"replace-one"``; under ``"add-remove"`` the number of records would have to be released too.
+
+    Returns
+    -------
+    Plan
+        Its text says tables, noise and expected errors; `release_plan` carries it out.
+
+    Raises
+    ------
+    InputError
+        If not exactly one of epsilon and rho is given, or an argument is out of range.
+
+    Notes
+    -----
+    Within the fixed tables the budget is split so that the sum of expected absolute errors is least: epsilon in
+    proportion to the square root of a table's cells, rho to their power 2/3.
+
+    Examples
+    --------
+    >>> domain = Domain.from_levels({f"question {i}": range(6) for i in range(1, 31)})
+    >>> print(plan(domain, n_records=30_000, rho=0.02))
+    73 tables with 1,728 counts at rho 0.02 in total, replace-one
+      30 attributes alone: noise standard deviation per cell 122 records
+      43 of 435 pairs chosen privately (rho 0.002): noise standard deviation per cell 51.8 records
+      expected error of a released pair before the fit: 0.050 (sum of absolute errors of its shares, 30,000 records)
+    """
+    if (epsilon is None) == (rho is None):
+        raise InputError(f"give one of epsilon and rho, got epsilon={shown(epsilon)}, rho={shown(rho)}")
+    check_adjacency(adjacency)
+    if adjacency != "replace-one":
+        raise InputError("a plan takes the number of records as public; use adjacency='replace-one'")
+    if isinstance(n_records, bool) or not isinstance(n_records, int | np.integer) or n_records < 1:
+        raise InputError(f"n_records must be a positive whole number, got {shown(n_records)}")
+    name, total = ("epsilon", epsilon) if rho is None else ("rho", rho)
+    exact = Fraction(positive_finite(total, name, remedy="it is the total over all tables"))
+    sets = _workload(domain, workload)
+    whole = _fixed(domain, sets, exact, name, int(n_records), adjacency)
+    pairs = tuple(combinations(domain.names, 2))
+    if choose is None:
+        if whole.pair_error <= FAIR_ERROR or math.isnan(whole.pair_error) or len(domain) < 3:
+            return whole
+        choose = _affordable(domain, pairs, exact, name, int(n_records))
+    if isinstance(choose, bool) or not isinstance(choose, int) or not 1 <= choose <= len(pairs):
+        raise InputError(f"choose must be a whole number from 1 to the {len(pairs)} pairs, got {shown(choose)}")
+    alone = [(attribute,) for attribute in domain.names]
+    if public is not None:
+        return _fixed(
+            domain, [*alone, *_best(domain, pairs, choose, public, exact, name)], exact, name, int(n_records), adjacency
+        )
+    ones = _fixed(domain, alone, exact * _SHARE_OF_ATTRIBUTES, name, int(n_records), adjacency)
+    selection = selection_within(len(pairs), choose, sensitivity=2.0, **{name: float(exact * _SHARE_OF_SELECTION)})
+    law = _spending(name, (exact * (1 - _SHARE_OF_ATTRIBUTES - _SHARE_OF_SELECTION)) / choose)
+    return Plan(domain, ones.tables, ones.laws, pairs, selection, law, int(n_records), adjacency, (name, float(exact)))
+
+
+def release_plan(
+    frame: Any,
+    chosen: Plan,
+    *,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    delta: float = 0.0,
+    purpose: str = "planned tables",
+) -> Release:
+    """Carry out a plan: count, choose pairs privately where it says so, and release.
+
+    Parameters
+    ----------
+    frame
+        Confidential records, as `dpbayes.data.marginals` reads them.
+    chosen
+        What `plan` returned.
+    rng, ledger, delta, purpose
+        As in `dpbayes.privacy.release_tables`. A ledger books every round of the selection by its pure epsilon, which
+        is up to four times its zero-concentrated cost.
+
+    Returns
+    -------
+    Release
+        The fixed tables, then the chosen pairs; its cost includes the selection's.
+
+    Raises
+    ------
+    InputError
+        If the records do not fit the domain.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"a": (0, 1), "b": (0, 1), "c": (0, 1)})
+    >>> rng = np.random.default_rng(1)
+    >>> a = rng.integers(0, 2, 5000)
+    >>> frame = pl.DataFrame({"a": a, "b": a, "c": rng.integers(0, 2, 5000)})
+    >>> release = release_plan(frame, plan(domain, n_records=5000, rho=0.05, choose=1), rng=rng)
+    >>> [table.attributes for table in release.tables], round(release.rho, 6)
+    ([('a',), ('b',), ('c',), ('a', 'b')], 0.05)
+    """
+    exact = marginals(frame, [*chosen.tables, *chosen.candidates], domain=chosen.domain)
+    n = exact[0].total
+    fixed, pairs = exact[: len(chosen.tables)], exact[len(chosen.tables) :]
+    pure = chosen.budget[0] == "epsilon"
+    sensitivity = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(chosen.adjacency)
+    parts = [Part(law, sensitivity) for law in chosen.laws]
+    if chosen.selection is not None and chosen.chosen_law is not None:
+        rounds = chosen.selection.n_chosen
+        parts += [Part(Guarantee(chosen.selection.epsilon_of_one), None, purpose=f"{purpose}: selection")] * rounds
+        parts += [Part(chosen.chosen_law, sensitivity)] * rounds
+
+    def noisy(table: Marginal, law: NoiseLaw) -> NoisyTable:
+        spent = sensitivity / law.spread if pure else None
+        return NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, spent)
+
+    def draw() -> Release:
+        tables = [noisy(table, law) for table, law in zip(fixed, chosen.laws, strict=True)]
+        if chosen.selection is not None and chosen.chosen_law is not None:
+            scores = _scores(pairs, tables, n, chosen.chosen_law)
+            places = noisy_top_k(scores, chosen.selection, pure=pure, rng=rng)
+            tables += [noisy(pairs[place], chosen.chosen_law) for place in sorted(places)]
+        source = sampler_name(rng)
+        return Release(chosen.domain, tuple(tables), chosen.adjacency, n, source, selection=chosen.selection)
+
+    return reserve_draw_confirm(
+        draw, parts, mechanism="planned tables", adjacency=chosen.adjacency, purpose=purpose, rng=rng, ledger=ledger,
+        delta=delta,
+    )  # fmt: skip
+
+
+def _workload(domain: Domain, workload: Sequence[Sequence[str]] | None) -> list[tuple[str, ...]]:
+    if workload is None:
+        return list(combinations(domain.names, 2)) if len(domain) > 1 else [domain.names]
+    sets = ordered(workload, "workload", remedy="give lists of attributes")
+    return [tuple(domain.project(names).names) for names in sets]
+
+
+def _spending(name: str, part: Fraction) -> NoiseLaw:
+    """Return the law of least noise for a part of the budget, under replace-one."""
+    law = law_named("two-sided-geometric" if name == "epsilon" else "discrete-gaussian")
+    sensitivity = l1_sensitivity_of_counts("replace-one") if law.is_pure else l2_sensitivity_of_counts("replace-one")
+    return law.spending(part, sensitivity=sensitivity)
+
+
+def _fixed(
+    domain: Domain, sets: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int, adjacency: Adjacency
+) -> Plan:
+    """Split the budget over fixed tables: least sum of expected absolute errors."""
+    power = 1 / 2 if name == "epsilon" else 2 / 3
+    weights = [Fraction(round(1e6 * domain.project(names).size ** power)) for names in sets]
+    laws = tuple(_spending(name, total * weight / sum(weights)) for weight in weights)
+    return Plan(domain, tuple(sets), laws, (), None, None, n_records, adjacency, (name, float(total)))
+
+
+def _affordable(domain: Domain, pairs: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int) -> int:
+    """Return the most pairs whose expected error stays fair; at least one less than there are attributes."""
+    size = float(np.mean([domain.project(pair).size for pair in pairs]))
+    left = total * (1 - _SHARE_OF_ATTRIBUTES - _SHARE_OF_SELECTION)
+    least = most = len(domain) - 1
+    while most < min(len(pairs), 4 * least):
+        law = _spending(name, left / (most + 1))
+        if size * law.mean_magnitude / n_records > FAIR_ERROR / 2:
+            break
+        most += 1
+    return most
+
+
+def _best(
+    domain: Domain, pairs: Sequence[tuple[str, ...]], choose: int, public: Any, total: Fraction, name: str
+) -> list[tuple[str, ...]]:
+    """Choose pairs from public records: the farthest from independence, less what noise would hide."""
+    tables = marginals(public, [*((attribute,) for attribute in domain.names), *pairs], domain=domain)
+    n = tables[0].total
+    scores = _scores(tables[len(domain) :], tables[: len(domain)], n, _spending(name, total / choose))
+    return [pairs[place] for place in sorted(np.argsort(-scores, kind="stable")[:choose])]
+
+
+def _scores(
+    pairs: Sequence[Marginal], alone: Sequence[Any], n: int, law: NoiseLaw
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return how far each pair is from the product of its attributes, in records, less the noise of releasing it."""
+    shares = {}
+    for table in alone:
+        if len(table.domain.names) == 1:
+            values = np.maximum(np.asarray(table.counts, dtype=float), 0.0) + 1e-9
+            shares[table.domain.names[0]] = values / values.sum()
+    scores = []
+    for table in pairs:
+        first, second = table.domain.names
+        expected = np.rint(n * np.outer(shares[first], shares[second])).astype(np.int64)
+        penalty = round(law.mean_magnitude * table.counts.size)
+        scores.append(int(np.abs(table.counts - expected).sum()) - penalty)
+    return np.asarray(scores, dtype=np.int64)

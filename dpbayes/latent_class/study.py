@@ -1,0 +1,574 @@
+"""Runs of the latent class system: release marginal tables, fit, synthesize, report, calibrate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, SkipValidation, model_validator
+
+from dpbayes.errors import InputError, SpecError
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, SPREAD, Design, checked_concentration, margin_name
+from dpbayes.latent_class.sampler_settings import sampler_defaults
+from dpbayes.runs.own_model import check_recorded, keep_model, load_model
+from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
+from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
+
+if TYPE_CHECKING:
+    import pymc as pm
+    import xarray as xr
+
+    from dpbayes.data import Domain, Marginal
+    from dpbayes.privacy import Release
+    from dpbayes.privacy.ledger import Ledger
+
+_PREDICTED = 400  # releases drawn for the posterior predictive check
+_PLACEHOLDER = 1000  # records of a placeholder where their number is not known
+_MOST_SETS = 10_000  # tables of a release
+
+
+class Data(UnitSection):
+    """Where the tables come from: exactly one of the three."""
+
+    sources: ClassVar[tuple[str, ...]] = ("embedded", "microdata", "release")
+
+    embedded: Literal["acs_tables", "persons"] | None = None
+    """Tables that come with dpbayes: ten of the American Community Survey, or six of 5,000 simulated persons."""
+    microdata: str | None = None
+    """A CSV or Parquet file of confidential records, beside the spec."""
+    levels: dict[str, list[str | int]] | None = None
+    """For microdata: the levels of each attribute, from the codebook."""
+    labels: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """For microdata: what pages and pictures call levels, such as ``labels.age = {0 = "under 18", 1 = "18 or over"}``;
+    a label reads by itself."""
+    attribute_sets: list[list[str]] | Literal["all-pairs"] = "all-pairs"
+    """For microdata: the tables to release."""
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Data:
+        if self.microdata is not None and not self.levels:
+            raise ValueError("microdata need [data.levels], the levels of each attribute from the codebook")
+        released_tables(self)  # its errors name the attribute at fault
+        return self
+
+
+def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
+    """Return the attributes that a run is to release, and the sets of them that its tables count; no file is read."""
+    from dpbayes.data import Domain, datasets
+    from dpbayes.data.datasets import PERSON_LEVELS
+
+    if data.release is not None:
+        return None
+    if data.embedded == "acs_tables":
+        counted = datasets.acs_tables()
+        domain = Domain(tuple({attribute.name: attribute for table in counted for attribute in table.domain}.values()))
+        return domain, [table.attributes for table in counted]
+    everything = Domain.from_levels(PERSON_LEVELS if data.embedded else data.levels or {}, data.labels)
+    all_pairs = data.embedded or data.attribute_sets == "all-pairs"
+    named = combinations(everything.names, 2) if all_pairs else data.attribute_sets
+    sets = [tuple(names) for names in named]
+    if not sets or not all(sets):
+        raise InputError(f"attribute_sets must name one attribute or more per table, got {sets}; name at least one")
+    if len(sets) > _MOST_SETS:
+        raise InputError(f"attribute_sets name {len(sets):,} tables, and a release holds at most {_MOST_SETS:,}")
+    for names in sets:
+        everything.project(names)  # refuses one that is named twice or has no levels
+    return everything.project(list(dict.fromkeys(name for names in sets for name in names))), sets
+
+
+class Privacy(PrivacySection):
+    """What the release costs. Not used when a finished release is read."""
+
+    epsilon: float | None = Field(default=None, gt=0)
+    """Total privacy-loss parameter over all tables, for two-sided geometric and Laplace noise."""
+    rho: float | None = Field(default=None, gt=0)
+    """Total zero-concentrated DP parameter over all tables, for discrete Gaussian and Gaussian noise."""
+    noise: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"] = "two-sided-geometric"
+    """The noise law."""
+    adjacency: Literal["replace-one", "add-remove"] = "replace-one"
+    """The relation between neighbouring data sets."""
+    total_share: Share | None = None
+    """Share of the budget spent on the number of records, under add-remove."""
+    delta: Share | None = None
+    """Share of the ledger's delta that plain addition charges for discrete Gaussian and Gaussian noise; left out where
+    the ledger composes tightly."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Privacy:
+        unit = "rho" if "gaussian" in self.noise else "epsilon"
+        given = [name for name in ("epsilon", "rho") if getattr(self, name) is not None]
+        if given != [unit]:
+            raise ValueError(
+                f"{self.noise} noise takes {unit} and nothing else; got {' and '.join(given) or 'neither'}"
+            )
+        if self.delta is not None and (self.ledger is None or self.rho is None):
+            raise ValueError(
+                f"delta = {self.delta:g} is what a ledger charges for Gaussian noise; leave it out, or give "
+                "ledger and rho too"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _records_are_counted(self) -> Privacy:
+        """Ask for the cost of the number of records where it is confidential, and only there."""
+        noisy = self.adjacency == "add-remove"
+        if noisy and self.total_share is None:
+            raise ValueError(
+                "under add-remove the number of records is confidential; give total_share = 0.05, say, to release it "
+                'with 5 % of the budget, or set adjacency = "replace-one" if it is public'
+            )
+        if not noisy and self.total_share is not None:
+            raise ValueError(
+                f"total_share = {self.total_share:g} buys the number of records, which is public under replace-one; "
+                'leave it out, or set adjacency = "add-remove"'
+            )
+        return self
+
+
+class Model(Section):
+    """The latent class model."""
+
+    n_classes: int | None = Field(default=None, ge=1, le=200)
+    """Number of classes at which the stick-breaking mixture is truncated; by default 8 to 20, after the tables."""
+    likelihood: Literal["cells", "tables"] | None = None
+    """Cell by cell given the classes' counts, or all tables jointly normal; by default as suits the release's noise."""
+    file: str | None = None
+    """Your own model: a Python file beside the spec that defines ``build_model(release, *, n_classes)``. It is run only
+    with --allow-python. ``model = "file:mine.py"`` is short for this."""
+    impossible: list[dict[str, str | int | list[str | int]]] = Field(default_factory=list)
+    """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
+    concentration: Annotated[float | list[float] | None, SkipValidation] = None
+    """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
+    profiles: Literal["common", "dirichlet"] | None = None
+    """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
+    spread: float | None = Field(default=None, gt=0)
+    """Standard deviation of the profiles about the released shares, on the log scale; 2.5 by default."""
+    profile_prior: float | None = Field(default=None, gt=0)
+    """Dirichlet parameter of every class profile, where profiles are Dirichlet; 0.5 by default."""
+    margins: list[list[str]] = Field(default_factory=list)
+    """Attribute sets whose probabilities the trace records besides the released ones, each as ``margin_A_B``."""
+
+    @model_validator(mode="after")
+    def _own_choices(self) -> Model:
+        if self.concentration is not None:
+            checked_concentration(self.concentration)
+        if self.file is None:
+            return self
+        if self.impossible:
+            raise ValueError("your own model states its own structural zeros; leave impossible out")
+        own = {name: getattr(self, name) for name in (*_PRIORS, "likelihood", "margins")}
+        given = [name for name, value in own.items() if value not in (None, [])]
+        if given:
+            raise ValueError(f"your own model states its own prior, margins and form; leave {' and '.join(given)} out")
+        return self
+
+    @property
+    def priors(self) -> dict[str, Any]:
+        """The priors of the package's model that are given."""
+        given = {name: getattr(self, name) for name in _PRIORS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def options(self) -> dict[str, Any]:
+        """Return what `dpbayes.latent_class.build_model` is told besides the release."""
+        return self.priors | {
+            "n_classes": self.n_classes,
+            "likelihood": self.likelihood,
+            "margins": self.margins,
+            "impossible": self.impossible,
+        }
+
+    def filled(self, design: Design | None) -> Model:
+        """Return the same model with every default written out; `design` is None where it is not known yet."""
+        given = checked_concentration(CONCENTRATION if self.concentration is None else self.concentration)
+        dirichlet = self.profiles == "dirichlet"
+        update = {
+            "n_classes": self.n_classes if design is None else design.n_classes,
+            "concentration": list(given) if isinstance(given, tuple) else given,
+            "profiles": self.profiles or "common",
+            "spread": self.spread if dirichlet else self.spread or SPREAD,
+            "profile_prior": self.profile_prior or PROFILE_PRIOR if dirichlet else self.profile_prior,
+        }
+        return self.model_copy(update=update)
+
+
+_PRIORS = ("concentration", "profiles", "spread", "profile_prior")
+
+
+class Sampling(Section):
+    """Settings of the sampler; what is left out is `dpbayes.latent_class.sampler_defaults`."""
+
+    method: Literal["many-chains", "nuts"] = "many-chains"
+    """Many short annealed chains in batches, or four long ones."""
+    draws: Draws | None = None
+    """Draws kept per chain."""
+    tune: Tune | None = None
+    """Draws (trajectories, of many chains) spent on adaptation, per chain."""
+    chains: Chains | None = None
+    """Chains; convergence is judged across them, or across their batches."""
+    target_accept: Share | None = None
+    """Acceptance rate that the step size aims at."""
+    rounds: int | None = Field(default=None, ge=1, le=10)
+    """Rounds of many chains at most, each of twice the length of the one before."""
+    seed: Seed = 1
+    """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
+
+    @model_validator(mode="after")
+    def _rounds_of_many(self) -> Sampling:
+        if self.method == "nuts" and self.rounds is not None:
+            raise ValueError("rounds are those of method = 'many-chains'; leave them out, or set the method")
+        return self
+
+    def settings(self, model: pm.Model | None = None) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told, for a model where there is one."""
+        given = {name: getattr(self, name) for name in ("draws", "tune", "chains", "target_accept", "rounds")}
+        return sampler_defaults(model, method=self.method) | {
+            name: value for name, value in given.items() if value is not None
+        }
+
+
+class Synthesis(Section):
+    """Synthetic data."""
+
+    n_datasets: int = Field(default=5, ge=0, le=100_000)
+    """Number of data sets."""
+    n_rows: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Records in each; by default as many as the confidential data have, or the posterior mean of a noisy number."""
+    format: Literal["parquet", "csv"] = "parquet"
+    """File format."""
+    labels: bool = False
+    """Whether the records hold the levels' labels in place of their codes."""
+
+
+class Spec(RunSpec):
+    """A run of the latent class system."""
+
+    system: Literal["latent-class"]
+    """The system's name."""
+    data: Data
+    privacy: Privacy | None = None
+    model: Model = Model()
+    sampling: Sampling = Sampling()
+    synthesis: Synthesis = Synthesis()
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Spec:
+        """Hold the package's model to the tables, and write out the defaults that depend on its form."""
+        from dpbayes.inference.sampling import settings_of
+
+        if self.model.file is None:
+            tables = released_tables(self.data)
+            design = None if tables is None else Design.of(*tables, **self.model.options())
+            object.__setattr__(self, "model", self.model.filled(design))
+        settings = self.sampling.settings()
+        # Refuses what the sampler would refuse, before anything is released.
+        settings_of(self.sampling.method, {name: value for name, value in settings.items() if name != "method"})
+        draws = settings["draws"] * settings["chains"]
+        if self.synthesis.n_datasets > draws:
+            raise SpecError(
+                f"{self.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
+                "all chains; lower synthesis.n_datasets, or raise sampling.draws"
+            )
+        return self
+
+
+def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release:
+    """Return a release of the spec's tables, noise and number of records, its records placeholders."""
+    from dpbayes.data import Marginal
+
+    tables = released_tables(spec.data)
+    assert tables is not None
+    domain, sets = tables
+    embedded = spec.data.embedded
+    n = n_records or (_PLACEHOLDER if embedded is None else embedded_tables(embedded)[0].total)
+    rng = np.random.default_rng(0)
+    records = np.column_stack([rng.integers(0, size, n) for size in domain.shape])
+    counted = []
+    for names in sets:
+        part = domain.project(names)
+        cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), part.shape)
+        counted.append(Marginal(part, np.bincount(cells, minlength=part.size).reshape(part.shape)))
+    return _resized(_release_of(counted, spec, rng=rng, ledger=None), n)  # a noisy n is not the one asked for
+
+
+def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
+    """Return the model, and refuse what a later stage would refuse."""
+    if design.unit != "record":
+        raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
+    return _model(spec, design, context)
+
+
+def expected_cost(spec: Spec, design: Release) -> str:
+    """Say what the package's model will take on such a release."""
+    from dpbayes.latent_class.cost import cost_of
+    from dpbayes.latent_class.model import default_likelihood
+
+    settings = spec.sampling.settings()
+    form = spec.model.likelihood or default_likelihood(
+        design, structural_zeros=bool(spec.model.options()["impossible"])
+    )
+    tables = [table.attributes for table in design.tables]
+    chains = settings["chains"]
+    return cost_of(
+        design.domain,
+        tables,
+        n_classes=spec.model.n_classes,
+        likelihood=form,
+        chains=chains,
+        draws=chains * settings["draws"],
+    ).words
+
+
+def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
+    """Count the confidential records, and release the tables; the exact ones are kept only where they are public."""
+    tables = _tables(spec.data, context.beside)
+    if spec.data.truth_public:
+        context.keep("truth", [{"domain": t.domain.to_dict(), "counts": t.counts.tolist()} for t in tables])
+    return _release_of(tables, spec, rng=rng, ledger=ledger)
+
+
+def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
+    """Sample the posterior, and releases predicted from it."""
+    from dpbayes.inference import sample
+    from dpbayes.latent_class import predict_release
+
+    model = _model(spec, release, context)
+    seed, settings = spec.sampling.seed, spec.sampling.settings(model)
+    trace = sample(model, random_seed=seed, progressbar=context.progressbar, progress=context.progress, **settings)
+    predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
+    trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
+    return trace
+
+
+def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Context) -> None:
+    """Write the synthetic data sets."""
+    from dpbayes.latent_class import synthesize, write_synthetic
+    from dpbayes.latent_class.record_numbers import record_numbers
+
+    settings = spec.synthesis
+    if settings.n_datasets == 0:
+        return
+    rows = settings.n_rows or max(round(float(record_numbers(result["posterior"].to_dataset(), release).mean())), 1)
+    frames = synthesize(result, n_datasets=settings.n_datasets, n_rows=rows, random_seed=spec.sampling.seed)
+    if settings.labels:
+        from dpbayes.data.records import with_labels
+
+        frames = [with_labels(frame, release.domain) for frame in frames]
+    paths = write_synthetic(frames, context.folder / "synthetic", format=settings.format)
+    context.echo(f"synthetic data: {len(paths)} sets of {rows:,} records")
+
+
+def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
+    """Return what the page says; see `dpbayes.latent_class.page`."""
+    from dpbayes.data import Domain, Marginal
+    from dpbayes.latent_class.page import findings
+
+    truth = [Marginal(Domain.from_dict(t["domain"]), t["counts"]) for t in kept["truth"]] if "truth" in kept else None
+    return findings(result, release, truth=truth, priors=spec.model.priors if spec.model.file is None else None)
+
+
+def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None) -> Calibration:
+    """Return the model and the simulator: real records, real counts, the release's own noise."""
+    if spec.model.file is not None:
+        raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
+    if design.unit != "record":
+        raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
+    if spec.data.microdata is not None and n_records is None:
+        raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
+    release = design if n_records is None else _resized(design, n_records)
+    from dpbayes.latent_class.model import default_likelihood
+
+    options = spec.model.options()
+    options["likelihood"] = options["likelihood"] or default_likelihood(
+        release, structural_zeros=bool(options["impossible"])
+    )
+    form = Design.of(release.domain, [table.attributes for table in release.tables], **options)
+    build = _Build(release, options)
+    n = release.n if isinstance(release.n, int) else round(release.n.value)
+    laws = {str(table.noise): table.noise for table in release.tables}
+    law = next(iter(laws.values()))
+    noise = f"{law.words} noise of {law.parameter} {law.spread:g}" if len(laws) == 1 else f"{len(laws)} noise laws"
+    return Calibration(
+        build_model=build,
+        simulate=Simulator(release, build, n, options),
+        var_names=(
+            "margin",
+            *(["cell"] if release.domain.size <= 4096 else []),
+            *map(margin_name, form.margins),
+            "exact_counts",
+        ),
+        sampling={"target_accept": spec.sampling.target_accept or 0.9},
+        design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
+        f"{release.adjacency}, {noise}",
+    )
+
+
+@dataclass
+class Simulator:
+    """Draw a mixture from the model's prior, records from the mixture, and a release of their tables."""
+
+    release: Release
+    build_model: Callable[[], pm.Model]
+    n: int
+    options: dict[str, Any]
+    _draw: Any = field(default=None, repr=False)
+    _zeros: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the compiled function behind: it does not pickle."""
+        return self.__dict__ | {"_draw": None}
+
+    def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return true values and data."""
+        from dpbayes.latent_class.design import SPREAD
+        from dpbayes.latent_class.model import release_data
+        from dpbayes.latent_class.synthesis import count_records, draw_records
+        from dpbayes.latent_class.zeros import ZeroSet
+        from dpbayes.privacy import release_values
+
+        if self._draw is None:
+            model = self.build_model()
+            self._draw = _prior_drawer(model)
+            if "structural_zeros" in model.named_vars:
+                self._zeros = ZeroSet.from_array(self.release.domain, model["structural_zeros"].get_value())
+        prior_seed, data_seed = np.random.SeedSequence(seed).generate_state(2)
+        truth = self._draw(int(prior_seed))
+        rng = np.random.default_rng(data_seed)
+        n, released_n = self.n, self.release.n
+        if not isinstance(self.release.n, int):
+            n = max(round(float(truth["n"])), 1)
+            truth["n"] = np.asarray(float(n))
+            total = release_values(np.array([n]), self.release.n.noise, rng=rng)
+            released_n = replace(self.release.n, value=float(total[0]))
+        profiles = np.split(truth.pop("profiles"), np.cumsum(self.release.domain.shape)[:-1], axis=1)
+        records = draw_records(truth["weights"], profiles, n, rng, zeros=self._zeros)
+        exact = count_records(records, self.release)
+        ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
+        parts = zip(np.split(exact, ends), self.release.tables, strict=True)
+        noisy = [
+            replace(table, counts=release_values(part, table.noise, rng=rng).reshape(table.counts.shape))
+            for part, table in parts
+        ]
+        drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)
+        spread = self.options.get("spread") or SPREAD
+        data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
+        return truth | {"exact_counts": exact.astype(float)}, data
+
+
+@dataclass(frozen=True)
+class _Build:
+    """`build_model` of one release and its options, as an object that pickles."""
+
+    release: Release
+    options: dict[str, Any]
+
+    def __call__(self) -> pm.Model:
+        from dpbayes.latent_class import build_model
+
+        return build_model(self.release, **self.options)
+
+
+def _prior_drawer(model: pm.Model) -> Callable[[int], dict[str, Any]]:
+    """Return a function from a seed to prior draws of the mixture and what follows from it."""
+    from pymc.pytensorf import compile as compile_graph
+    from pymc.pytensorf import find_rng_nodes, reseed_rngs
+
+    wanted = ["weights", "profiles", *model.convergence_variables, "n"]
+    names = [name for name in wanted if name in model.named_vars]
+    draw = compile_graph([], [model[name] for name in names], mode="FAST_COMPILE")
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+
+    def values(seed: int) -> dict[str, Any]:
+        reseed_rngs(generators, seed)
+        return dict(zip(names, draw(), strict=True))
+
+    return values
+
+
+def _model(spec: Spec, release: Release, context: Context) -> pm.Model:
+    """Build the model, the package's or the user's, and hold the later stages' settings to its form."""
+    if spec.model.file is None:
+        from dpbayes.latent_class import build_model
+
+        model = build_model(release, **spec.model.options())
+    else:
+        path = context.beside / spec.model.file
+        context.echo(f"model: {path.name} (SHA-256 {keep_model(path, context.folder)[:12]})")
+        # The predictive check draws records of the mixture, whether or not synthetic data are asked for.
+        names = ["margin", "exact_counts", "weights", *(f"profile_{name}" for name in release.domain.names)]
+        theirs = load_model(path)(release, n_classes=spec.model.n_classes or 8)
+        model = check_recorded(theirs, names, file=path.name)
+    return model
+
+
+def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
+    """Count the exact tables. They stay in memory."""
+    from dpbayes.data import Domain, marginals
+
+    if data.embedded is not None:
+        return embedded_tables(data.embedded)
+    assert data.microdata is not None and data.levels is not None
+    path = beside / data.microdata
+    frame = scan_records(path, setting="data.microdata")
+    sets = list(combinations(data.levels, 2)) if data.attribute_sets == "all-pairs" else data.attribute_sets
+    wanted = dict.fromkeys(chain.from_iterable([*sets, [data.unit] if data.unit else []]))
+    require_columns(frame, wanted, path, source="[data]")
+    with readable(path):
+        domain = Domain.from_levels(data.levels, data.labels)
+        return marginals(code_levels(frame, data.levels), sets, domain=domain, **data.counted_by)
+
+
+def embedded_tables(name: str) -> tuple[Marginal, ...]:
+    """Return ``"acs_tables"``, or of ``"persons"`` all pairs of attributes of 5,000 simulated persons."""
+    from dpbayes.data import Domain, datasets, marginals
+    from dpbayes.data.datasets import PERSON_LEVELS, persons
+
+    if name == "acs_tables":
+        return datasets.acs_tables()
+    frame = persons(5000, rng=np.random.default_rng(2026))
+    return marginals(frame, list(combinations(PERSON_LEVELS, 2)), domain=Domain.from_levels(PERSON_LEVELS))
+
+
+def _release_of(tables: Any, spec: Spec, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
+    """Release tables as [privacy] says."""
+    from dpbayes.privacy import release_tables
+
+    privacy = spec.privacy
+    assert privacy is not None
+    return release_tables(
+        tables,
+        epsilon=privacy.epsilon,
+        rho=privacy.rho,
+        noise=privacy.noise,
+        adjacency=privacy.adjacency,
+        total_share=privacy.total_share,
+        rng=rng,
+        ledger=ledger,
+        delta=0.0 if ledger is None else privacy.delta or 0.0,
+        purpose=spec.title,
+        **spec.data.released_by,
+    )
+
+
+def _resized(release: Release, n: int) -> Release:
+    """Return the same release of another number of records."""
+    from dpbayes.privacy import NoisyTotal
+
+    if isinstance(release.n, int):
+        return replace(release, n=n)
+    total = release.n
+    # The prior of n is centred by the tables' sums too: they are made n.
+    tables = tuple(replace(table, counts=_spread(n, table.counts.shape)) for table in release.tables)
+    return replace(release, tables=tables, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
+
+
+def _spread(n: int, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return whole counts that sum to n, as even as may be."""
+    size = math.prod(shape)
+    return np.diff(np.arange(size + 1, dtype=np.int64) * n // size).reshape(shape)

@@ -1,0 +1,549 @@
+r"""The posterior of a regression on released moments without a compiled model: seconds instead of minutes.
+
+The target is the posterior of `dpbayes.mvg.build_moment_model`, exactly. Given the confidential moments G of
+(constant, predictors) and the residual scale :math:`\tau`, everything else is conjugate: with the coefficients
+:math:`\beta \sim N(0, c^2 I)` and H the matrix for which the response's moments have mean :math:`H\beta`,
+
+.. math:: g \mid G, \tau \sim N\left(0,\; c^2 H H^T + \tfrac{\tau^2}{n} G + \tfrac{\sigma^2}{2} I\right),
+
+one eigenvalue problem per G for all :math:`\tau` at once. So draws are proposed in three steps: G from its posterior
+given the released G alone (Hamiltonian chains side by side in NumPy, a density of one matrix), :math:`\tau` from its
+conditional on a grid of its own per G, and :math:`\beta` from its normal conditional, in which the released
+:math:`\frac1n\sum y^2` enters linearized. What the proposal leaves out is in its importance weight, and an
+independence Metropolis-Hastings chain over the proposals makes the draws those of the posterior: its effective
+sample sizes and R-hat judge it like any other chain.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes._arguments import generator, instance, shown
+from dpbayes.errors import InputError
+from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+type FloatArray = npt.NDArray[np.float64]
+
+CHAINS = 4
+_WALKERS, _WARMUP, _NODES = 64, (30, 30, 30), 32
+_PROPOSALS, _MORE_PROPOSALS, _FEW_MOVES = 4, 32, 0.15
+
+
+def moment_posterior(
+    data: WhitenedMoments, *, priors: RegressionPriors | None = None, draws: int = 1000, random_seed: int = 1
+) -> xr.DataTree:
+    """Sample the noise-aware regression on a released moment matrix, without compiling anything.
+
+    Parameters
+    ----------
+    data
+        From `whiten_moments`.
+    priors
+        Prior scales; those of `build_moment_model` by default.
+    draws
+        Draws to keep in each of four chains. Four proposals stand behind each, and 32 where few are accepted.
+    random_seed
+        Seed of the sampler.
+
+    Returns
+    -------
+    xarray.DataTree
+        The groups of a trace of `build_moment_model`, same names and dims, to be judged by
+        `dpbayes.inference.check_convergence`. Its `sample_stats` hold the acceptance rate of the independence chain
+        (one is perfect); no transition diverges, because there are no trajectories in this posterior.
+
+    Raises
+    ------
+    InputError
+        If `data` is not from `whiten_moments`.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments, whiten_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> rng = np.random.default_rng(1)
+    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> trace = moment_posterior(whiten_moments(release, features=("dose", "effect")), draws=200)
+    >>> dict(trace["posterior"]["coefficient"].sizes)
+    {'chain': 4, 'draw': 200, 'predictor': 1}
+    """
+    instance(data, WhitenedMoments, "data", remedy="use mvg.whiten_moments(release, features=...)")
+    settings = RegressionPriors() if priors is None else priors
+    instance(settings, RegressionPriors, "priors", remedy="None takes the default scales")
+    if type(draws) is not int or not 1 <= draws <= 1_000_000:
+        raise InputError(f"draws must be a whole number from 1 to 1,000,000, got {shown(draws)}")
+    rng, started = generator(random_seed, "random_seed"), time.perf_counter()
+    problem = Problem(data, settings)
+    for proposals in (_PROPOSALS, _MORE_PROPOSALS):
+        places = _gram_draws(problem, rng, proposals * draws // _WALKERS + 1)
+        chains = [_chain(problem, places[:, j].reshape(-1, problem.dimension), draws, rng) for j in range(CHAINS)]
+        if min(float(chain.acceptance.mean()) for chain in chains) > _FEW_MOVES:
+            break
+    return _trace(problem, chains, draws, random_seed, time.perf_counter() - started)
+
+
+class Problem:
+    """The released numbers with the prior, in the coordinates of the sampler."""
+
+    def __init__(self, data: WhitenedMoments, priors: RegressionPriors) -> None:
+        self.data, self.priors = data, priors
+        count = len(data.coordinates.predictors)
+        self.count, self.constant, self.n = count, data.constant, data.n
+        self.stddev = data.stddev
+        self.map = data.coordinates.to_white[:-1, :-1]
+        self.scale = float(data.coordinates.to_white[-1, -1])
+        self.degrees = count + 3.0
+        self.shrink = priors.spread / math.sqrt(self.degrees)
+        self.gram, self.cross = data.moments[:-1, :-1], data.moments[:-1, -1]
+        self.square = float(data.moments[-1, -1])
+        self.lower = np.tril_indices(count, -1)
+        self.dimension = 2 * count + len(self.lower[0])
+        # b = slopes @ beta: coefficients of (constant, predictors) in whitened units from those in range units.
+        self.slopes = np.zeros((count + 1, count + 1))
+        self.slopes[0, 0] = self.scale / data.constant
+        self.slopes[1:, 1:] = self.scale * np.linalg.inv(self.map).T
+
+    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return means (N, q) and factors (N, q, q)."""
+        q = self.count
+        factor = np.zeros((*x.shape[:-1], q, q))
+        factor[..., range(q), range(q)] = np.exp(x[..., q : 2 * q])
+        factor[..., self.lower[0], self.lower[1]] = x[..., 2 * q :]
+        return x[..., :q], factor
+
+    def grams(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return G (N, p, p), the whitened means and the root of the whitened scatter."""
+        means, factor = self.split(x)
+        white, root = means @ self.map.T, self.shrink * (self.map @ factor)
+        gram = np.empty((*x.shape[:-1], self.count + 1, self.count + 1))
+        gram[..., 0, 0] = self.constant**2
+        gram[..., 0, 1:] = gram[..., 1:, 0] = self.constant * white
+        gram[..., 1:, 1:] = root @ root.swapaxes(-1, -2) + white[..., :, None] * white[..., None, :]
+        return gram, white, root
+
+    def log_prior(self, x: FloatArray) -> FloatArray:
+        """Log-density of the prior in these coordinates, up to a constant."""
+        q = self.count
+        diagonal, shapes = x[..., q : 2 * q], self.degrees - np.arange(q)
+        return np.asarray(
+            -np.sum(x[..., :q] ** 2, axis=-1) / (2.0 * self.priors.mean**2)
+            + np.sum(shapes * diagonal - np.exp(2.0 * diagonal) / 2.0, axis=-1)
+            - np.sum(x[..., 2 * q :] ** 2, axis=-1) / 2.0
+        )
+
+    def gram_density(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log-density of the coordinates given the released G alone, and its gradient (N, dimension)."""
+        q = self.count
+        gram, white, root = self.grams(x)
+        misfit = gram - self.gram
+        misfit[..., 0, 0] = 0.0
+        value = self.log_prior(x) - np.sum(misfit**2, axis=(-1, -2)) / (2.0 * self.stddev**2)
+        pull = -misfit / self.stddev**2
+        inner = pull[..., 1:, 1:]
+        by_white = 2.0 * (self.constant * pull[..., 0, 1:] + np.einsum("...ij,...j->...i", inner, white))
+        by_factor = 2.0 * self.shrink * (self.map.T @ inner @ root)
+        slope = np.empty_like(x)
+        slope[..., :q] = by_white @ self.map - x[..., :q] / self.priors.mean**2
+        diagonal = np.exp(x[..., q : 2 * q])
+        slope[..., q : 2 * q] = (
+            by_factor[..., range(q), range(q)] * diagonal + self.degrees - np.arange(q) - diagonal**2
+        )
+        slope[..., 2 * q :] = by_factor[..., self.lower[0], self.lower[1]] - x[..., 2 * q :]
+        return value, slope
+
+    def start(self) -> FloatArray:
+        """Return coordinates near the released G: its means, and its scatter made positive definite."""
+        white = self.gram[0, 1:] / self.constant
+        inverse = np.linalg.inv(self.map)
+        scatter = inverse @ (self.gram[1:, 1:] - np.outer(white, white)) @ inverse.T
+        values, vectors = np.linalg.eigh((scatter + scatter.T) / 2.0)
+        floor = 0.05 * self.priors.spread**2
+        factor = np.linalg.cholesky((vectors * np.clip(values, floor, 9.0 * self.priors.spread**2)) @ vectors.T)
+        factor = factor * math.sqrt(self.degrees) / self.priors.spread
+        limit = 3.0 * self.priors.mean
+        return np.concatenate(
+            [np.clip(inverse @ white, -limit, limit), np.log(np.diagonal(factor)), factor[self.lower]]
+        )
+
+    def log_likelihood(self, gram: FloatArray, beta: FloatArray, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log-densities of the released moments of the response: the first p of them, and the square given those."""
+        t = (self.scale * tau) ** 2 / self.n
+        b = beta @ self.slopes.T
+        fitted = np.einsum("nij,nj->ni", gram, b)
+        explained = np.sum(b * fitted, axis=1)
+        covariance = t[:, None, None] * gram + 0.5 * self.stddev**2 * np.eye(self.count + 1)
+        misfit = self.cross - fitted
+        both = np.linalg.solve(covariance, np.stack([misfit, fitted], axis=-1))
+        first = -0.5 * np.sum(misfit * both[..., 0], axis=1) - 0.5 * np.linalg.slogdet(covariance)[1]
+        mean = explained + self.n * t + 2.0 * t * np.sum(fitted * both[..., 0], axis=1)
+        variance = (
+            t * (4.0 * explained + 2.0 * self.n * t)
+            + self.stddev**2
+            - 4.0 * t**2 * np.sum(fitted * both[..., 1], axis=1)
+        )
+        return first, -0.5 * (self.square - mean) ** 2 / variance - 0.5 * np.log(variance)
+
+
+def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> FloatArray:
+    """Draw coordinates given the released G: shape (iterations, chains, walkers, dimension)."""
+    from scipy.optimize import minimize
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        value, slope = problem.gram_density(point[None])
+        return -float(value[0]), -slope[0]
+
+    mode = minimize(objective, problem.start(), jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
+    root = _curvature_root(problem, mode)
+    x = mode + 2.0 * rng.standard_normal((CHAINS * _WALKERS, problem.dimension)) @ root.T
+    step = 0.5 * problem.dimension**-0.25
+    for length in _WARMUP:
+        for _ in range(length):
+            x, accepted = _trajectory(problem, x, root, step, rng)
+            step *= math.exp(0.3 * (accepted - 0.8))
+        root = _spread_root(x)
+    kept = np.empty((iterations, CHAINS * _WALKERS, problem.dimension))
+    for i in range(iterations):
+        x, _ = _trajectory(problem, x, root, step, rng)
+        kept[i] = x
+    return kept.reshape(iterations, CHAINS, _WALKERS, problem.dimension)
+
+
+def _curvature_root(problem: Problem, mode: FloatArray) -> FloatArray:
+    """Return a root of the inverse curvature at the mode, by differences of the gradient."""
+    width = 1e-5 * np.eye(problem.dimension)
+    slopes = problem.gram_density(mode + width)[1] - problem.gram_density(mode - width)[1]
+    values, vectors = np.linalg.eigh(-(slopes + slopes.T) / 4e-5)
+    return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-6 * values[-1])))
+
+
+def _spread_root(x: FloatArray) -> FloatArray:
+    """Return a root of the walkers' covariance, drawn towards its diagonal where walkers are few."""
+    covariance = np.atleast_2d(np.cov(x, rowvar=False))
+    keep = len(x) / (len(x) + 5.0 * x.shape[1])
+    return np.linalg.cholesky(keep * covariance + (1.0 - keep) * np.diag(np.diagonal(covariance)))
+
+
+def _trajectory(
+    problem: Problem, x: FloatArray, root: FloatArray, step: float, rng: np.random.Generator
+) -> tuple[FloatArray, float]:
+    """Move every walker by one trajectory of about a quarter turn."""
+    momentum = rng.standard_normal(x.shape)  # in coordinates z with x = root z, where the mass is one
+    value, slope = problem.gram_density(x)
+    energy = value - 0.5 * np.sum(momentum**2, axis=1)
+    length = max(1, math.ceil(math.pi / 2.0 * rng.uniform(0.6, 1.4) / step))
+    new = x
+    with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the numbers is refused below
+        for _ in range(length):
+            momentum = momentum + 0.5 * step * slope @ root
+            new = new + step * momentum @ root.T
+            new_value, slope = problem.gram_density(new)
+            momentum = momentum + 0.5 * step * slope @ root
+        probability = np.exp(np.minimum(new_value - 0.5 * np.sum(momentum**2, axis=1) - energy, 0.0))
+    probability = np.nan_to_num(probability, nan=0.0)
+    taken = rng.random(len(x)) < probability
+    return np.where(taken[:, None], new, x), float(probability.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """What a chain keeps, and the mean probability with which it moved."""
+
+    x: FloatArray
+    beta: FloatArray
+    tau: FloatArray
+    lp: FloatArray
+    acceptance: FloatArray
+
+
+def _chain(problem: Problem, x: FloatArray, draws: int, rng: np.random.Generator) -> _Chain:
+    """Complete proposals of G by tau and beta, weigh them, and run the independence chain over them."""
+    gram = problem.grams(x)[0]
+    tau, beta, log_weight = _conditionals(problem, gram, rng)
+    thin, moves = len(x) // draws, rng.random(len(x))
+    # Start at a proposal drawn by weight from the first tenth: no warm-up is needed after that.
+    head = log_weight[: max(2, len(x) // 10)]
+    current = int(rng.choice(len(head), p=np.exp(head - head.max()) / np.exp(head - head.max()).sum()))
+    kept, rate = np.empty(draws, dtype=np.int64), np.zeros(draws)
+    for i in range(draws * thin):
+        probability = math.exp(min(0.0, log_weight[i] - log_weight[current]))
+        if moves[i] < probability:
+            current = i
+        kept[i // thin] = current
+        rate[i // thin] += probability / thin
+    first, second = problem.log_likelihood(gram[kept], beta[kept], tau[kept])
+    prior = -np.sum(beta[kept] ** 2, axis=1) / (2.0 * problem.priors.coefficient**2)
+    prior -= tau[kept] ** 2 / (2.0 * problem.priors.residual**2)
+    lp = problem.gram_density(x[kept])[0] + first + second + prior
+    return _Chain(x[kept], beta[kept], tau[kept], lp, rate)
+
+
+def _conditionals(
+    problem: Problem, gram: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Draw tau (N,) and beta (N, p) for every G, with log target over proposal (without G's own part)."""
+    given = _GivenGram(problem, gram)
+    tau, log_proposal = given.draw_tau(rng)
+    beta, log_ratio = given.draw_beta(tau, rng)
+    log_prior = -(tau**2) / (2.0 * problem.priors.residual**2)
+    return tau, beta, log_prior - log_proposal + given.evidence(tau[:, None])[:, 0] + log_ratio
+
+
+class _GivenGram:
+    """The conditional of coefficients and residual scale, for many G at once."""
+
+    def __init__(self, problem: Problem, gram: FloatArray) -> None:
+        self.problem, self.gram, c2 = problem, gram, problem.priors.coefficient**2
+        p = problem.count + 1
+        design = gram @ problem.slopes  # H
+        covariance = c2 * design @ design.swapaxes(1, 2) + 0.5 * problem.stddev**2 * np.eye(p)
+        root = np.linalg.cholesky(covariance)
+        self.log_root = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
+        half = np.linalg.solve(root, gram)
+        inner = np.linalg.solve(root, half.swapaxes(1, 2))
+        self.eigenvalues, turn = np.linalg.eigh((inner + inner.swapaxes(1, 2)) / 2.0)
+        self.eigenvalues = np.maximum(self.eigenvalues, 0.0)
+        basis = np.linalg.solve(root.swapaxes(1, 2), turn)  # Q^-T U
+        self.response = np.einsum("nij,i->nj", basis, problem.cross)
+        self.gain = c2 * design.swapaxes(1, 2) @ basis  # beta's mean is gain @ (response / (1 + t D))
+        self.quadratic = problem.slopes.T @ design  # M: the explained part of the square is beta' M beta
+        self.inner = self.gain.swapaxes(1, 2) @ self.quadratic @ self.gain
+        squared = self.quadratic @ self.quadratic
+        self.outer = self.gain.swapaxes(1, 2) @ squared @ self.gain
+        self.traces = np.trace(self.quadratic, axis1=1, axis2=2), np.trace(squared, axis1=1, axis2=2)
+
+    def _shrunk(self, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return t (N, J) and 1 / (1 + t D) of shape (N, J, p)."""
+        t = (self.problem.scale * tau) ** 2 / self.problem.n
+        return t, 1.0 / (1.0 + t[..., None] * self.eigenvalues[:, None, :])
+
+    def evidence(self, tau: FloatArray) -> FloatArray:
+        """Log-density of the first p released moments given G and tau (N, J), up to a constant of the problem."""
+        shrunk = self._shrunk(tau)[1]
+        value = 0.5 * np.sum(np.log(shrunk) - self.response[:, None, :] ** 2 * shrunk, axis=-1)
+        return np.asarray(value - self.log_root[:, None])
+
+    def square_moments(self, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of the released square given G, tau (N, J) and the others, to second order."""
+        problem, c2 = self.problem, self.problem.priors.coefficient**2
+        t, shrunk = self._shrunk(tau)
+        z = self.response[:, None, :] * shrunk
+        turned = np.einsum("nij,nkj->nki", self.inner, z)
+        mean = np.sum(z * turned, axis=-1) + c2 * self.traces[0][:, None]
+        mean -= np.einsum("nii,nki->nk", self.inner, shrunk)
+        spread = c2 * np.einsum("nki,nij,nkj->nk", z, self.outer, z, optimize=True)
+        spread -= np.sum(turned**2 * shrunk, axis=-1)
+        wide = c2**2 * self.traces[1][:, None] - 2.0 * c2 * np.einsum("nii,nki->nk", self.outer, shrunk)
+        wide += np.einsum("nki,nij,nkj->nk", shrunk, self.inner**2, shrunk, optimize=True)
+        residual = (problem.scale * tau) ** 2
+        variance = 4.0 * np.maximum(spread, 0.0) + 2.0 * np.maximum(wide, 0.0) + problem.stddev**2
+        return mean + residual, variance + t * (4.0 * np.maximum(mean, 0.0) + 2.0 * residual)
+
+    def draw_tau(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draw tau (N,) from a piecewise constant density close to its conditional; return the log-density too."""
+        size, reach = len(self.response), 6.0 * self.problem.priors.residual
+        edges = np.broadcast_to(reach * np.linspace(0.0, 1.0, _NODES + 1) ** 2, (size, _NODES + 1))
+        for _ in range(3):  # each round moves the cells to where the last one found the mass
+            edges = _refined(edges, self._cell_masses(edges))
+        masses = self._cell_masses(edges)
+        cell = _pick(masses, rng)
+        rows = np.arange(size)
+        low, high = edges[rows, cell], edges[rows, cell + 1]
+        return low + (high - low) * rng.random(size), np.log(masses[rows, cell] / (high - low))
+
+    def _cell_masses(self, edges: FloatArray) -> FloatArray:
+        """Return the approximate posterior probability of every cell, a hundredth of it spread evenly over them."""
+        centre, widths = (edges[:, 1:] + edges[:, :-1]) / 2.0, np.diff(edges, axis=1)
+        mean, variance = self.square_moments(centre)
+        value = self.evidence(centre) - centre**2 / (2.0 * self.problem.priors.residual**2)
+        value -= 0.5 * (self.problem.square - mean) ** 2 / variance + 0.5 * np.log(variance)
+        masses = np.exp(value - value.max(axis=1, keepdims=True)) * widths
+        masses /= masses.sum(axis=1, keepdims=True)
+        return np.asarray(0.99 * masses + 0.01 / masses.shape[1])
+
+    def draw_beta(self, tau: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draw beta (N, p) given G, tau and all released moments; return the log of target over proposal."""
+        problem, p = self.problem, self.problem.count + 1
+        shrunk = self._shrunk(tau[:, None])[1][:, 0]
+        z = self.response * shrunk
+        mean = np.einsum("nij,nj->ni", self.gain, z)
+        precise = np.eye(p) * problem.priors.coefficient**2 - (self.gain * shrunk[:, None, :]) @ self.gain.swapaxes(
+            1, 2
+        )
+        values, vectors = np.linalg.eigh((precise + precise.swapaxes(1, 2)) / 2.0)
+        values = np.maximum(values, 1e-14 * values[:, -1:])
+        free = mean + np.einsum("nij,nj->ni", vectors * np.sqrt(values)[:, None, :], rng.standard_normal(mean.shape))
+        slope = 2.0 * np.einsum("nij,nj->ni", self.quadratic, mean)
+        pull = np.einsum("nij,nj->ni", (vectors * values[:, None, :]) @ vectors.swapaxes(1, 2), slope)
+        expected, variance = (part[:, 0] for part in self.square_moments(tau[:, None]))
+        along = np.sum(slope * pull, axis=1)
+        rest = np.maximum(variance - along, problem.stddev**2)
+        seen = expected + np.sum(slope * (free - mean), axis=1) + np.sqrt(rest) * rng.standard_normal(len(tau))
+        beta = free + pull * ((problem.square - seen) / (along + rest))[:, None]
+        linear = expected + np.sum(slope * (beta - mean), axis=1)
+        exact = problem.log_likelihood(self.gram, beta, tau)[1]
+        log_ratio = exact + 0.5 * (problem.square - linear) ** 2 / rest + 0.5 * np.log(rest)
+        log_ratio -= 0.5 * (problem.square - expected) ** 2 / (along + rest)
+        log_ratio -= 0.5 * np.log(along + rest)
+        return beta, log_ratio
+
+
+def _refined(edges: FloatArray, masses: FloatArray) -> FloatArray:
+    """Return edges (N, J + 1) over the same range, half of the cells where the mass is, and next to it."""
+    padded = np.pad(masses, ((0, 0), (1, 1)))
+    wide = np.maximum(np.maximum(padded[:, :-2], padded[:, 2:]), masses)
+    share = 0.5 * wide / wide.sum(axis=1, keepdims=True) + 0.5 / masses.shape[1]
+    cumulative = np.pad(np.cumsum(share, axis=1), ((0, 0), (1, 0)))
+    levels = np.linspace(0.0, 1.0, edges.shape[1])[1:-1]
+    cell = np.sum(levels[None, :, None] >= cumulative[:, None, 1:-1], axis=2)
+    rows = np.arange(len(edges))[:, None]
+    part = (levels - cumulative[rows, cell]) / share[rows, cell]
+    inner = edges[rows, cell] + part * (edges[rows, cell + 1] - edges[rows, cell])
+    return np.concatenate([edges[:, :1], inner, edges[:, -1:]], axis=1)
+
+
+def _pick(masses: FloatArray, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Draw one cell per row by its probability."""
+    cumulative = np.cumsum(masses, axis=1)
+    chosen = np.sum(cumulative < rng.random((len(masses), 1)) * cumulative[:, -1:], axis=1)
+    return np.minimum(chosen, masses.shape[1] - 1)
+
+
+def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, seconds: float) -> xr.DataTree:
+    """Return the groups of the output contract, with the variables of `build_moment_model`."""
+    import json
+    from datetime import UTC, datetime
+
+    import xarray as xr
+
+    from dpbayes import __version__
+    from dpbayes.inference.convergence import check_convergence
+    from dpbayes.inference.schema import annotate
+
+    data, coordinates = problem.data, problem.data.coordinates
+    q, names = problem.count, coordinates.predictors
+    x, beta, tau = (np.stack([getattr(chain, key) for chain in chains]) for key in ("x", "beta", "tau"))
+    factor = problem.split(x)[1]
+    half, centre = coordinates.half, coordinates.centre
+    slopes = beta[..., 1:] * (half[-1] / half[:-1])
+    pair = ("chain", "draw")
+    variables: dict[str, Any] = {
+        "intercept_range": (pair, beta[..., 0]),
+        "coefficient_range": ((*pair, "predictor"), beta[..., 1:]),
+        "residual_range": (pair, tau),
+        "mean_range": ((*pair, "predictor"), x[..., :q]),
+        "scatter_diagonal": ((*pair, "predictor"), factor[..., range(q), range(q)] ** 2),
+        "coefficient": ((*pair, "predictor"), slopes),
+        "intercept": (pair, centre[-1] + half[-1] * beta[..., 0] - slopes @ centre[:-1]),
+        "residual_stddev": (pair, half[-1] * tau),
+    }
+    coords: dict[str, Any] = {"chain": np.arange(CHAINS), "draw": np.arange(draws), "predictor": list(names)}
+    if q > 1:
+        variables["scatter_lower"] = ((*pair, "pair"), x[..., 2 * q :])
+        coords["pair"] = [f"{names[i]}:{names[j]}" for i, j in zip(*problem.lower, strict=True)]
+    lp = np.stack([chain.lp for chain in chains])
+    stats = {
+        "lp": (pair, lp),
+        "energy": (pair, -lp),
+        "acceptance_rate": (pair, np.stack([chain.acceptance for chain in chains])),
+        "diverging": (pair, np.zeros(lp.shape, dtype=bool)),
+        "reached_max_treedepth": (pair, np.zeros(lp.shape, dtype=bool)),
+    }
+    rows, columns = (index[1:] for index in np.triu_indices(q + 1))
+    observed = {
+        "released_gram": ("gram", data.moments[rows, columns]),
+        "released_response": ("response_moment", data.moments[:, -1]),
+    }
+    places = {
+        "gram": [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)],
+        "response_moment": ["intercept", *names, "square"],
+    }
+    groups = {
+        "posterior": xr.Dataset(variables, coords=coords),
+        "sample_stats": xr.Dataset(stats, coords={key: coords[key] for key in pair}),
+        "observed_data": xr.Dataset(observed, coords=places),
+        "constant_data": xr.Dataset(),
+    }
+    trace = xr.DataTree.from_dict(groups)
+    trace.attrs |= {
+        "dpbayes_version": __version__,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sampler": "dpbayes conjugate proposals, independence chain",
+        "sampler_settings": json.dumps({"draws": draws, "chains": CHAINS, "walkers": CHAINS * _WALKERS}),
+        "random_seed": str(seed),
+        "tune": 0,
+        "compile_seconds": 0.0,
+        "sampling_seconds": seconds,
+        "convergence_variables": json.dumps(["intercept", "coefficient", "residual_stddev"]),
+    }
+    return annotate(trace, verdict=check_convergence(trace))
+
+
+def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, FloatArray]:
+    r"""Split the variances of intercept and coefficients (original units): from privacy noise, and from sampling."""
+    priors, coordinates = RegressionPriors(), data.coordinates
+    size = len(coordinates.predictors)
+    x, _, tau = _parameters(trace, data)
+    means, factor = Problem(data, priors).split(x)
+    root = factor * (priors.spread / np.sqrt(size + 3.0))
+    with_one = np.concatenate([np.ones((len(means), 1)), means], axis=1)
+    gram = with_one[:, :, None] * with_one[:, None, :]
+    gram[:, 1:, 1:] += root @ root.swapaxes(1, 2)
+    precision = data.n * gram / np.square(tau)[:, None, None]
+    within = np.linalg.inv(precision + np.eye(size + 1) / priors.coefficient**2).mean(axis=0)
+    # To original units: slopes by the ratio of half-widths, the intercept moved from the centre of the ranges to zero.
+    slopes = coordinates.half[-1] / coordinates.half[:-1]
+    units = np.diag([coordinates.half[-1], *slopes])
+    units[0, 1:] = -slopes * coordinates.centre[:-1]
+    sampling = np.diag(units @ within @ units.T)
+    draws = np.concatenate([_flat(trace, "intercept"), _flat(trace, "coefficient")], axis=1)
+    return np.maximum(draws.var(axis=0, ddof=1) - sampling, 0.0), sampling
+
+
+def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+    """Return the log-density of every part of the prior at every draw, up to constants, and the log-likelihood."""
+    import xarray as xr
+
+    priors = RegressionPriors()
+    problem = Problem(data, priors)
+    x, beta, tau = _parameters(trace, data)
+    gram = problem.grams(x)[0]
+    misfit = np.sum((gram - problem.gram) ** 2, axis=(1, 2)) / (2.0 * problem.stddev**2)
+    # The density of the factor's logarithms holds the Jacobian to the squares that the model has: 2 log F each.
+    predictors = problem.log_prior(x) - 2.0 * np.sum(x[:, problem.count : 2 * problem.count], axis=1)
+    parts = {
+        "coefficients": -np.sum(beta**2, axis=1) / (2.0 * priors.coefficient**2),
+        "residual": -(tau**2) / (2.0 * priors.residual**2),
+        "predictors": predictors,
+    }
+    shape = trace["posterior"]["intercept"].shape
+
+    def named(values: FloatArray) -> xr.DataArray:
+        return xr.DataArray(values.reshape(shape), dims=("chain", "draw"))
+
+    first, second = problem.log_likelihood(gram, beta, tau)
+    return {name: named(values) for name, values in parts.items()}, named(first + second - misfit)
+
+
+def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the draws of a trace as coordinates x (N, dimension), beta (N, p) and tau (N,), in range units."""
+    below = [_flat(trace, "scatter_lower")] if len(data.coordinates.predictors) > 1 else []
+    diagonal = np.log(_flat(trace, "scatter_diagonal")) / 2.0
+    x = np.concatenate([_flat(trace, "mean_range"), diagonal, *below], axis=1)
+    beta = np.concatenate([_flat(trace, "intercept_range"), _flat(trace, "coefficient_range")], axis=1)
+    return x, beta, _flat(trace, "residual_range")[:, 0]
+
+
+def _flat(trace: xr.DataTree, name: str) -> FloatArray:
+    """Return draws of all chains as an array of shape (draws, values)."""
+    values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
+    return values.reshape(values.shape[0] * values.shape[1], -1)

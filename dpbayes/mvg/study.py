@@ -1,0 +1,515 @@
+"""Runs of the MVG system: release second moments, fit a noise-aware regression, report, calibrate.
+
+The paper's own experiments are a study outside of the package, ``models/studies/mvg_paper.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from dpbayes.errors import InputError, SpecError
+from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
+from dpbayes.mvg.sensitivity import FeatureRanges
+from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.records import readable, require_columns, scan_records
+from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pymc as pm
+    import xarray as xr
+
+    from dpbayes.mvg.regression import NaiveFit, WhitenedMoments
+    from dpbayes.privacy.ledger import Ledger
+    from dpbayes.report.document import Figure
+    from dpbayes.report.document import Section as PageSection
+
+_PLACEHOLDER = 1000  # records of a placeholder where their number is not known
+_DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
+_MOST_FEATURES = 100
+
+type Ranges = dict[str, tuple[float, float]]
+
+
+class Data(UnitSection):
+    """Where the records come from: generated patients, a file of records, or a release that was made before."""
+
+    sources: ClassVar[tuple[str, ...]] = ("embedded", "file", "release")
+    confidential: ClassVar[str] = "file"
+    files: ClassVar[tuple[str, ...]] = ("file",)
+
+    embedded: Literal["patients"] | None = None
+    """Patients that dpbayes generates: simulated persons, so the data are public."""
+    n: int | None = Field(default=None, ge=40, le=100_000_000)
+    """How many patients to generate."""
+    seed: Seed = 1
+    """Seed of the generated patients."""
+    file: str | None = None
+    """A CSV or Parquet file of records, beside the spec."""
+    layout: Literal["table", "synthea"] = "table"
+    """Whether the file is one row per record, or Synthea's vitals with one row per patient and day: of synthetic
+    persons, since which of them are complete, and with them the public number of records, depends on their values."""
+    ranges: dict[str, list[float]] | None = None
+    """Public bounds [lower, upper] of each column of a file; those of the patients by default."""
+    max_rows_per_unit: int = Field(default=1, ge=1, le=1_000_000)
+    """Rows that a unit has at most: the noise grows with this number. A file with more of one unit is refused."""
+
+    @model_validator(mode="after")
+    def _keys_fit_the_source(self) -> Data:
+        if self.embedded is not None and self.n is None:
+            raise ValueError("embedded patients need n, how many to generate")
+        if self.embedded is not None and (self.ranges is not None or self.truth_public):
+            raise ValueError("embedded patients are public and have known ranges; leave truth_public and ranges out")
+        if self.layout == "synthea" and not self.truth_public:
+            raise ValueError(
+                'layout = "synthea" counts the patients whose values are complete, so their number is no public one; '
+                "it is for Synthea's synthetic persons, with truth_public = true"
+            )
+        if self.unit is not None and self.layout != "table":
+            raise ValueError(f"unit = {self.unit!r} is a column of a file with one row per record; leave it out")
+        for name, bounds in (self.ranges or {}).items():
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise ValueError(f"ranges.{name} must be [lower, upper] with lower < upper, got {bounds}")
+        return self
+
+    @property
+    def known_ranges(self) -> Ranges:
+        """The public bounds of every column."""
+        from dpbayes.data.datasets import PATIENT_RANGES
+
+        return {name: (low, high) for name, (low, high) in (self.ranges or {}).items()} or dict(PATIENT_RANGES)
+
+
+class Privacy(PrivacySection):
+    """The guarantee of the release."""
+
+    epsilon: float = Field(gt=0)
+    """Privacy-loss parameter."""
+    delta: Share
+    """Failure probability, well below one over the number of records."""
+    adjacency: Literal["replace-one"] = "replace-one"
+    """The relation between neighbouring data sets; the number of records is public."""
+
+
+class Regression(Section):
+    """Noise-aware linear regression from a released moment matrix."""
+
+    predictors: list[str] = Field(min_length=1, max_length=_MOST_FEATURES)
+    """Columns to regress on; with data.release, any of those that were released."""
+    response: str
+    """Column to explain."""
+    intercept: float | None = Field(default=None, gt=0, le=1e6)
+    """The intercept's constant, in half-widths of the ranges; the square root of the number of columns by default."""
+    sampler: Literal["conjugate", "nuts"] = "conjugate"
+    """How the posterior is drawn: by conjugate proposals without compiling anything (seconds), or by NUTS on the PyMC
+    model (minutes). Both draw from the same posterior."""
+    draws: Draws = 1000
+    """Draws kept per chain."""
+    tune: Tune = 1000
+    """For NUTS: draws spent on adaptation, per chain."""
+    chains: Chains = 4
+    """For NUTS: chains; the conjugate sampler runs four."""
+    target_accept: Share = 0.9
+    """For NUTS: acceptance rate that the step size aims at."""
+    seed: Seed = 1
+    """Seed of the sampler (not of the noise)."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The predictors, then the response."""
+        return [*self.predictors, self.response]
+
+
+class Spec(RunSpec):
+    """A regression on released second moments."""
+
+    release_keys: ClassVar[tuple[str, ...]] = (
+        *("data", "privacy", "regression.predictors", "regression.response", "regression.intercept"),
+    )
+
+    system: Literal["mvg"]
+    """The system's name."""
+    data: Data
+    privacy: Privacy | None = None
+    regression: Regression
+
+    @model_validator(mode="after")
+    def _columns_are_known(self) -> Spec:
+        known = None if self.data.release is not None else list(self.data.known_ranges)
+        check_columns(self.regression.columns, known, where="regression")
+        return self
+
+
+def check_columns(names: Sequence[str], known: Sequence[str] | None, *, where: str) -> None:
+    """Refuse columns that are named twice, or for which no range is known (None: a release will say)."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{where} names a column twice: {', '.join(repeated)}; name each once")
+    unknown = [] if known is None else [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"no range is known for {', '.join(unknown)} of {where}; add it to data.ranges or choose of {known}"
+        )
+
+
+def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the columns of the records, all with a range by default. The records may be confidential."""
+    import polars as pl
+
+    from dpbayes.data.datasets import patients, read_synthea
+
+    names = list(data.known_ranges) if columns is None else list(columns)
+    if data.embedded is not None:
+        assert data.n is not None
+        return patients(data.n, data.seed).select(names).cast(pl.Float64)
+    assert data.file is not None
+    path = beside / data.file
+    lazy = scan_records(path, setting="data.file", text=[] if data.unit is None else [data.unit])
+    if data.layout == "synthea":
+        lazy = read_synthea(path).lazy()
+    require_columns(lazy, names, path, source="data.ranges")
+    if data.unit is not None:
+        require_columns(lazy, [data.unit], path, source="data.unit")
+        with readable(path):
+            most = lazy.group_by(data.unit).len().select(pl.col("len").max()).collect().item()
+        if most is not None and most > data.max_rows_per_unit:
+            raise InputError(
+                f"{path.name} has more than {data.max_rows_per_unit} rows of one {data.unit}; leave rows out, by a "
+                "rule that looks at that unit alone, or raise data.max_rows_per_unit"
+            )
+    with readable(path):
+        frame = lazy.select(names).collect()
+    text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
+    if text:
+        raise InputError(
+            f"{path.name} has columns that are not numbers: {', '.join(text)}; code them inside data.ranges"
+        )
+    return frame.cast(pl.Float64)
+
+
+def feature_ranges(ranges: Ranges, names: Sequence[str]) -> FeatureRanges:
+    """Return the public ranges of some columns, under replace-one."""
+    ends = np.array([ranges[name] for name in names], dtype=float)
+    return FeatureRanges(ends[:, 0], ends[:, 1], "replace-one")
+
+
+def record_matrix(frame: pl.DataFrame) -> np.ndarray:
+    """Return the records as a matrix with one row per column of the table."""
+    return np.ascontiguousarray(frame.to_numpy().T, dtype=float)
+
+
+def _released(
+    spec: Spec, records: np.ndarray, *, rng: np.random.Generator | None, ledger: Ledger | None
+) -> MomentRelease:
+    """Release the moments of records under the spec's design."""
+    assert spec.privacy is not None
+    names, data = spec.regression.columns, spec.data
+    ranges = feature_ranges(data.known_ranges, names)
+    # One half-width of every column is one unit of the noise; the constant then matches the half-diagonal.
+    half = ranges.widths / 2.0
+    constant = spec.regression.intercept or math.sqrt(len(names))
+    query = MomentQuery(
+        ranges,
+        records.shape[1],
+        intercept=constant,
+        features=tuple(names),
+        unit=data.unit,
+        rows_per_unit=data.max_rows_per_unit,
+    )
+    noise = calibrate_moments(query, epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, shape=np.diag(half**2))
+    charged = 0.0 if ledger is None else spec.privacy.delta
+    return release_moments(records, noise, rng=rng, ledger=ledger, ledger_delta=charged, purpose=spec.title)
+
+
+def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> MomentRelease:
+    """Return a release of the spec's design whose records are placeholders, spread evenly over the public ranges."""
+    n = n_records or spec.data.n or _PLACEHOLDER
+    ranges, rng = feature_ranges(spec.data.known_ranges, spec.regression.columns), np.random.default_rng(0)
+    records = ranges.lower[:, None] + ranges.widths[:, None] * rng.random((ranges.size, n))
+    return _released(spec, records, rng=rng, ledger=None)
+
+
+def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> MomentRelease:
+    """Release the moments of the confidential records; least squares on them are kept only where they are public."""
+    frame = load_records(spec.data, context.beside, columns=spec.regression.columns)
+    records = record_matrix(frame)
+    if spec.data.embedded is not None or spec.data.truth_public:
+        context.keep("truth", _least_squares(records, feature_ranges(spec.data.known_ranges, frame.columns)))
+    return _released(spec, records, rng=rng, ledger=ledger)
+
+
+def _least_squares(records: np.ndarray, ranges: FeatureRanges) -> dict[str, Any]:
+    """Return least squares on the clipped records: shown beside the estimates where the records are public."""
+    from dpbayes.mvg.sensitivity import clip_records
+
+    values = clip_records(records, ranges).values
+    columns = np.vstack([np.ones(values.shape[1]), values[:-1]]).T
+    estimate = np.linalg.lstsq(columns, values[-1], rcond=None)[0]
+    residual = float(np.sum((values[-1] - columns @ estimate) ** 2)) / (values.shape[1] - columns.shape[1])
+    stderr = np.sqrt(np.diag(np.linalg.pinv(columns.T @ columns)) * residual)
+    return {"estimate": estimate.tolist(), "stderr": stderr.tolist(), "residual_stddev": math.sqrt(residual)}
+
+
+def read_release(path: Path) -> MomentRelease:
+    """Read the release of a run, or the one that a spec names."""
+    return MomentRelease.read(path)
+
+
+def describe(spec: Spec, release: MomentRelease) -> str:
+    """Return the release in a line."""
+    delta = _delta(spec)
+    cost = f"epsilon {release.noise.epsilon(delta):.4g} at delta {delta:g} (mu {release.noise.mu.value:.4g})"
+    return f"moments of {release.query.n:,} rows at {cost}, replace-one, protects {release.query.protects}"
+
+
+def _delta(spec: Spec) -> float:
+    return _DELTA if spec.privacy is None else spec.privacy.delta
+
+
+def _whitened(spec: Spec, release: MomentRelease) -> WhitenedMoments:
+    from dpbayes.mvg.regression import whiten_moments
+
+    if release.query.features is None:
+        raise SpecError("the release names no features; make it with MomentQuery(..., features=...)")
+    return whiten_moments(release, features=spec.regression.columns)
+
+
+def try_fit(spec: Spec, design: MomentRelease, context: Context) -> None:
+    """Refuse columns that the release lacks, and a release that a regression cannot use."""
+    white = _whitened(spec, design)
+    if spec.regression.sampler == "nuts":
+        from dpbayes.mvg.model import build_moment_model
+
+        build_moment_model(white)
+
+
+def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
+    """Draw from the posterior of the regression."""
+    settings, white = spec.regression, _whitened(spec, release)
+    if settings.sampler == "conjugate":
+        from dpbayes.mvg.posterior import moment_posterior
+
+        return moment_posterior(white, draws=settings.draws, random_seed=settings.seed)
+    from dpbayes.inference import sample
+    from dpbayes.mvg.model import build_moment_model, sampler_defaults
+
+    context.echo("model: compiling (half a minute the first time)")
+    given = {name: getattr(settings, name) for name in ("draws", "tune", "chains", "target_accept")}
+    return sample(
+        build_moment_model(white),
+        **sampler_defaults() | given,
+        random_seed=settings.seed,
+        progressbar=context.progressbar,
+    )
+
+
+def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
+    """Return what the page says: coefficients with the naive ones beside, sources of width, release, prior."""
+    from dpbayes.mvg.regression import naive_regression
+    from dpbayes.report.document import Fact, PrivacyTerms, Table
+    from dpbayes.report.document import Section as PageSection
+
+    white = _whitened(spec, release)
+    naive, truth, delta = naive_regression(white), kept.get("truth"), _delta(spec)
+    rows = _rows(result, naive, truth)
+    epsilon = release.noise.epsilon(delta)
+    caption = f"Coefficients in units of {spec.regression.response} for one unit of the term, with 95 % intervals"
+    table = Table("coefficients", caption, _coefficient_columns(), [*rows, _residual_row(result, truth)])
+    return Findings(
+        answer=_found(rows, spec.regression.response),
+        picture=_coefficient_figure(rows),
+        caution=_caution(rows),
+        sections=[
+            PageSection("Coefficients", [table]),
+            _sources(result, white, naive),
+            _release_section(release, epsilon, delta),
+            _prior(result, white),
+        ],
+        headline=[Fact("n", "records", release.query.n, f"{release.query.n:,}")],
+        cost=[
+            Fact("epsilon", f"epsilon at delta {delta:g}, replace-one", epsilon, f"{epsilon:.4g}"),
+            Fact("protects", "protects", release.query.protects, release.query.protects),
+        ],
+        terms=PrivacyTerms(release.adjacency, unit=release.query.protected, delta=delta),
+        judged="The quantities of interest: intercept, coefficients, residual.",
+        facts={"clipping": _CLIPPING},
+        provenance={"records": _source(spec)},
+    )
+
+
+def _source(spec: Spec) -> str:
+    data = spec.data
+    return f"{data.n:,} generated patients, seed {data.seed}" if data.n else str(data.file or data.release)
+
+
+def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> list[tuple[Any, ...]]:
+    posterior = trace["posterior"].to_dataset()
+    stacked = [posterior["intercept"].to_numpy().ravel()]
+    stacked += [posterior["coefficient"].isel(predictor=i).to_numpy().ravel() for i in range(len(naive.terms) - 1)]
+    rows = []
+    for place, (term, draws) in enumerate(zip(naive.terms, stacked, strict=True)):
+        low, high = np.quantile(draws, [0.025, 0.975]).tolist()
+        estimate, stderr = float(naive.estimate[place]), float(naive.stderr[place])
+        plain = (estimate, estimate - 1.96 * stderr, estimate + 1.96 * stderr)
+        if not math.isfinite(stderr):
+            plain = (None, None, None)  # type: ignore[assignment]
+        rows.append((term, float(draws.mean()), low, high, *plain, None if truth is None else truth["estimate"][place]))
+    return rows
+
+
+def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any, ...]:
+    draws = trace["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
+    low, high = np.quantile(draws, [0.025, 0.975]).tolist()
+    exact = None if truth is None else truth["residual_stddev"]
+    return ("residual sd", float(draws.mean()), low, high, None, None, None, exact)
+
+
+def _found(rows: Sequence[Sequence[Any]], response: str) -> str:
+    """Say every coefficient with its interval."""
+    parts = [f"{mean:.3g} per unit of {term} ({low:.3g} to {high:.3g})" for term, mean, low, high, *_ in rows[1:]]
+    return f"Expected {response} changes by {', '.join(parts)}; 95 % intervals, the other terms held."
+
+
+def _caution(rows: Sequence[Sequence[Any]]) -> str:
+    """Say how much wider the intervals are than those that ignore the noise."""
+    wider = [(row[3] - row[2]) / (row[6] - row[5]) for row in rows if row[5] is not None and row[6] > row[5]]
+    if not wider:
+        return "The released moments admit no least squares fit; the posterior says what they still tell."
+    return (
+        f"The intervals are {np.median(wider):.1f} times as wide, in the median, as those of least squares on the "
+        "released numbers, which count sampling error alone and are too narrow."
+    )
+
+
+def _coefficient_columns() -> list[Any]:
+    from dpbayes.report.document import Column
+
+    return [
+        Column("term"),
+        Column("noise-aware", ".4g", "posterior_mean"),
+        Column("2.5 %", ".4g", "low"),
+        Column("97.5 %", ".4g", "high"),
+        Column("naive", ".4g", "naive"),
+        Column("naive 2.5 %", ".4g", "naive_low"),
+        Column("naive 97.5 %", ".4g", "naive_high"),
+        Column("exact records", ".4g", "exact"),
+    ]
+
+
+def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Figure:
+    import matplotlib.pyplot as plt
+
+    from dpbayes.report.document import Figure
+
+    figure, axis = plt.subplots(figsize=(6.4, 0.9 + 0.6 * len(rows)), layout="constrained")
+    for place, (_, mean, low, high, naive, naive_low, naive_high, exact) in enumerate(rows):
+        unit = (high - low) / 3.92
+        bars = [(mean, low, high, -0.12, "#2f5fa8", "noise-aware")]
+        if naive is not None:
+            bars.append((naive, naive_low, naive_high, 0.12, "#c2571a", "naive: the noise ignored"))
+        for centre, start, end, shift, colour, label in bars:
+            ends = [(start - mean) / unit, (end - mean) / unit]
+            axis.plot(ends, [place + shift] * 2, color=colour, linewidth=4, label=label if place == 0 else None)
+            axis.plot((centre - mean) / unit, place + shift, "|", color="#111111", markersize=10)
+        if exact is not None:
+            mark = "exact records" if place == 0 else None
+            axis.plot((exact - mean) / unit, place, "x", color="#111111", label=mark)
+    axis.set_yticks(range(len(rows)), [row[0] for row in rows])
+    axis.invert_yaxis()
+    axis.set_xlabel("posterior standard deviations from the posterior mean")
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return Figure(
+        figure,
+        "Each term scaled by its noise-aware posterior: zero is the posterior mean, one its standard deviation. A "
+        "cross marks least squares on the exact records, shown only where they are public.",
+        "Noise-aware and naive 95 % intervals of every coefficient, with exact least squares.",
+    )
+
+
+def _sources(trace: xr.DataTree, white: WhitenedMoments, naive: NaiveFit) -> PageSection:
+    from dpbayes.mvg.posterior import coefficient_variances
+    from dpbayes.report.widths import shares_section
+
+    privacy, sampling = coefficient_variances(trace, white)
+    meaning = (
+        "The first would be gone had the exact moments been released. The second is what least squares would count on "
+        "the exact records, residual variance times the inverse moments, averaged over the posterior."
+    )
+    splits = list(zip(naive.terms, privacy.tolist(), sampling.tolist(), strict=True))
+    unit = "in the coefficient's unit"
+    return shares_section(splits, subject="term", rest="sampling", meaning=meaning, unit=unit, format=".3g")
+
+
+def _prior(trace: xr.DataTree, white: WhitenedMoments) -> PageSection:
+    from dpbayes.mvg.posterior import log_densities
+    from dpbayes.report.sensitivity import prior_section
+
+    parts, likelihood = log_densities(trace, white)
+    what = (
+        "The parts are the prior of intercept and coefficients, that of the residual, and that of the predictors' "
+        "means and covariance; all are stated in half-widths of the public ranges."
+    )
+    quantities = ["intercept", "coefficient", "residual_stddev"]
+    return prior_section(trace, parts, variables=quantities, what=what, log_likelihood=likelihood)
+
+
+_CLIPPING = (
+    "Before that, a value outside the declared range of its column was clipped to it, and a missing one set to the "
+    "range's middle. How many were is confidential, and neither is modelled: where there were many, the coefficients "
+    "describe the records so changed."
+)
+
+
+def _release_section(release: MomentRelease, epsilon: float, delta: float) -> PageSection:
+    """Return the section on the released moments, with a warning if the noise was simulated."""
+    from dpbayes.report.document import Paragraph
+    from dpbayes.report.document import Section as PageSection
+    from dpbayes.report.tables import simulation_warning
+
+    drawn = "OpenDP" if release.sampler == "opendp" else "a seeded generator"
+    query, mu = release.query, release.noise.mu
+    text = (
+        f"The second moments of {query.n:,} records, {query.size} by {query.size} with an intercept, plus symmetric "
+        f"Gaussian noise of standard deviation {release.noise.stddev:.3g} in units of squared half-ranges; mu = "
+        f"{mu.value:.4g} ({mu.method}), epsilon {epsilon:.4g} at delta {delta:g} under replace-one. The guarantee "
+        f"protects {query.protects}. The noise was drawn by {drawn}."
+    )
+    return PageSection(
+        "What was released", [Paragraph(text), Paragraph(_CLIPPING), *simulation_warning(release.sampler)]
+    )
+
+
+@dataclass(frozen=True)
+class _Build:
+    """`build_moment_model` of one release, as an object that pickles."""
+
+    release: MomentRelease
+    columns: tuple[str, ...]
+
+    def __call__(self) -> pm.Model:
+        from dpbayes.mvg.model import build_moment_model
+        from dpbayes.mvg.regression import whiten_moments
+
+        return build_moment_model(whiten_moments(self.release, features=self.columns))
+
+
+def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int | None) -> Calibration:
+    """Return the PyMC model of a regression on released moments; it simulates for itself."""
+    from dpbayes.mvg.model import sampler_defaults
+
+    if spec.data.file is not None and n_records is None:
+        raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
+    epsilon = design.noise.epsilon(_delta(spec))
+    return Calibration(
+        build_model=_Build(design, tuple(spec.regression.columns)),
+        design=f"moments of {design.query.n:,} records, {len(spec.regression.predictors)} predictors, epsilon "
+        f"{epsilon:.4g}, replace-one",
+        sampling={"target_accept": spec.regression.target_accept, "adaptation": sampler_defaults()["adaptation"]},
+    )

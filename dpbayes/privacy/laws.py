@@ -1,0 +1,860 @@
+"""The noise laws that dpbayes releases with. Each carries its facts: nothing else knows which laws exist.
+
+| law | support | cost of L1 or L2 sensitivity D |
+|---|---|---|
+| `TwoSidedGeometric(scale)` | integers | epsilon = D1 / scale |
+| `Laplace(scale)` | reals | epsilon = D1 / scale |
+| `DiscreteGaussian(stddev)` | integers | rho = D2^2 / (2 stddev^2) |
+| `Gaussian(stddev)` | reals | the same rho, and the exact curve delta(epsilon) |
+
+A law knows its name in JSON and in words, its parameter, support, exact log-probability (NumPy) and log-density graph
+(PyTensor), tails, moments, the rates of its exponent, the density on the real line that stands for it, its samplers
+(OpenDP for a release, NumPy for a simulation) and its privacy cost in both directions. The conversions round outwards:
+the cost of the double that is stored never exceeds the cost that was asked for.
+
+A new law is one class here (and its distribution in `dpbayes.distributions`). Importing this module loads neither
+PyTensor, SciPy nor OpenDP.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpbayes._arguments import number, positive_finite, probability_below_one, shown
+from dpbayes.errors import InputError
+from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
+
+type FloatArray = npt.NDArray[np.float64]
+type NoiseName = Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"]
+type PureNoiseName = Literal["two-sided-geometric", "laplace"]
+
+_SCALE = "the scale of the noise is sensitivity / epsilon"
+_STDDEV = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
+_SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
+_COST = "it is the cost of the one release that this noise protects"
+_MASS = "it is the probability outside the radius"
+_LOG_SQRT_TAU = 0.5 * math.log(2.0 * math.pi)
+# On its own side of the crossing at sigma = 1 / sqrt(2 pi) either theta series has terms of at most exp(-pi k^2), and
+# the k = 4 term is below 1e-20 of the k = 1 term: three terms are exact in double precision.
+_THETA_TERMS = (1, 2, 3)
+_THETA_CROSSING = 1.0 / math.sqrt(2.0 * math.pi)
+# The relative error that the closed-form Gaussian curve allows itself; added on the safe side.
+_CURVE_ERROR = 1e-12
+# Up to this sigma a discrete Gaussian's tail is summed; above it Euler and Maclaurin's series has 13 digits.
+_LONGEST_SUM = 1e3
+_BLOCK = 1 << 14
+_MOSTLY_ZERO = 0.5
+
+
+class NoiseLaw(ABC):
+    """A symmetric noise law with one parameter.
+
+    Attributes
+    ----------
+    name
+        The law in specs, releases and ledgers.
+    words
+        The law in a sentence.
+    parameter
+        Name of its parameter, ``"scale"`` or ``"stddev"``.
+    is_discrete
+        Whether it lives on the integers.
+    is_pure
+        Whether its cost is a pure epsilon; otherwise it is a rho of zCDP.
+    norm
+        Which sensitivity its cost depends on: 1 for L1, 2 for L2.
+    adds_in_squares
+        Whether repeated releases cost what one with mu^2 = sum of (sensitivity / stddev)^2 does, exactly.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    parameter: ClassVar[str]
+    is_discrete: ClassVar[bool]
+    is_pure: ClassVar[bool]
+    norm: ClassVar[Literal[1, 2]]
+    adds_in_squares: ClassVar[bool] = False
+
+    @property
+    def spread(self) -> float:
+        """The value of the parameter."""
+        return float(getattr(self, self.parameter))
+
+    @property
+    def mean(self) -> float:
+        """The mean, 0."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """The exact variance."""
+
+    @property
+    @abstractmethod
+    def mean_magnitude(self) -> float:
+        """The mean of the noise's absolute value."""
+
+    @property
+    @abstractmethod
+    def rates(self) -> tuple[float, float]:
+        """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
+
+    @property
+    @abstractmethod
+    def relaxed(self) -> tuple[float, float, float]:
+        """c, a and b of the log-density ``c - a |x| - b x^2`` on the real line that has this law's variance."""
+
+    @abstractmethod
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-probability (discrete laws: -inf where `x` is no integer) or log-density at `x`, its shape."""
+
+    @abstractmethod
+    def logp(self, x: Any) -> Any:
+        """Return the log-probability as a PyTensor graph; a discrete law's formula is read on the real line."""
+
+    @abstractmethod
+    def sf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return P(X > x), shape of `x`; relative precision is kept in the upper tail down to 1e-300."""
+
+    def cdf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return P(X <= x), shape of `x`; relative precision is kept in the lower tail."""
+        values = np.asarray(x, dtype=np.float64)
+        return self.sf(-np.floor(values) - 1.0 if self.is_discrete else -values)
+
+    @abstractmethod
+    def tail_radius(self, mass: float) -> float:
+        r"""Return a number r (an integer for a discrete law) with P(\|X\| > r) <= `mass`."""
+
+    @abstractmethod
+    def rho(self, *, sensitivity: float) -> float:
+        """Return the zCDP cost of one release, rounded upwards; `sensitivity` is in the law's norm."""
+
+    @classmethod
+    @abstractmethod
+    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
+        """Return the law with the least noise whose zCDP cost is at most `rho`."""
+
+    @classmethod
+    @abstractmethod
+    def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
+        """Return the law with the least noise that spends at most an exact budget: epsilon if pure, else rho."""
+
+    def loss_steps(self, sensitivity: float) -> int | None:
+        """Return in how many equal steps the privacy loss of a query falls, or None where it takes more values."""
+        return None
+
+    @abstractmethod
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return dp-accounting's pessimistic privacy loss distribution of one query; None where it has none."""
+
+    @abstractmethod
+    def measurement(self) -> Any:
+        """Return OpenDP's exact sampler, which adds this noise to every entry of a list."""
+
+    @abstractmethod
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Return simulated noise: int64 for a discrete law, else float64. Not for a release."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record of this law that a release or a ledger stores."""
+        return {"law": self.name, self.parameter: self.spread}
+
+
+@dataclass(frozen=True, slots=True)
+class PureNoise(NoiseLaw):
+    """A law whose tails fall like exp(-abs(x) / scale): pure epsilon = sensitivity / scale."""
+
+    parameter: ClassVar[str] = "scale"
+    is_pure: ClassVar[bool] = True
+    norm: ClassVar[Literal[1, 2]] = 1
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive_finite(self.scale, "scale", remedy=_SCALE))
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, *, sensitivity: float) -> Self:
+        """Return the law with the least noise that costs at most `epsilon` at an L1 `sensitivity`."""
+        return cls.spending(Fraction(positive_finite(epsilon, "epsilon", remedy=_COST)), sensitivity=sensitivity)
+
+    @classmethod
+    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
+        """Return the law with the least noise that pure DP certifies to cost at most `rho` of zCDP."""
+        return cls(_stddev_from_rho(rho, sensitivity))
+
+    @classmethod
+    def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
+        """Return the law of the smallest double scale with sensitivity / scale <= budget."""
+        return cls(float_up(_change(sensitivity) / budget))
+
+    def epsilon(self, *, sensitivity: float) -> float:
+        """Return the pure-DP cost of one release, sensitivity / scale rounded upwards."""
+        return float_up(_change(sensitivity) / Fraction(self.scale))
+
+    def rho(self, *, sensitivity: float) -> float:
+        """Return an upper bound on the zCDP cost: epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4)."""
+        return _rho_from_stddev(self.scale, sensitivity)
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
+        return 1.0 / self.scale, 0.0
+
+    @property
+    def relaxed(self) -> tuple[float, float, float]:
+        r"""The Laplace density of this law's variance."""
+        scale = math.sqrt(0.5 * self.variance)
+        return -math.log(2.0 * scale), 1.0 / scale, 0.0
+
+    def measurement(self) -> Any:
+        """Return OpenDP's Laplace sampler: on integers it is the two-sided geometric law."""
+        from opendp.measurements import make_laplace
+        from opendp.metrics import l1_distance
+
+        return make_laplace(_vectors(self.is_discrete), l1_distance(T="i64" if self.is_discrete else "f64"), self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class ConcentratedNoise(NoiseLaw):
+    """A law whose tails fall like exp(-x^2 / (2 stddev^2)): rho = sensitivity^2 / (2 stddev^2) of zCDP."""
+
+    parameter: ClassVar[str] = "stddev"
+    is_pure: ClassVar[bool] = False
+    norm: ClassVar[Literal[1, 2]] = 2
+
+    stddev: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=_STDDEV))
+
+    @classmethod
+    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
+        """Return the law with the least noise that costs at most `rho` of zCDP at an L2 `sensitivity`."""
+        return cls(_stddev_from_rho(rho, sensitivity))
+
+    @classmethod
+    def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
+        """Return the law with the least noise whose rho is at most `budget`."""
+        return cls.from_rho(float_down(budget), sensitivity=sensitivity)
+
+    def rho(self, *, sensitivity: float) -> float:
+        """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards."""
+        return _rho_from_stddev(self.stddev, sensitivity)
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
+        return 0.0, 0.5 / self.stddev**2
+
+    @property
+    def relaxed(self) -> tuple[float, float, float]:
+        """The Gaussian density of this law's variance."""
+        variance = self.variance
+        return -0.5 * math.log(variance) - _LOG_SQRT_TAU, 0.0, 0.5 / variance
+
+    def measurement(self) -> Any:
+        """Return OpenDP's Gaussian sampler: on integers it is the discrete Gaussian."""
+        from opendp.measurements import make_gaussian
+        from opendp.metrics import l2_distance
+
+        return make_gaussian(_vectors(self.is_discrete), l2_distance(T="f64"), self.stddev)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSidedGeometric(PureNoise):
+    r"""The two-sided geometric (discrete Laplace) law on the integers.
+
+    .. math:: P(X = x) = \tanh\frac{1}{2s}\; e^{-|x|/s}, \qquad x \in \mathbb Z.
+
+    Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s`
+    (Ghosh, Roughgarden and Sundararajan 2012, the geometric mechanism with :math:`\alpha = e^{-1/s}`).
+
+    Parameters
+    ----------
+    scale
+        s, in the unit of the counts; positive and finite.
+
+    Raises
+    ------
+    InputError
+        If the scale is no positive finite number.
+
+    Examples
+    --------
+    >>> law = TwoSidedGeometric.from_epsilon(0.1, sensitivity=2)
+    >>> law.scale, round(law.variance, 2), law.epsilon(sensitivity=2)
+    (20.0, 799.83, 0.1)
+    """
+
+    name: ClassVar[str] = "two-sided-geometric"
+    words: ClassVar[str] = "two-sided geometric"
+    is_discrete: ClassVar[bool] = True
+
+    def loss_steps(self, sensitivity: float) -> int | None:
+        """Return the sensitivity: the loss of a move by s takes the values (s - 2t) / scale, t = 0, ..., s."""
+        return int(sensitivity)
+
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return dp-accounting's distribution of a move by the sensitivity."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        rate = self.epsilon(sensitivity=sensitivity) / sensitivity
+        return pld.from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **_grid(interval))
+
+    @property
+    def variance(self) -> float:
+        r"""The variance, :math:`2q / (1-q)^2` with :math:`q = e^{-1/s}`."""
+        rate = _rate(self.scale)
+        # expm1 keeps the digits that 1 - q loses at large scales.
+        root = math.expm1(-rate)
+        return 2.0 * math.exp(-rate) / root / root
+
+    @property
+    def mean_magnitude(self) -> float:
+        r"""The mean of the absolute value, :math:`2q / (1-q^2)`."""
+        rate = _rate(self.scale)
+        return 2.0 * math.exp(-rate) / -math.expm1(-2.0 * rate)
+
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-pmf: -inf where `x` is no integer, NaN where it is NaN."""
+        values, rate = np.asarray(x, dtype=np.float64), _rate(self.scale)
+        # -log tanh(rate / 2), written so that neither a tiny nor a huge rate cancels.
+        q = math.exp(-rate)
+        log_one_minus_q = math.log(-math.expm1(-rate)) if rate < math.log(2.0) else math.log1p(-q)
+        with np.errstate(over="ignore"):
+            log_pmf = -np.abs(values) / self.scale - (math.log1p(q) - log_one_minus_q)
+        return _at_integers(values, log_pmf)
+
+    def logp(self, x: Any) -> Any:
+        """Return `two_sided_geometric_logp` at this scale."""
+        return two_sided_geometric_logp(x, self.scale)
+
+    def sf(self, x: npt.ArrayLike) -> FloatArray:
+        r"""Return P(X > x), :math:`q^m / (1 + q)` with :math:`m = \lfloor x \rfloor + 1` for :math:`x \ge 0`."""
+        m, rate = np.floor(np.asarray(x, dtype=np.float64)) + 1.0, _rate(self.scale)
+        with np.errstate(over="ignore"):
+            tail = np.exp(-np.maximum(m, 1.0 - m) * rate) / (1.0 + math.exp(-rate))
+        return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
+
+    def tail_radius(self, mass: float) -> int:
+        r"""Return an integer r with P(\|X\| > r) <= `mass`: where an enumeration may stop."""
+        share = probability_below_one(mass, "mass", remedy=_MASS)
+        # P(|X| > r) = 2 q^(r+1) / (1 + q) <= 2 q^(r+1); the one cell to spare covers the rounding of the logarithm.
+        return math.ceil(self.scale * math.log(2.0 / share))
+
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Return simulated noise, int64."""
+        drawn = np.empty(math.prod(shape), dtype=np.int64)
+        fill = _fill_sparse if self.scale < _MOSTLY_ZERO else _fill_dense
+        # Blocks that fit the cache: the arithmetic around the generator then costs next to nothing.
+        for start in range(0, drawn.size, _BLOCK):
+            fill(drawn[start : start + _BLOCK], self.scale, rng)
+        return drawn.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Laplace(PureNoise):
+    r"""The Laplace law on the real line, of density :math:`e^{-|x|/s} / 2s`.
+
+    Added to reals whose L1 sensitivity is :math:`\Delta`, it costs :math:`\varepsilon = \Delta / s` (Dwork, McSherry,
+    Nissim and Smith 2006). A release must draw it on a lattice, see `dpbayes.privacy.release_values`.
+
+    Parameters
+    ----------
+    scale
+        s, in the unit of the released values; positive and finite.
+
+    Raises
+    ------
+    InputError
+        If the scale is no positive finite number.
+
+    Examples
+    --------
+    >>> law = Laplace.from_epsilon(0.5, sensitivity=1)
+    >>> law.scale, law.variance, float(law.sf(0.0))
+    (2.0, 8.0, 0.5)
+    """
+
+    name: ClassVar[str] = "laplace"
+    words: ClassVar[str] = "Laplace"
+    is_discrete: ClassVar[bool] = False
+
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return dp-accounting's distribution of a move by the sensitivity."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        return pld.from_laplace_mechanism(self.scale, sensitivity=sensitivity, **_grid(interval))
+
+    @property
+    def variance(self) -> float:
+        """The variance, 2 scale^2."""
+        return 2.0 * self.scale * self.scale
+
+    @property
+    def mean_magnitude(self) -> float:
+        """The mean of the absolute value, the scale."""
+        return self.scale
+
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-density at `x`."""
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            # log 2 + log s, since 2 s overflows for the largest doubles.
+            return np.asarray(-np.abs(values) / self.scale - (math.log(2.0) + math.log(self.scale)))
+
+    def logp(self, x: Any) -> Any:
+        """Return `laplace_logp` at this scale."""
+        return laplace_logp(x, self.scale)
+
+    def sf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return P(X > x)."""
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            half = 0.5 * np.exp(-np.abs(values) / self.scale)
+        return np.asarray(np.where(values >= 0, half, 1.0 - half))
+
+    def tail_radius(self, mass: float) -> float:
+        r"""Return a number r with P(\|X\| > r) <= `mass`."""
+        share = probability_below_one(mass, "mass", remedy=_MASS)
+        return math.nextafter(-self.scale * math.log(share), math.inf)
+
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Return simulated noise, float64."""
+        return rng.laplace(0.0, self.scale, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian(ConcentratedNoise):
+    r"""The discrete Gaussian law on the integers.
+
+    .. math:: P(X = x) = \frac{e^{-x^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-k^2/2\sigma^2}}, \qquad x \in \mathbb Z.
+
+    Added to integers whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP
+    (Canonne, Kamath and Steinke 2020, Theorem 4). `stddev` is the parameter sigma: the law's standard deviation is
+    below it, and equals it to sixteen digits from sigma = 1.5 on.
+
+    Parameters
+    ----------
+    stddev
+        sigma, in the unit of the counts; positive and finite.
+
+    Raises
+    ------
+    InputError
+        If the stddev is no positive finite number.
+
+    Examples
+    --------
+    >>> law = DiscreteGaussian.from_rho(0.5, sensitivity=3)
+    >>> round(law.stddev, 12), round(law.variance, 12), law.rho(sensitivity=3) <= 0.5
+    (3.0, 9.0, True)
+    """
+
+    name: ClassVar[str] = "discrete-gaussian"
+    words: ClassVar[str] = "discrete Gaussian"
+    is_discrete: ClassVar[bool] = True
+
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return None: the curve of a vector depends on the direction of the change, not on its length alone."""
+        return None
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
+        """Return a law that is (epsilon, delta)-DP by way of zCDP, in any dimension.
+
+        The exact curve of a vector depends on the direction of the change, not on its length alone; this bound does
+        not (Canonne, Kamath and Steinke 2020, Corollary 13).
+        """
+        from dpbayes.privacy.zcdp import zcdp_rho
+
+        return cls.from_rho(zcdp_rho(epsilon, delta), sensitivity=sensitivity)
+
+    def epsilon(self, *, delta: float, sensitivity: float) -> float:
+        """Return an epsilon of one release at `delta` by way of zCDP; an upper bound in any dimension."""
+        from dpbayes.privacy.zcdp import zcdp_epsilon
+
+        return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
+
+    @property
+    def variance(self) -> float:
+        """The exact variance: below stddev^2, and 2 exp(-1 / (2 stddev^2)) as stddev goes to 0."""
+        sigma = self.stddev
+        if sigma < _THETA_CROSSING:
+            terms = _direct_terms(sigma)
+            return _second_moment(terms) / (1.0 + 2.0 * sum(terms))
+        terms = _dual_terms(sigma)
+        curvature = (2.0 * math.pi * sigma) ** 2 * _second_moment(terms) if terms[0] > 0 else 0.0
+        return sigma * sigma * (1.0 - curvature / (1.0 + 2.0 * sum(terms)))
+
+    @property
+    def mean_magnitude(self) -> float:
+        """The mean of the absolute value."""
+        # From a thousand on, the lattice moves it by less than one part in ten million.
+        if self.stddev > _LONGEST_SUM:
+            return self.stddev * math.sqrt(2.0 / math.pi)
+        x = np.arange(1, math.ceil(12.0 * self.stddev) + 2)
+        return float(2.0 * (x * np.exp(self.log_prob(x))).sum())
+
+    @property
+    def _log_normalizer(self) -> float:
+        sigma = self.stddev
+        if sigma < _THETA_CROSSING:
+            return math.log1p(2.0 * sum(_direct_terms(sigma)))
+        # log sigma + log sqrt(2 pi), since the product overflows for the largest doubles.
+        return math.log(sigma) + _LOG_SQRT_TAU + math.log1p(2.0 * sum(_dual_terms(sigma)))
+
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-pmf: -inf where `x` is no integer, NaN where it is NaN."""
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            log_pmf = -0.5 * (values / self.stddev) ** 2 - self._log_normalizer
+        return _at_integers(values, log_pmf)
+
+    def logp(self, x: Any) -> Any:
+        """Return `discrete_gaussian_logp` at this stddev."""
+        return discrete_gaussian_logp(x, self.stddev)
+
+    def sf(self, x: npt.ArrayLike) -> FloatArray:
+        r"""Return P(X > x): a sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula.
+
+        With :math:`a = m - 1/2`, :math:`\sum_{k \ge m} f(k) = \int_a^\infty f + f'(a)/24 - 7 f'''(a)/5760 + \dots`
+        """
+        m = np.floor(np.asarray(x, dtype=np.float64)) + 1.0
+        tail = self._upper(np.maximum(m, 1.0 - m))
+        return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
+
+    def _upper(self, m: FloatArray) -> FloatArray:
+        """P(X >= m) at integers m of at least 1."""
+        sigma = self.stddev
+        if sigma <= _LONGEST_SUM:
+            masses = np.exp(self.log_prob(np.arange(math.ceil(39.0 * sigma) + 3)))
+            return np.asarray(np.append(suffix_sums(masses), 0.0)[np.minimum(m, masses.size).astype(np.int64)])
+        from scipy.special import ndtr
+
+        with np.errstate(over="ignore", under="ignore"):
+            u = np.minimum((m - 0.5) / sigma, 40.0)
+            density = np.exp(-0.5 * u * u - _LOG_SQRT_TAU)
+            return np.asarray(ndtr(-u) - density * (u / 24.0 + 7.0 * (3.0 - u * u) * u / 5760.0 / sigma**2) / sigma**2)
+
+    def tail_radius(self, mass: float) -> int:
+        r"""Return an integer r with P(\|X\| > r) <= `mass`: where an enumeration may stop.
+
+        By Poisson summation :math:`\sum_k e^{-(k-a)^2/2\sigma^2}` is largest at integer a, so
+        :math:`E e^{tX} \le e^{t^2\sigma^2/2}` and Chernoff's bound :math:`2 e^{-r^2/2\sigma^2}` holds as for the
+        Gaussian.
+        """
+        share = probability_below_one(mass, "mass", remedy=_MASS)
+        return math.ceil(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)))
+
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Return simulated noise, int64, by rejection (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
+        wanted = math.prod(shape)
+        drawn = np.empty(wanted, dtype=np.int64)
+        # P(X != 0) is below exp(-500,000) at 1e-3 already; going lower would only overflow the squares below.
+        stddev = max(self.stddev, 1e-3)
+        proposal = TwoSidedGeometric(math.floor(stddev) + 1.0)
+        have = 0
+        while have < wanted:
+            # Between 0.46 (tiny stddev) and 0.77 of the proposals survive; the surplus keeps the rounds few.
+            tries = proposal.simulate((2 * (wanted - have) + 16,), rng)
+            gap = (np.abs(tries) - stddev * (stddev / proposal.scale)) / stddev
+            kept = tries[rng.standard_exponential(tries.shape) >= 0.5 * gap * gap][: wanted - have]
+            drawn[have : have + kept.size] = kept
+            have += kept.size
+        return drawn.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian(ConcentratedNoise):
+    r"""The Gaussian law on the real line.
+
+    Added to reals whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP (Bun and
+    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. A release
+    must draw it on a lattice, see `dpbayes.privacy.release_values`.
+
+    Parameters
+    ----------
+    stddev
+        sigma, in the unit of the released values; positive and finite.
+
+    Raises
+    ------
+    InputError
+        If the stddev is no positive finite number.
+
+    Examples
+    --------
+    >>> law = Gaussian(2.0)
+    >>> law.variance, law.rho(sensitivity=1)
+    (4.0, 0.125)
+    """
+
+    name: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "Gaussian"
+    is_discrete: ClassVar[bool] = False
+    adds_in_squares: ClassVar[bool] = True
+
+    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+        """Return dp-accounting's distribution of a move by the sensitivity."""
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        return pld.from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **_grid(interval))
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve.
+
+        Balle and Wang (2018), Theorem 8; 1e-12 of the stddev is added for the rounding of the curve.
+
+        Examples
+        --------
+        >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
+        3.73063163
+        """
+        from dpbayes.privacy.gaussian import gaussian_stddev
+
+        cost = number(epsilon, "epsilon"), number(delta, "delta")
+        return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
+
+    def epsilon(self, *, delta: float, sensitivity: float) -> float:
+        """Return the smallest epsilon of one release at `delta`, by the exact curve."""
+        from dpbayes.privacy.gaussian import gaussian_epsilon
+
+        mu = float_up(_change(sensitivity) / Fraction(self.stddev))
+        return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
+
+    @property
+    def variance(self) -> float:
+        """The variance, stddev^2."""
+        return self.stddev * self.stddev
+
+    @property
+    def mean_magnitude(self) -> float:
+        """The mean of the absolute value, stddev sqrt(2 / pi)."""
+        return self.stddev * math.sqrt(2.0 / math.pi)
+
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-density at `x`."""
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            log_density = -0.5 * (values / self.stddev) ** 2
+        return np.asarray(log_density - (math.log(self.stddev) + _LOG_SQRT_TAU))
+
+    def logp(self, x: Any) -> Any:
+        """Return `gaussian_logp` at this stddev."""
+        return gaussian_logp(x, self.stddev)
+
+    def sf(self, x: npt.ArrayLike) -> FloatArray:
+        """Return P(X > x)."""
+        from scipy.special import ndtr
+
+        with np.errstate(over="ignore"):
+            return np.asarray(ndtr(-np.asarray(x, dtype=np.float64) / self.stddev))
+
+    def tail_radius(self, mass: float) -> float:
+        r"""Return a number r with P(\|X\| > r) <= `mass`, by the Chernoff bound 2 exp(-r^2 / 2 sigma^2)."""
+        share = probability_below_one(mass, "mass", remedy=_MASS)
+        return math.nextafter(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)), math.inf)
+
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Return simulated noise, float64."""
+        return rng.normal(0.0, self.stddev, shape)
+
+
+LAWS: dict[str, type[NoiseLaw]] = {law.name: law for law in (TwoSidedGeometric, Laplace, DiscreteGaussian, Gaussian)}
+"""Every law by its name in JSON."""
+
+
+def check_law(law: Any) -> NoiseLaw:
+    """Return `law` if it is a noise law, not its name."""
+    if not isinstance(law, NoiseLaw):
+        raise InputError(f"a noise law is an object such as Laplace(scale=2.0), got {type(law).__name__}")
+    return law
+
+
+def law_named(name: Any, *, pure: bool = False) -> type[NoiseLaw]:
+    """Return the class of a law by its name; with `pure` only one whose cost is an epsilon."""
+    known = [law for law in LAWS.values() if law.is_pure or not pure]
+    if not isinstance(name, str) or name not in (law.name for law in known):
+        raise InputError(f"noise must be one of {', '.join(law.name for law in known)}, got {shown(name)}")
+    return LAWS[name]
+
+
+def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
+    """Return the law that `to_dict` recorded: `law`, and the law's parameter, and nothing else."""
+    if not isinstance(record, Mapping):
+        raise InputError(f"a noise law's record must be a mapping, got {shown(record)}; see to_dict")
+    name = record.get("law")
+    if not isinstance(name, str) or name not in LAWS:
+        raise InputError(
+            f"law must be one of {', '.join(LAWS)}, got {shown(name)}; a release names the law of its noise"
+        )
+    law = LAWS[name]
+    expected = {"law", law.parameter}
+    if set(record) != expected:
+        missing = sorted(expected - set(record))
+        unknown = sorted(str(key) for key in set(record) - expected)
+        raise InputError(
+            f"the record of a {name} law has missing keys {missing} and unknown keys {unknown}; "
+            f"give law and {law.parameter} and nothing else"
+        )
+    return law(record[law.parameter])  # type: ignore[call-arg]
+
+
+# --- log-densities as PyTensor graphs --------------------------------------------------------------------------------
+# They broadcast and are differentiable in x and in the parameter. Values and gradients hold, after PyTensor's rewrites
+# too, for parameters from 1e-30 to 1e30.
+
+
+def two_sided_geometric_logp(x: Any, scale: Any) -> Any:
+    r"""Log-pmf :math:`\log\tanh\frac{1}{2s} - |x|/s`, with full precision for s from 1e-300 to 1e300."""
+    import pytensor.tensor as pt
+
+    x, scale = _tensor(x), _tensor(scale)
+    rate = 1.0 / scale
+    return pt.log1mexp(-rate) - pt.log1p(pt.exp(-rate)) - pt.abs(x) * rate
+
+
+def laplace_logp(x: Any, scale: Any) -> Any:
+    r"""Log-density :math:`-\log 2s - |x|/s`."""
+    import pytensor.tensor as pt
+
+    x, scale = _tensor(x), _tensor(scale)
+    return -pt.log(2.0 * scale) - pt.abs(x) / scale
+
+
+def gaussian_logp(x: Any, stddev: Any) -> Any:
+    r"""Log-density :math:`-\tfrac12 (x/\sigma)^2 - \log \sigma\sqrt{2\pi}`."""
+    import pytensor.tensor as pt
+
+    x, stddev = _tensor(x), _tensor(stddev)
+    return -0.5 * (x / stddev) ** 2 - pt.log(stddev) - _LOG_SQRT_TAU
+
+
+def discrete_gaussian_logp(x: Any, stddev: Any) -> Any:
+    r"""Log-pmf :math:`-\tfrac12 (x/\sigma)^2 - \log \sum_k e^{-k^2/2\sigma^2}`."""
+    import pytensor.tensor as pt
+
+    x, stddev = _tensor(x), _tensor(stddev)
+    # Each series is clamped to where its terms are neither 0 nor on the other's side: no overflow, no NaN gradient.
+    small = pt.clip(stddev, 1e-3, _THETA_CROSSING)
+    large = pt.clip(stddev, _THETA_CROSSING, 1e3)
+    direct = pt.log1p(2.0 * sum(pt.exp(-0.5 * (k / small) ** 2) for k in _THETA_TERMS))
+    dual = pt.log(stddev * math.sqrt(2.0 * math.pi)) + pt.log1p(
+        2.0 * sum(pt.exp(-2.0 * (math.pi * k * large) ** 2) for k in _THETA_TERMS)
+    )
+    return -0.5 * (x / stddev) ** 2 - pt.switch(stddev < _THETA_CROSSING, direct, dual)
+
+
+def _tensor(value: Any) -> Any:
+    """Return `value` as a PyTensor variable in double precision."""
+    import pytensor.tensor as pt
+
+    # PyTensor would store a Python float as float32 and carry its seven digits through the whole graph.
+    return pt.as_tensor_variable(np.float64(value) if isinstance(value, Real) else value)
+
+
+# --- costs, rounded outwards -----------------------------------------------------------------------------------------
+
+
+def _change(sensitivity: float) -> Fraction:
+    """Return a sensitivity as an exact number."""
+    return Fraction(positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY))
+
+
+def _stddev_from_rho(rho: float, sensitivity: float) -> float:
+    """Double with sensitivity^2 / (2 stddev^2) <= rho, a few units in the last place above the smallest one."""
+    cost = positive_finite(rho, "rho", remedy=_COST)
+    change = positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY)
+    stddev = change / (math.sqrt(2.0) * math.sqrt(cost))
+    while 0 < stddev < math.inf and Fraction(change) ** 2 > 2 * Fraction(cost) * Fraction(stddev) ** 2:
+        stddev = math.nextafter(stddev, math.inf)
+    # The sampler's own accountant rounds each of its steps upwards; this margin keeps it within `rho` as well.
+    for _ in range(2):
+        stddev = math.nextafter(stddev, math.inf)
+    return stddev
+
+
+def _rho_from_stddev(stddev: float, sensitivity: float) -> float:
+    """Smallest double that is not below sensitivity^2 / (2 stddev^2)."""
+    return float_up(_change(sensitivity) ** 2 / (2 * Fraction(stddev) ** 2))
+
+
+# --- parts of the laws -----------------------------------------------------------------------------------------------
+
+
+def _vectors(integers: bool) -> Any:
+    """OpenDP's domain of vectors, with the features that its samplers need."""
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return vector_domain(atom_domain(T="i64") if integers else atom_domain(T="f64", nan=False))
+
+
+def _grid(interval: float) -> dict[str, Any]:
+    return {"value_discretization_interval": interval, "use_connect_dots": True}
+
+
+def _rate(scale: float) -> float:
+    """1 / scale; near the largest double where that overflows, which every formula here survives."""
+    return 1.0 / scale if scale > 1e-300 else 1e300
+
+
+def _at_integers(values: FloatArray, log_pmf: FloatArray) -> FloatArray:
+    """Put -inf where `values` are no integers (infinities included), and keep NaN as NaN."""
+    with np.errstate(invalid="ignore"):
+        off = (values != np.floor(values)) | np.isinf(values)
+    return np.asarray(np.where(off & ~np.isnan(values), -np.inf, log_pmf))
+
+
+def _direct_terms(sigma: float) -> list[float]:
+    """exp(-k^2 / 2 sigma^2) for k = 1, 2, 3; all of them 0 where the square overflows."""
+    ratio = 1.0 / max(sigma, 1e-3)
+    return [math.exp(-0.5 * (k * ratio) ** 2) for k in _THETA_TERMS]
+
+
+def _dual_terms(sigma: float) -> list[float]:
+    """exp(-2 pi^2 sigma^2 k^2) for k = 1, 2, 3; all of them 0 from sigma = 10 on."""
+    return [math.exp(-2.0 * (math.pi * k * min(sigma, 1e3)) ** 2) for k in _THETA_TERMS]
+
+
+def _second_moment(terms: list[float]) -> float:
+    return 2.0 * sum(k * k * term for k, term in zip(_THETA_TERMS, terms, strict=True))
+
+
+def _fill_dense(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
+    r"""Two-sided geometric by inversion of one exponential E for the magnitude, one random bit for the sign."""
+    magnitude = rng.standard_exponential(block.size)
+    magnitude *= scale
+    magnitude += scale * math.log1p(math.tanh(0.5 / scale))
+    np.multiply(magnitude.astype(np.int64), _random_signs(block.size, rng), out=block)
+
+
+def _fill_sparse(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
+    """Two-sided geometric at small scales: most draws are 0, and given |X| >= 1 the excess |X| - 1 is geometric."""
+    q = math.exp(-1.0 / max(scale, 1e-3))
+    block[:] = 0
+    hits = np.flatnonzero(rng.random(block.size) < 2.0 * q / (1.0 + q))
+    excess = (scale * rng.standard_exponential(hits.size)).astype(np.int64)
+    block[hits] = (excess + 1) * _random_signs(hits.size, rng)
+
+
+def _random_signs(size: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-size // 8)), dtype=np.uint8), count=size)
+    signs = bits.view(np.int8)
+    signs *= 2
+    signs -= 1
+    return signs

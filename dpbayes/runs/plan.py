@@ -1,0 +1,101 @@
+"""What a run of a spec will do, said before it is run; no record is read, and nothing is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+from dpbayes.runs.execution import check_files, described, finished_release, open_ledger_of
+from dpbayes.runs.protocol import Context
+from dpbayes.runs.spec import LoadedSpec
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+    from dpbayes.privacy.release import NoisyTable
+
+_MOST_TABLES = 12  # that are listed one by one
+
+
+def plan_lines(loaded: LoadedSpec) -> list[str]:
+    """Return what a run will release, fit and charge, and refuse what it would refuse."""
+    study, spec = loaded.module, cast("Any", loaded.spec)
+    check_files(loaded, loaded.path.parent)
+    ledger = open_ledger_of(loaded)
+    given = finished_release(loaded)
+    design = study.design(spec, loaded.path.parent) if given is None else given
+    if design is None:
+        return ["release: nothing is released"]
+    known = spec.confidential_file is None
+    lines = [f"release: {described(loaded, design)}", *_tables(design, known=known)]
+    if given is not None:
+        lines.append("privacy: the release was paid for when it was made; this run costs nothing")
+    elif ledger is not None:
+        left = ledger.remaining()
+        lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
+    lines += _model(loaded, design)
+    return lines
+
+
+def _tables(design: Any, *, known: bool) -> list[str]:
+    """Say how large the noise is in every table, beside a typical count where the number of records is known."""
+    from dpbayes.privacy import Release
+
+    if not isinstance(design, Release) or design.unit != "record":
+        return []
+    n = design.n if isinstance(design.n, int) else design.n.value
+    if len(design.tables) > _MOST_TABLES:
+        sizes = [table.counts.size for table in design.tables]
+        spread = [math.sqrt(table.noise.variance) for table in design.tables]
+        return [
+            f"  tables of {min(sizes):,} to {max(sizes):,} cells; noise of standard deviation "
+            f"{_range(spread)} in every cell"
+            + (f", {_range([n / size for size in sizes])} records per cell" if known else "")
+        ]
+    return [_table(table, n if known else None) for table in design.tables]
+
+
+def _table(table: NoisyTable, n: float | None) -> str:
+    typical = "" if n is None else f", beside {n / table.counts.size:,.0f} records per cell on average"
+    return (
+        f"  {table.label}: {table.counts.size:,} cells, noise of standard deviation "
+        f"{math.sqrt(table.noise.variance):.3g} in each{typical}"
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):,.3g}", f"{max(values):,.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _model(loaded: LoadedSpec, design: Any) -> list[str]:
+    """Build the model on the design, and say how large it and its draws are."""
+    study, spec = loaded.module, cast("Any", loaded.spec)
+    if getattr(getattr(spec, "model", None), "file", None) is not None:
+        return [f"model: {spec.model.file}, which is not run here"]
+    if not hasattr(study, "try_fit"):
+        return []
+    with TemporaryDirectory() as folder:
+        model = study.try_fit(spec, design, Context(Path(folder), loaded.path.parent, echo=lambda line: None))
+    if model is None:
+        return []
+    unknowns = sum(math.prod(value.shape) for value in model.initial_point().values())
+    expected = [f"fit: {study.expected_cost(spec, design)}"] if hasattr(study, "expected_cost") else []
+    return [f"model: {unknowns:,} unknowns{_draws(spec, model)}", *expected]
+
+
+def _draws(spec: Any, model: pm.Model) -> str:
+    sampling = getattr(spec, "sampling", None)
+    draws, chains = getattr(sampling, "draws", None), getattr(sampling, "chains", None)
+    if draws is None or chains is None:
+        return ""
+    recorded = sum(math.prod(shape) for shape in model.eval_rv_shapes().values())
+    recorded += sum(
+        math.prod(variable.type.shape) for variable in model.deterministics if None not in variable.type.shape
+    )
+    return (
+        f", {draws * chains:,} draws in {chains} chains; they take {8e-9 * recorded * draws * chains:.2g} GB at least"
+    )

@@ -1,0 +1,391 @@
+r"""The coefficient itself, by the mean of the partitions' estimates: right where small samples are skewed.
+
+Each partition's estimate is clipped to a public range :math:`[L, U]` and scaled to :math:`v = (2b - L - U)/(U - L)` in
+[-1, 1]. Three sums are released,
+
+.. math:: T = \Big(\sum_m v_m,\ \tfrac12 \sum_m v_m^2,\ \tfrac12 F\Big),
+
+where F partitions could not be computed and contribute v = 0. One partition changes, so T changes by at most
+
+.. math:: \max_{v, w}\ |v - w| + \tfrac12 |v^2 - w^2| = 2, \qquad \max_v\ |v| + \tfrac12 v^2 + \tfrac12 = 2
+
+in L1: the first is :math:`(v - w)(1 + \tfrac12 (v + w))` for :math:`v \ge w \ge -v`, largest at v = 1, w = -1
+(the derivative in w at v = 1 is :math:`-(1 + w) \le 0`), and the second at :math:`|v| = 1`. The sum alone has
+sensitivity 2 already, :math:`(U - L)/M` of the mean: the squares and the failures cost nothing beside it. Values are
+whole multiples of 1/G; :math:`\lfloor g^2 / 2G \rfloor` moves by less than one more than the exact half square, and a
+whole number below 2G + 1 is at most 2G, so exact discrete noise of scale :math:`2G/\varepsilon` gives
+:math:`\varepsilon`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaln, gammaln, ndtr
+from scipy.stats import chi2
+
+from dpbayes._arguments import ordered, positive_finite, shown
+from dpbayes.errors import InputError
+from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.verifier.fits import Family, estimate_partitions
+from dpbayes.verifier.partition import Assignment, check_n_partitions, is_finite_number
+
+type FloatArray = npt.NDArray[np.float64]
+
+GRID = 1 << 16
+"""G: estimates are rounded to 1 / 65,536 of half the range."""
+
+SENSITIVITY = 2 * GRID
+"""L1 sensitivity of the three released whole numbers, see the module."""
+
+_LEVELS = re.compile(r"sum of estimates from (\S+) to (\S+)")
+_REACH = 16.0  # scales of the noise: beyond, 1e-7 of its mass
+
+
+@dataclass(frozen=True)
+class EstimateSums:
+    """Sums over the partitions' clipped estimates: confidential until released. Made by `sum_estimates`."""
+
+    total: int
+    half_squares: int
+    not_computed: int
+    lower: float
+    upper: float
+    n_partitions: int
+    assignment: Assignment = "balanced"
+    reproducible: bool = False
+    unit: str | None = None
+
+    @property
+    def levels(self) -> tuple[str, str, str]:
+        """What the three released numbers are called; the public range is part of it."""
+        return f"sum of estimates from {self.lower!r} to {self.upper!r}", "half sum of squares", "not computed"
+
+    @property
+    def values(self) -> tuple[int, int, int]:
+        """The three whole numbers that are released with noise."""
+        return self.total, self.half_squares, self.not_computed * (GRID // 2)
+
+    def __repr__(self) -> str:
+        public = f"lower={self.lower!r}, upper={self.upper!r}, n_partitions={self.n_partitions}, unit={self.unit!r}"
+        return f"EstimateSums(<confidential>, {public})"
+
+
+def sum_estimates(
+    frame: Any,
+    *,
+    formula: str,
+    coefficient: str,
+    lower: float,
+    upper: float,
+    n_partitions: int,
+    corrected: bool = True,
+    unit: str | None = None,
+    family: Family = "gaussian",
+    absorb: str | Sequence[str] = (),
+    levels: Mapping[str, Any] | None = None,
+    assignment: Assignment = "balanced",
+    strata: str | None = None,
+    random_state: int | np.random.Generator | None = None,
+) -> EstimateSums:
+    """Sum the partitions' estimates of a coefficient, each clipped to a public range.
+
+    For a claim about the coefficient in all records, which the share of partitions beyond a threshold
+    does not answer where small samples are skewed.
+
+    Parameters
+    ----------
+    lower, upper
+        Public range of the estimates, chosen without looking at the data: wide enough for a partition's
+        estimate, narrow enough for the noise, whose standard deviation on the mean is 1.4 (upper - lower)
+        / (M epsilon).
+    corrected
+        Whether each partition's estimate b is freed of its bias of order M / n by its own halves:
+        2 b - (b1 + b2) / 2 (Quenouille). A partition with a half that cannot be computed is not computed.
+    frame, formula, coefficient, n_partitions, unit, family, absorb, levels, assignment, strata, random_state
+        As in `count_partitions`.
+
+    Returns
+    -------
+    EstimateSums
+        Confidential; `release_counts` releases it.
+
+    Raises
+    ------
+    MissingColumnError, InputError
+        As in `count_partitions`, or if the range is none.
+
+    References
+    ----------
+    Smith, A. (2011). Privacy-preserving statistical estimation with optimal convergence rates. STOC.
+    Quenouille, M. H. (1949). Approximate tests of correlation in time-series. JRSS B 11, 68-84.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=5000)
+    >>> frame = pl.DataFrame({"x": x, "y": 1 + 2 * x + rng.normal(size=5000)})
+    >>> sums = sum_estimates(frame, formula="y ~ x", coefficient="x", lower=0, upper=4, n_partitions=50, random_state=1)
+    >>> sums.n_partitions
+    50
+    """
+    low, high = check_range(lower, upper)
+    estimates = estimate_partitions(
+        frame,
+        formula=formula,
+        coefficient=coefficient,
+        n_partitions=n_partitions,
+        unit=unit,
+        family=family,
+        absorb=absorb,
+        levels=levels,
+        assignment=assignment,
+        strata=strata,
+        random_state=random_state,
+        corrected=corrected,
+    )
+    values = np.array([estimate.coefficient for estimate in estimates if estimate is not None])
+    scaled = np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
+    grid = np.rint(GRID * scaled).astype(np.int64)
+    return EstimateSums(
+        int(grid.sum()),
+        int((grid**2 // (2 * GRID)).sum()),
+        len(estimates) - values.size,
+        low,
+        high,
+        check_n_partitions(n_partitions),
+        assignment,
+        reproducible=random_state is not None,
+        unit=unit,
+    )
+
+
+def check_range(lower: Any, upper: Any) -> tuple[float, float]:
+    """Return the public range of the estimates as floats."""
+    if not (is_finite_number(lower) and is_finite_number(upper) and lower < upper):
+        raise InputError(
+            f"lower and upper must be finite with lower < upper, got {shown(lower)} and {shown(upper)}; they are the "
+            "public range of a partition's estimate"
+        )
+    return float(lower), float(upper)
+
+
+def range_of(table: NoisyTable) -> tuple[float, float] | None:
+    """Return the public range of a table of sums of estimates; None for any other table."""
+    found = _LEVELS.fullmatch(str(table.domain.attributes[0].levels[0])) if len(table.domain) == 1 else None
+    return None if found is None else (float(found.group(1)), float(found.group(2)))
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientPosterior:
+    """Posterior of a coefficient from the noisy mean of the partitions' estimates."""
+
+    values: FloatArray
+    cdf: FloatArray
+    noise_sd: float
+    sampling_sd: float
+    spread: float
+    computed: float
+    clipped: float
+
+    @property
+    def mean(self) -> float:
+        """Posterior mean."""
+        return float(self._middles @ self._masses)
+
+    @property
+    def sd(self) -> float:
+        """Posterior standard deviation."""
+        return float(np.sqrt((self._middles - self.mean) ** 2 @ self._masses))
+
+    @property
+    def _middles(self) -> FloatArray:
+        return 0.5 * (self.values[1:] + self.values[:-1])
+
+    @property
+    def _masses(self) -> FloatArray:
+        return np.asarray(np.diff(self.cdf))
+
+    def quantile(self, q: npt.ArrayLike) -> FloatArray:
+        """Return quantiles."""
+        return np.interp(np.asarray(q, dtype=float), self.cdf, self.values)
+
+    def interval(self, prob: float = 0.95) -> tuple[float, float]:
+        """Return the equal-tailed credible interval."""
+        low, high = self.quantile([(1 - prob) / 2, (1 + prob) / 2]).tolist()
+        return low, high
+
+    def prob_greater(self, threshold: float) -> float:
+        """Return P(coefficient > threshold)."""
+        return 1.0 - float(np.interp(threshold, self.values, self.cdf, left=0.0, right=1.0))
+
+    def density(self) -> tuple[FloatArray, FloatArray]:
+        """Return points and the density there."""
+        return self._middles, self._masses / np.diff(self.values)
+
+    def sample(self, size: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Draw independently."""
+        return self.quantile(rng.random(size))
+
+
+def coefficient_posterior(
+    release: Release, *, question: str | None = None, failed_prior: Sequence[float] = (0.5, 4.5)
+) -> CoefficientPosterior:
+    r"""Return the posterior of a coefficient from released sums of the partitions' estimates.
+
+    Parameters
+    ----------
+    release
+        From `release_counts` of `sum_estimates`.
+    question
+        Which table, when the release answers several questions.
+    failed_prior
+        Beta prior of the share of partitions that cannot be computed.
+
+    Returns
+    -------
+    CoefficientPosterior
+        Of the coefficient in the population that the records are drawn from. It is wider than one of the
+        coefficient in these records alone would be: of the mean of the partitions' estimates, which differs
+        from that by terms of order M / n, only `noise_sd` is unknown.
+
+    Raises
+    ------
+    InputError
+        If the release holds no sums of estimates.
+
+    Notes
+    -----
+    With K = M - F computed partitions, mean :math:`\bar v` and :math:`q = \sum (v_m - \bar v)^2`, the
+    release is :math:`(K \bar v, \tfrac12 (K \bar v^2 + q), \tfrac12 F)` plus noise of known law. Given the
+    coefficient :math:`\mu` and the spread :math:`\sigma` between partitions, :math:`\bar v \sim N(\mu,
+    \sigma^2 / K)` and :math:`q \sim \sigma^2 \chi^2_{K - 1}`, as for a t interval: right by the central
+    limit theorem for the mean, whatever the law of an estimate. Priors are uniform on
+    what the range admits, :math:`\mu^2 + \sigma^2 \le 1`, and beta-binomial for F. The posterior is a
+    mixture of t distributions over a grid of :math:`(K \bar v, q, F)`. The spread is released, not assumed:
+    where the noise hides it, it is anything that the released squares admit.
+
+    Examples
+    --------
+    >>> from dpbayes.verifier import release_counts
+    >>> sums = EstimateSums(0, 50 * GRID // 200, 0, 0.0, 4.0, 50, reproducible=True)
+    >>> release = release_counts(sums, epsilon=1.0, rng=np.random.default_rng(3))
+    >>> found = coefficient_posterior(release)
+    >>> 1.5 < found.mean < 2.5, found.noise_sd < found.sd
+    (True, True)
+    """
+    table = _sums_table(release, question)
+    (lower, upper), m = range_of(table) or (0.0, 1.0), int(release.n)  # type: ignore[arg-type]
+    prior = [
+        positive_finite(a, "failed_prior", remedy="two numbers")
+        for a in ordered(failed_prior, "failed_prior", remedy="two")
+    ]
+    scale = table.noise.spread / GRID
+    noisy = np.concatenate([table.counts / GRID, np.zeros(3 - table.counts.size)])
+    # A value outside its range tells as much as the nearest end: the density falls at one rate beyond it.
+    y = np.clip(noisy, [-m, 0.0, 0.0], [m, m / 2, m / 2])
+    failed, log_failed = _failures(y[2], scale, m, prior) if table.counts.size == 3 else (np.zeros(1), np.zeros(1))
+    total, half = _support(y[0], scale, -m, m), _support(y[1], scale, 0.0, m / 2)
+    log_noise = -np.abs(y[0] - total[:, None]) / scale - np.abs(y[1] - half[None, :]) / scale
+    parts = [_given_size(total, half, m - f) for f in failed]
+    logs = np.stack([log_noise + given + of_f for (given, _), of_f in zip(parts, log_failed, strict=True)])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    size = (m - failed)[:, None, None]
+    middle = np.broadcast_to(total[None, :, None] / size, weights.shape)
+    squares = np.stack([square for _, square in parts])
+    # sigma^2 given q is q over chi-square: five of its quantiles stand for it.
+    nodes = np.stack([chi2.ppf((np.arange(5) + 0.5) / 5, max(k - 2, 1)) for k in size.ravel()])
+    sigma = np.sqrt(squares[..., None] / nodes[:, None, None, :])
+    error = sigma / np.sqrt(size[..., None])
+    whole = np.broadcast_to(weights[..., None] / 5, sigma.shape)
+    centre = float((weights * middle).sum())
+    middles = np.broadcast_to(middle[..., None], sigma.shape)
+    outside = np.abs(middles) + 2 * sigma > 1
+    width = 0.5 * (upper - lower)
+    x, cdf = _normal_mixture(whole, middles, error)
+    return CoefficientPosterior(
+        0.5 * (lower + upper) + width * x,
+        cdf,
+        noise_sd=width * float(np.sqrt((weights * (middle - centre) ** 2).sum())),
+        sampling_sd=width * float(np.sqrt((whole * error**2).sum())),
+        spread=width * float((whole * sigma).sum()),
+        computed=float((weights * size).sum()),
+        clipped=float(whole[outside].sum()),
+    )
+
+
+def _sums_table(release: Release, question: str | None) -> NoisyTable:
+    """Return the table of sums, or say why there is none."""
+    if not isinstance(release, Release):
+        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
+    tables = {table.label: table for table in release.tables if range_of(table) is not None}
+    if not tables:
+        raise InputError("the release holds no sums of estimates; release what verifier.sum_estimates returns")
+    if question is None and len(tables) > 1:
+        raise InputError(
+            f"the release answers {len(tables)} such questions; name one with question=, of {list(tables)!r}"
+        )
+    if question is not None and question not in tables:
+        raise InputError(f"question {question!r} has no sums of estimates; these have: {list(tables)!r}")
+    return tables[question] if question is not None else next(iter(tables.values()))
+
+
+def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    """Return possible numbers of failures, at most 24 of them, and their log-weights; two partitions are computed."""
+    reach = 2 * scale * _REACH
+    low, high = max(0, np.floor(2 * y - reach)), min(max(m - 2, 0), np.ceil(2 * y + reach))
+    failed = np.unique(np.rint(np.linspace(min(low, high), high, 24)))
+    binomial = gammaln(m + 1) - gammaln(failed + 1) - gammaln(m - failed + 1)
+    beta = betaln(failed + prior[0], m - failed + prior[1])
+    # Where the numbers are thinned out, each stands for those around it.
+    gaps = np.gradient(failed) if failed.size > 1 else np.ones(1)
+    return failed, binomial + beta - np.abs(y - failed / 2) / scale + np.log(gaps)
+
+
+def _support(y: float, scale: float, low: float, high: float) -> FloatArray:
+    """Return the values behind a noisy one that the noise and the range leave."""
+    return np.linspace(max(y - _REACH * scale, low), min(y + _REACH * scale, high), 101)
+
+
+def _given_size(total: FloatArray, half: FloatArray, size: float) -> tuple[FloatArray, FloatArray]:
+    r"""Return the log-prior of the sum and of the half sum of squares of `size` estimates, and q of each pair."""
+    q = 2 * half[None, :] - (total**2 / size)[:, None]
+    least = 0.25 * (half[1] - half[0])
+    possible = (q > -least) & (2 * half[None, :] <= size)
+    q = np.maximum(q, least)
+    k = max(size, 3.0)
+    logs = gammaln((k - 2) / 2) - gammaln((k - 1) / 2) - 0.5 * np.log(q) - np.log(size)
+    return np.where(possible, logs, -np.inf), q
+
+
+def _normal_mixture(weights: FloatArray, middle: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return points and the distribution function of a mixture of many normals, each within [-1, 1]."""
+    keep = weights > 1e-10 * weights.max()
+    w, centre, sd = weights[keep], middle[keep], error[keep]
+    mean = float(w @ centre) / w.sum()
+    reach = 9 * float(np.sqrt(w @ ((centre - mean) ** 2 + sd**2) / w.sum())) + 1e-12
+    x = np.linspace(max(mean - reach, -1.0), min(mean + reach, 1.0), 1201)
+    step = x[1] - x[0]
+    at = np.clip((centre - x[0]) / step, 0, x.size - 1 - 1e-9)
+    errors = np.geomspace(max(sd.min(), 0.25 * step), max(sd.max(), 0.5 * step), 48)
+    variance = np.clip(sd**2, errors[0] ** 2, errors[-1] ** 2)
+    column = np.clip(np.searchsorted(errors**2, variance, side="right") - 1, 0, 46)
+    share = (variance - errors[column] ** 2) / (errors[column + 1] ** 2 - errors[column] ** 2)
+    row = at.astype(np.int64)
+    flat = np.zeros(x.size * errors.size)
+    for shift, along in ((0, 1 - (at - row)), (1, at - row)):
+        for side, across in ((0, 1 - share), (1, share)):
+            cells = (row + shift) * errors.size + column + side
+            flat += np.bincount(cells, weights=w * along * across, minlength=flat.size)
+    table = flat.reshape(x.size, errors.size)
+    gaps = step * np.arange(1 - x.size, x.size)
+    cdf = sum(np.convolve(table[:, j], ndtr(gaps / e))[x.size - 1 : 2 * x.size - 1] for j, e in enumerate(errors))
+    cdf = np.maximum.accumulate(np.asarray(cdf))
+    return x, (cdf - cdf[0]) / (cdf[-1] - cdf[0])

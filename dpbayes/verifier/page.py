@@ -1,0 +1,739 @@
+"""Pages of verifications, of studies of designs and of claims tried on a pilot: words, tables and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from dpbayes.errors import InputError
+from dpbayes.privacy.release import record_words
+from dpbayes.report.document import (
+    Block,
+    Callout,
+    Column,
+    Fact,
+    Figure,
+    Paragraph,
+    PrivacyTerms,
+    Section,
+    Table,
+    Value,
+    show_probability,
+)
+from dpbayes.report.frame import Findings
+from dpbayes.report.tables import simulation_warning
+from dpbayes.verifier.exact import Posterior, posterior
+from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior, range_of
+from dpbayes.verifier.release import is_count_table
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure as Picture
+
+    from dpbayes.privacy import Release
+    from dpbayes.verifier.study import Question, Spec, Surface
+
+_LINE = "#0072b2"
+_PERCENT = "\N{NO-BREAK SPACE}%"
+_LABELS = {
+    "mode_mean": "mean of the most likely share",
+    "mode_sd": "standard deviation of the most likely share",
+    "width": "mean width of the 95 % interval",
+    "coverage": "coverage of the 95 % interval",
+    "right": "chance of the right decision",
+    "wrong": "chance of the wrong decision",
+    "decide_above": "chance to decide for the claim",
+    "decide_below": "chance to decide against the claim",
+    "undecided": "chance to stay undecided",
+}
+_LAWS = {"two-sided-geometric": "two-sided geometric", "laplace": "Laplace"}
+_FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
+
+
+def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warnings: Sequence[str]) -> Findings:
+    """Return what a verification says: what was released, the answer to each question, where the true counts lie."""
+    claims = {question.name: question for question in spec.questions}
+    shares = {
+        table.label: posterior(release, alpha=spec.model.alpha, question=table.label)
+        for table in release.tables
+        if is_count_table(table)
+    }
+    means = {
+        table.label: coefficient_posterior(release, question=table.label)
+        for table in release.tables
+        if range_of(table) is not None
+    }
+    pooled = spec.model.pooling == "partial"
+    alone = {name: (one.mean, *one.interval(), one.prob_greater(0.5)) for name, one in shares.items()}
+    found = {name: _of_draws(trace, name) for name in shares} if pooled else alone
+    failed = {name: failed_share(one) for name, one in shares.items()}
+    answers = [
+        mean_sentence(name, claims.get(name), means[name])
+        if name in means
+        else sentence(name, claims.get(name), failed[name], *found[name])
+        for name in (table.label for table in release.tables)
+    ]
+    sections = []
+    picture = None
+    if shares:
+        sections.append(_answers(claims, release, shares, pooled=pooled))
+        picture = Figure(
+            posterior_plot(shares),
+            "Posterior density of the share of partitions in which each claim holds; the dotted line is one half.",
+            "Posterior densities of the share of partitions in which the claim holds.",
+        )
+    if means:
+        sections.append(_coefficients(claims, release, means))
+    sections.append(_sources(shares, means, pooled=pooled))
+    sections.append(_released(release))
+    if shares:
+        sections.append(_true_counts(release, shares))
+    if pooled:
+        sections += [_pooled(found, alone), _prior(trace)]
+    left_out = max((one.truncation_error for one in shares.values()), default=0.0)
+    return Findings(
+        answer=" ".join(answers),
+        sections=sections,
+        headline=[
+            Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
+            Fact("questions", "questions", len(release.tables), str(len(release.tables))),
+            Fact("mass_left_out", "posterior mass left out, at most", left_out, f"{left_out:.0e}" if left_out else "0"),
+        ],
+        verdict=_verdict(trace, failed, means, pooled=pooled),
+        judged="All shares are judged, and what they have in common.",
+        picture=picture,
+        caution=" ".join(warnings) or (SHARE_CAUTION if shares else ""),
+        provenance={"one record": record_words(release.protected_unit)},
+    )
+
+
+SHARE_CAUTION = (
+    "What is verified is a share of partitions, small random parts of the records, and not the coefficient of all "
+    "records: where small samples are skewed, the two can differ."
+)
+
+
+def sentence(
+    name: str, claim: Question | None, failed: float | None, mean: float, low: float, high: float, majority: float
+) -> str:
+    """Answer a question by the share: its interval and, unless the claim is one of significance, the majority."""
+    among = (
+        "partitions"
+        if failed is None
+        else f"the computable partitions (about {100 * failed:.0f}{_PERCENT} could not be computed)"
+    )
+    share = (
+        f"\u201c{name}\u201d holds in {100 * mean:.0f}{_PERCENT} of {among}, 95{_PERCENT} interval "
+        f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}"
+    )
+    if claim is not None and claim.significant_at is not None:
+        return f"{share}: the power of the test in one partition, not whether the whole data are significant."
+    return f"{share}, and in most of them with probability {show_probability(majority)}."
+
+
+def mean_sentence(name: str, claim: Question | None, found: CoefficientPosterior) -> str:
+    """Answer a question by the coefficient itself."""
+    low, high = found.interval()
+    said = f"\u201c{name}\u201d: the coefficient is {found.mean:.4g}, 95{_PERCENT} interval {low:.4g} to {high:.4g}"
+    if claim is None or claim.threshold is None:
+        return f"{said}."
+    above = found.prob_greater(claim.threshold)
+    chance = show_probability(above if claim.direction.startswith(">") else 1 - above)
+    return f"{said}, and the claim holds ({claim.direction} {claim.threshold:g}) with probability {chance}."
+
+
+def claim_words(question: Question) -> str:
+    """Say what a question asks."""
+    claim = (
+        f"significant at {question.significant_at:g}"
+        if question.significant_at is not None
+        else f"{question.direction} {question.threshold:g}"
+    )
+    absorbed = f", fixed effects of {', '.join(question.absorb)}" if question.absorb else ""
+    return (
+        f"\u201c{question.name}\u201d: is the coefficient of {question.coefficient} {claim} in {question.formula} "
+        f"({_FAMILIES[question.family]}{absorbed})?"
+    )
+
+
+def reading(claims: Mapping[str, Question], names: Iterable[str]) -> str:
+    """Say what r tells of the whole data: a claim about a threshold and one of significance read differently."""
+    asked = [claims.get(name) for name in names]
+    said = []
+    if any(one is None or one.threshold is not None for one in asked):
+        said.append(
+            "A claim about a threshold holds in more than half of the partitions exactly where it holds in the whole "
+            "data, if estimates scatter evenly about the truth; hence the probability of a majority. Estimates of "
+            "small parts of skewed data do not, and r may then fall on the other side as partitions get smaller: ask "
+            'about the coefficient itself (answer_by = "mean") where the response has a heavy tail.'
+        )
+    if any(one is None or one.significant_at is not None for one in asked):
+        said.append(
+            "For a claim of significance r is the power of the test in one partition, which falls as partitions get "
+            "smaller: a majority does not say whether the coefficient is significant in the whole data."
+        )
+    return " ".join(said)
+
+
+def failed_share(exact: Posterior) -> float | None:
+    """Return the posterior mean of the share of partitions that cannot be computed; None where it is not released."""
+    return exact.share(exact.outcomes[2]).mean if len(exact.outcomes) == 3 else None
+
+
+def claim_variances(exact: Posterior) -> tuple[float, float]:
+    r"""Split the variance of r over the true counts S: privacy noise's part, and that of the number of partitions."""
+    rows, columns = exact.weights.shape
+    beyond = exact.alpha[0] + exact.low[0] + np.arange(columns)[None, :]
+    total = sum(exact.alpha[:2]) + exact.n_partitions - exact.low[1] - np.arange(rows)[:, None]
+    # A corner of the rectangle of counts may lie outside their simplex; it carries no weight.
+    weights = np.where(beyond < total, exact.weights, 0.0)
+    centre = np.where(beyond < total, beyond / total, 0.0)
+    mean = (weights * centre).sum()
+    return float((weights * (centre - mean) ** 2).sum()), float((weights * centre * (1 - centre) / (total + 1)).sum())
+
+
+def pooled_densities(trace: xr.DataTree) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+    """Return the parts of the prior of pooled questions."""
+    import inspect
+
+    from dpbayes.verifier.model import build_model
+
+    default = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
+    draws, lp = (
+        trace["posterior"].to_dataset(),
+        trace["sample_stats"]["lp"].drop_vars(["chain", "draw"], errors="ignore"),
+    )
+
+    def normal(name: str, sd: float, mean: float = 0.0) -> Any:
+        if name not in draws:
+            return 0.0 * lp
+        logs = -0.5 * ((draws[name].drop_vars(["chain", "draw"], errors="ignore") - mean) / sd) ** 2
+        return logs.sum([dim for dim in logs.dims if dim not in ("chain", "draw")])
+
+    centre, spread, rest = 0.0 * lp, 0.0 * lp, 0.0 * lp
+    for suffix, prior in (("", "centre"), ("_failed", "failed_centre")):
+        centre = centre + normal(f"mu{suffix}", default[prior][1], default[prior][0])
+        spread = spread + normal(f"tau{suffix}", default["between_sd"])
+        rest = rest + normal(f"offset{suffix}", 1.0)
+        if f"tau{suffix}" in draws:
+            rest = rest + np.log(draws[f"tau{suffix}"].drop_vars(["chain", "draw"], errors="ignore"))
+    parts = {"centre": centre, "spread": spread}
+    return {name: part.transpose("chain", "draw") for name, part in parts.items()}, lp - centre - spread - rest
+
+
+def _released(release: Release) -> Section:
+    change = (
+        "Exchanging one record for another changes"
+        if release.adjacency == "replace-one"
+        else "A record more or less, each assigned by itself, changes"
+    )
+    text = (
+        f"The records were split at random into {release.n:,} disjoint partitions. Only the noisy numbers below "
+        f"left the custodian ({release.adjacency} adjacency; one record: {record_words(release.protected_unit)}). "
+        f"{change} the outcome of one partition at most: one count falls by 1 and one rises by 1, an L1 "
+        "sensitivity of 2. Noisy counts may be negative, and need not add to the number of partitions; the "
+        "posterior takes both into account."
+    )
+    if not all(map(is_count_table, release.tables)):
+        text += (
+            " Of a question about the coefficient itself, each partition's estimate was clipped to a public range, and "
+            "the sums of estimates and of their squares were released beside the number of failures: together they "
+            "move no more than the sum alone."
+        )
+    columns = [Column("question"), Column("outcome"), Column("noisy count", ".6g", "noisy"), Column("noise")]
+    columns += [Column("noise sd", ".4g", "noise_sd"), Column("epsilon of the question", ".4g", "question_epsilon")]
+    rows: list[tuple[Value, ...]] = [
+        (table.label, level, float(value), _law(table), float(table.noise.variance**0.5), table.epsilon)
+        for table in release.tables
+        for level, value in zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
+    ]
+    blocks: list[Block] = [Paragraph(text)]
+    if release.sampler == "simulation":
+        (warning,) = simulation_warning(release.sampler)
+        blocks.append(
+            Callout(warning.tone, warning.title, ["Seeded generators drew partitions and noise.", *warning.lines])
+        )
+    return Section("What was released", [*blocks, Table("released", "What left the custodian", columns, rows)])
+
+
+def _law(table: Any) -> str:
+    return f"{table.noise.words}, {table.noise.parameter} {table.noise.spread:g}"
+
+
+def _answers(
+    claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], *, pooled: bool
+) -> Section:
+    columns = [
+        Column("question"),
+        Column("most likely share", ".3f", "r-hat"),
+        Column("mean", ".3f"),
+        Column("2.5 %", ".3f", "low"),
+    ]
+    columns += [
+        Column("97.5 %", ".3f", "high"),
+        Column("sd", ".3f"),
+        Column("probability of a majority", "p", "prob_majority"),
+    ]
+    columns += [Column("not computable, most likely", ".3f", "e-hat")]
+    rows: list[tuple[Value, ...]] = []
+    for name, one in exact.items():
+        modes = one.modes
+        numbers = (modes["r-hat"], one.mean, *one.interval(), one.sd, one.prob_greater(0.5), modes.get("e-hat"))
+        rows.append((name, *numbers))
+    alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
+    meaning = (
+        f"What is verified: the share r of computable partitions in which the estimate lies where the claim says. "
+        f"Each partition holds one in {release.n:,} of the units, so its estimate varies more than that of the whole "
+        f"data. {reading(claims, exact)} Most likely shares are posterior modes. "
+        f"Prior: Dirichlet({alpha})."
+    )
+    if pooled:
+        meaning += " Each question is answered alone here; pooled answers follow below."
+    blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in exact if name in claims]
+    blocks += [Table("answers", "Share of partitions in which each claim holds", columns, rows), Paragraph(meaning)]
+    return Section("Answers", blocks)
+
+
+def _coefficients(
+    claims: Mapping[str, Question], release: Release, means: Mapping[str, CoefficientPosterior]
+) -> Section:
+    columns = [Column("question"), Column("mean", ".4g"), Column("sd", ".3g"), Column("2.5 %", ".4g", "low")]
+    columns += [Column("97.5 %", ".4g", "high"), Column("P(> threshold)", ".4f", "prob_greater")]
+    columns += [Column("spread of estimates", ".3g", "spread"), Column("partitions computed", ".1f", "computed")]
+    rows: list[tuple[Value, ...]] = []
+    for name, one in means.items():
+        threshold = claims[name].threshold if name in claims else None
+        above = None if threshold is None else one.prob_greater(threshold)
+        rows.append((name, one.mean, one.sd, *one.interval(), above, one.spread, one.computed))
+    text = (
+        "The coefficient itself, by the mean of the partitions' estimates. The posterior takes in the privacy noise "
+        "and the variation between partitions, which was released too, and speaks of the population that the records "
+        "are drawn from. Each estimate was freed of its bias of order one over the rows of a partition by its own "
+        "halves; what bias is left is of the square of that, and of estimates beyond the public range."
+    )
+    figure = Figure(
+        coefficient_plot(means, {name: claim.threshold for name, claim in claims.items()}),
+        "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold.",
+        "Posterior densities of coefficients.",
+    )
+    blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in means if name in claims]
+    blocks += [Table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)]
+    return Section("Coefficients", [*blocks, Paragraph(text), figure])
+
+
+def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
+    """Tabulate where the true counts probably are: their exact posterior under the noise law."""
+    columns = [Column("question"), Column("outcome"), Column("noisy", ".6g"), Column("mean", ".2f")]
+    columns += [Column("2.5 %", "d", "low"), Column("97.5 %", "d", "high")]
+    rows: list[tuple[Value, ...]] = []
+    for table in release.tables:
+        if table.label not in exact:
+            continue
+        one = exact[table.label]
+        for outcome, noisy in zip(one.outcomes, table.counts.tolist(), strict=True):
+            values, probabilities = one.counts(outcome)
+            below = np.cumsum(probabilities)
+            low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
+            rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
+    return Section("Where the true counts lie", [Table("true_counts", "Posterior of the true counts", columns, rows)])
+
+
+def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
+    from dpbayes.report.widths import shares_section
+
+    meaning = (
+        "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "
+        "stay, and shrinks with more partitions: r is the share that endlessly many would give. Both parts are exact, "
+        "the variance of the mean of r given the true counts, and the mean of its variance given them."
+    )
+    if means:
+        meaning += " Of a coefficient, the second is the variation between partitions, and shrinks with more records."
+    if pooled:
+        meaning += " Each question is taken alone here, before pooling."
+    splits = [(name, *claim_variances(one)) for name, one in shares.items()]
+    splits += [(name, one.noise_sd**2, one.sampling_sd**2) for name, one in means.items()]
+    return shares_section(
+        splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format=".4g"
+    )
+
+
+def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, float]:
+    """Return mean, 95 % interval and the probability of more than one half."""
+    values = np.asarray(trace["posterior"].to_dataset()["r"].sel(question=question))
+    low, high = np.quantile(values, [0.025, 0.975]).tolist()
+    return float(values.mean()), low, high, float((values > 0.5).mean())
+
+
+def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[float, ...]]) -> Section:
+    columns = [Column("question")]
+    for name, key in (("pooled", ""), ("alone", "alone_")):
+        columns += [Column(f"{name}: mean", ".3f", f"{key}mean"), Column("2.5 %", ".3f", f"{key}low")]
+        columns += [
+            Column("97.5 %", ".3f", f"{key}high"),
+            Column("probability of a majority", "p", f"{key}prob_majority"),
+        ]
+    meaning = Paragraph(
+        "The questions share a normal distribution of the log-odds of r, whose mean and spread are estimated with "
+        "them: what one question says moves the others. The answer above is the pooled one."
+    )
+    rows: list[tuple[Value, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
+    return Section(
+        "Questions that inform one another", [meaning, Table("pooled", "Shares, pooled and alone", columns, rows)]
+    )
+
+
+def _prior(trace: xr.DataTree) -> Section:
+    from dpbayes.report.sensitivity import prior_section
+
+    parts, likelihood = pooled_densities(trace)
+    what = (
+        "The parts are the priors of the common log-odds (of r, and of failing) and those of the spread between "
+        "questions, which decides how much one question says about another."
+    )
+    return prior_section(trace, parts, variables=["r"], what=what, log_likelihood=likelihood)
+
+
+def _verdict(
+    trace: xr.DataTree,
+    failed: Mapping[str, float | None],
+    means: Mapping[str, CoefficientPosterior],
+    *,
+    pooled: bool,
+) -> Callout:
+    """Return the verdict; a good one becomes a warning where few partitions count, or many estimates were clipped."""
+    if pooled:
+        from dpbayes.inference import Verdict
+        from dpbayes.report.convergence import verdict_callout
+
+        verdict = verdict_callout(Verdict.from_json(trace.attrs["convergence"]))
+    else:
+        exact = "The posterior is a finite sum. No sampler ran, so there is nothing to converge."
+        verdict = Callout("good", "Exact", [exact])
+    lines = [
+        f"\u201c{name}\u201d could not be computed in about {100 * share:.0f}{_PERCENT} of partitions. The answer "
+        "speaks of the others only; where few are left it repeats the prior."
+        for name, share in failed.items()
+        if share is not None and share > 0.5
+    ]
+    title = "Most partitions could not be computed"
+    if lines:
+        lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
+    clipped = [name for name, one in means.items() if one.clipped > 0.5]
+    if clipped:
+        title = title if lines else "The range of the estimates is narrow"
+        lines.append(
+            f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} probably leave the range to which "
+            "they are clipped: the mean is then that of the clipped estimates. Widen lower and upper, or take fewer "
+            "partitions."
+        )
+    if not lines:
+        return verdict
+    if verdict.tone == "good":
+        return Callout("warning", title, [*lines, " ".join([verdict.title.rstrip(".") + ".", *verdict.lines])])
+    return Callout(verdict.tone, verdict.title, [*verdict.lines, *lines])
+
+
+def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
+    """Return what a study of designs says: decision rates, widths and coverage over M, epsilon and r."""
+    import xarray as xr
+
+    surface = xr.Dataset.from_dict(study["surface"])
+    designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
+    columns = [
+        Column("partitions", "d", "n_partitions"),
+        Column("share in which the claim holds", ".3g", "r"),
+        Column("epsilon", ".4g"),
+    ]
+    wanted = Paragraph(
+        f"The smallest epsilon with which the chance of the right decision reaches {asked.wanted:g}; a dash "
+        "where not even a release without noise reaches it."
+    )
+    exact = asked.noise == "two-sided-geometric"
+    lines = (
+        "Sums over every possible release. Nothing was simulated or sampled."
+        if exact
+        else "Sums over every true count, and over two quadrature nodes between neighbouring whole numbers."
+    )
+    worst = float(surface["wrong"].max())
+    return Findings(
+        answer=_design_answer(asked, designs),
+        verdict=Callout("good", "Exact" if exact else "By quadrature", [lines]),
+        headline=[
+            Fact("designs", "designs summed", surface["right"].size, f"{surface['right'].size}"),
+            Fact("wanted", "wanted chance of the right decision", asked.wanted, f"{asked.wanted:g}"),
+            Fact("worst", "largest chance of a wrong decision", worst, f"{worst:.3f}"),
+        ],
+        sections=[
+            _assumptions(asked),
+            _designs(surface),
+            Section("Least epsilon", [wanted, Table("designs", "Least epsilon", columns, designs)]),
+            _count_surfaces(asked),
+        ],
+        caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
+        "share itself moves: try a [pilot].",
+        terms=PrivacyTerms("either", "unit"),
+    )
+
+
+def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float | None]]) -> str:
+    """Say for each r, which nobody can choose, what the cheapest design is."""
+    parts = []
+    for r in sorted(surface.r, key=lambda share: -abs(share - 0.5)):
+        reached = [(epsilon, m) for m, share, epsilon in designs if share == r and epsilon is not None]
+        supposed = f"if the claim holds in {100 * r:g}{_PERCENT} of partitions"
+        if reached:
+            epsilon, m = min(reached)
+            parts.append(f"epsilon {epsilon:.3g} with M = {m} {supposed}")
+        else:
+            parts.append(f"more than these designs offer {supposed}")
+    return f"To decide rightly with chance {surface.wanted:g} takes {'; '.join(parts)}."
+
+
+def _assumptions(surface: Surface) -> Section:
+    alpha = ", ".join(f"{a:g}" for a in surface.alpha)
+    text = (
+        f"The claim holds in a share r of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
+        f"counts are multinomial, and the noise is {_LAWS[surface.noise]} of scale 2 / epsilon. The analyst "
+        f"starts from a Dirichlet({alpha}) prior and decides that r lies above one half when its posterior probability "
+        f"reaches {surface.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
+        "right on the side of one half on which r lies. More partitions hold fewer units each: r itself moves towards "
+        "one half as M grows, and beyond it where small samples are skewed, which no table here knows; a pilot does."
+    )
+    return Section("What is supposed", [Paragraph(text)])
+
+
+def _designs(surface: xr.Dataset) -> Section:
+    names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
+    rows = [
+        (int(m), float(e), float(r), *(float(surface[name].sel(n_partitions=m, epsilon=e, r=r)) for name in names))
+        for m in surface["n_partitions"].values
+        for e in surface["epsilon"].values
+        for r in surface["r"].values
+    ]
+    columns = [Column("M", "d", "n_partitions"), Column("epsilon", ".3g"), Column("r", ".3g")]
+    columns += [Column("right", ".3f"), Column("wrong", ".3f"), Column("width", ".3f"), Column("coverage", ".3f")]
+    columns += [Column("mean of r-hat", ".3f", "mode_mean"), Column("sd of r-hat", ".3f", "mode_sd")]
+    captions = {
+        "right": "Chance of the right decision.",
+        "width": "Mean width of the 95 % interval.",
+        "coverage": "Coverage of the 95 % interval for a fixed r. It is 95 % on average over the prior, not at each r: "
+        "a prior that is far from the truth costs coverage where the data say little.",
+    }
+    blocks: list[Block] = [
+        Figure(design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line for each M.")
+        for name, caption in captions.items()
+    ]
+    table = Table("surface", "Operating characteristics, over true counts and noise", columns, rows)
+    return Section("Decisions and intervals", [*blocks, table])
+
+
+def _count_surfaces(surface: Surface) -> Section:
+    from dpbayes.verifier.design import count_surface
+
+    m = surface.n_partitions[len(surface.n_partitions) // 2]
+    cost = surface.epsilon[len(surface.epsilon) // 2]
+    counts = count_surface(m, epsilon=cost, alpha=surface.alpha, confidence=surface.confidence, noise=surface.noise)
+    captions = {
+        "mode_mean": "Mean of the posterior mode r-hat",
+        "width": "Mean width of the 95 % interval",
+        "coverage": "Coverage of S1 / (S1 + S0); blank where that is 0 or 1, which no equal-tailed interval holds",
+        "right": "Chance to decide for the side of one half on which S1 / (S1 + S0) lies",
+    }
+    figures = [
+        Figure(
+            count_surface_plot(counts, name, solid=name == "mode_mean"),
+            f"{caption}, for every possible triple of true counts at M = {m}, epsilon = {cost:g}.",
+            f"Surface of {name} over the true counts beyond and not beyond.",
+        )
+        for name, caption in captions.items()
+    ]
+    return Section("Surfaces over the true counts", figures)
+
+
+def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
+    """Return what claims tried on a pilot say: r against M, and the largest M that is safe."""
+    import xarray as xr
+
+    from dpbayes.verifier.pilot import pilot_warnings
+
+    assert spec.pilot is not None
+    tried = {name: xr.Dataset.from_dict(found) for name, found in study["pilot"].items()}
+    sections, parts, warnings = [], [], []
+    for question in spec.questions:
+        found = tried[question.name]
+        largest = int(found.attrs["largest_safe"])
+        said = f"up to M = {largest}" if largest else "at none of the M tried"
+        parts.append(f"\u201c{question.name}\u201d is safe to verify by shares {said}")
+        warnings += pilot_warnings(found, question.name)
+        sections.append(_tried_section(question, found))
+    return Findings(
+        answer="; ".join(parts) + ".",
+        verdict=Callout(
+            "warning" if warnings else "good",
+            "Some designs mislead" if warnings else "All designs tried are safe",
+            warnings or ["On the pilot the claim holds in most partitions exactly where it holds in all records."],
+        ),
+        headline=[
+            Fact("n_units", "units of the confidential records", spec.pilot.n_units, f"{spec.pilot.n_units:,}"),
+            Fact("partitions", "partitions drawn for each M", spec.pilot.partitions, f"{spec.pilot.partitions:,}"),
+        ],
+        sections=sections,
+        caution="A pilot speaks of itself: the confidential records may be more skewed.",
+        terms=PrivacyTerms("either", "unit"),
+    )
+
+
+def _tried_section(question: Question, found: xr.Dataset) -> Section:
+    names = ("units", "r", "r_se", "failed", "estimate", "estimate_sd", "low", "high", "right", "safe")
+    columns = [
+        Column("partitions", "d", "n_partitions"),
+        Column("units each", ",d", "units"),
+        Column("share", ".3f", "r"),
+    ]
+    columns += [Column("its error", ".3f", "r_se"), Column("not computed", ".3f", "failed")]
+    columns += [Column("mean estimate", ".4g", "estimate"), Column("its sd", ".3g", "estimate_sd")]
+    columns += [Column("1 %", ".4g", "low"), Column("99 %", ".4g", "high"), Column("right", ".3f"), Column("safe")]
+    rows: list[tuple[Value, ...]] = [
+        (
+            int(m),
+            *(None if v is None else _plain(v) for v in (found[name].sel(n_partitions=m).item() for name in names)),
+        )
+        for m in found["n_partitions"].values
+    ]
+    whole = float(found.attrs["whole"])
+    text = (
+        f"{claim_words(question)} In all of the pilot the coefficient is {whole:.4g}: the claim "
+        f"{'holds' if found.attrs['beyond'] else 'does not hold'}. r is the share of partitions, drawn from the pilot "
+        "with replacement, in which it holds. Safe: r lies on the pilot's side of one half by two standard errors, at "
+        "most a tenth of the partitions fail, and so at every smaller M. Right: chance of the right decision at the "
+        "privacy cost asked for. The 1 % and 99 % quantiles of the estimates are a public range for a question about "
+        'the coefficient itself (answer_by = "mean").'
+    )
+    figure = Figure(
+        pilot_plot(found),
+        "Share of partitions in which the claim holds, against M.",
+        "r against the number of partitions.",
+    )
+    table = Table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
+    return Section(question.name, [Paragraph(text), figure, table])
+
+
+def _plain(value: Any) -> Value:
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def posterior_plot(posteriors: Mapping[str, Posterior], *, threshold: float = 0.5) -> Picture:
+    """Plot the posterior density of r for each question, its 95 % interval shaded."""
+    figure, axes = plt.subplots(
+        len(posteriors), 1, figsize=(8.0, 1.0 + 1.7 * len(posteriors)), sharex=True, squeeze=False, layout="constrained"
+    )
+    for axis, (name, one) in zip(axes[:, 0], posteriors.items(), strict=True):
+        low, high = one.interval()
+        first, last = one.r.quantile([1e-4, 1 - 1e-4]).tolist()
+        inner = np.clip(np.linspace(first, last, 200), 1e-6, 1 - 1e-6)
+        grid = np.unique(np.concatenate([np.linspace(1e-3, 1 - 1e-3, 120), inner]))
+        density = one.r.pdf(grid)
+        axis.plot(grid, density, color=_LINE)
+        inside = (grid >= low) & (grid <= high)
+        axis.fill_between(grid[inside], density[inside], color=_LINE, alpha=0.25, label="95 % interval")
+        axis.axvline(threshold, color="0.4", linestyle=":")
+        axis.set_title(name, loc="left", fontsize=9)
+        axis.set_yticks([])
+        axis.set_ylabel("density", fontsize=9)
+        axis.set_ylim(0, None)
+    axes[-1, 0].set_xlim(0, 1)
+    axes[-1, 0].set_xlabel("share of partitions in which the claim holds", fontsize=9)
+    axes[0, 0].legend(loc="best", frameon=False, fontsize=9)
+    return figure
+
+
+def count_surface_plot(surface: xr.Dataset, variable: str = "width", *, solid: bool = False) -> Picture:
+    """Plot an operating characteristic over all triples of true counts."""
+    if variable not in surface:
+        raise InputError(f"variable {variable!r} is not in the surface; it has {', '.join(map(repr, surface))}")
+    values = surface[variable].transpose("not_beyond", "beyond")
+    x, y = values["beyond"].values, values["not_beyond"].values
+    # A share of 0 or 1 is never covered; its zeros would drown the rest.
+    shown = np.ma.masked_invalid(values.where(values > 0) if variable == "coverage" else values)
+    label = _LABELS.get(variable, variable)
+    title = f"M = {surface.attrs['n_partitions']}, epsilon = {surface.attrs['epsilon']:g}"
+    if solid:
+        figure = plt.figure(figsize=(6.4, 5.0))
+        # The layout engine does not see the labels of a third axis.
+        axis: Any = figure.add_axes((0.02, 0.02, 0.96, 0.98), projection="3d")
+        mesh_x, mesh_y = np.meshgrid(x, y)
+        axis.plot_surface(mesh_x, mesh_y, shown, cmap="viridis", linewidth=0)
+        axis.view_init(elev=32, azim=-110)
+        axis.set_box_aspect(None, zoom=0.95)
+        axis.set_zlabel(label, fontsize=9)
+    else:
+        figure, axis = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
+        drawn = axis.pcolormesh(x, y, shown, shading="nearest", cmap="viridis")
+        figure.colorbar(drawn, ax=axis, label=label)
+    axis.set_xlabel("true number of partitions in which the claim holds", fontsize=9)
+    axis.set_ylabel("true number in which it does not", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def design_surface_plot(surface: xr.Dataset, variable: str = "right") -> Picture:
+    """Plot an operating characteristic over epsilon and M, one panel per supposed r."""
+    if variable not in surface:
+        raise InputError(f"variable {variable!r} is not in the surface; it has {', '.join(map(repr, surface))}")
+    shares = surface["r"].values
+    figure, axes = plt.subplots(
+        1, shares.size, figsize=(2.0 + 2.8 * shares.size, 3.6), sharey=True, squeeze=False, layout="constrained"
+    )
+    colours = plt.get_cmap("viridis")(np.linspace(0, 0.85, surface.sizes["n_partitions"]))
+    for axis, r in zip(axes[0], shares, strict=True):
+        for colour, m in zip(colours, surface["n_partitions"].values, strict=True):
+            values = surface[variable].sel(r=r, n_partitions=m)
+            axis.plot(
+                surface["epsilon"].values, values.values, marker="o", markersize=3, color=colour, label=f"M = {m}"
+            )
+        if variable == "coverage":
+            axis.axhline(surface.attrs["prob"], color="0.4", linestyle=":")
+        axis.set_xscale("log")
+        axis.set_xticks(surface["epsilon"].values, [f"{e:g}" for e in surface["epsilon"].values])
+        axis.minorticks_off()
+        axis.set_title(f"r = {r:g}", fontsize=10)
+        axis.set_xlabel("epsilon", fontsize=9)
+        axis.grid(color="0.92")
+    axes[0, 0].set_ylabel(_LABELS.get(variable, variable), fontsize=9)
+    axes[0, -1].legend(frameon=False, fontsize=9)
+    return figure
+
+
+def coefficient_plot(means: Mapping[str, CoefficientPosterior], thresholds: Mapping[str, float | None]) -> Picture:
+    """Plot the posterior density of each coefficient, its 95 % interval shaded, and the claim's threshold."""
+    figure, axes = plt.subplots(
+        len(means), 1, figsize=(8.0, 1.0 + 1.7 * len(means)), squeeze=False, layout="constrained"
+    )
+    for axis, (name, one) in zip(axes[:, 0], means.items(), strict=True):
+        x, density = one.density()
+        low, high = one.interval()
+        axis.plot(x, density, color=_LINE)
+        inside = (x >= low) & (x <= high)
+        axis.fill_between(x[inside], density[inside], color=_LINE, alpha=0.25)
+        if thresholds.get(name) is not None:
+            axis.axvline(thresholds[name], color="0.4", linestyle=":")
+        axis.set_title(name, loc="left", fontsize=9)
+        axis.set_yticks([])
+        axis.set_ylim(0, None)
+    axes[-1, 0].set_xlabel("coefficient", fontsize=9)
+    return figure
+
+
+def pilot_plot(tried: xr.Dataset) -> Picture:
+    """Plot r against M on a pilot, with two standard errors, and one half."""
+    figure, axis = plt.subplots(figsize=(6.0, 3.2), layout="constrained")
+    m, r = tried["n_partitions"].values, tried["r"].values.astype(float)
+    axis.errorbar(m, r, yerr=2 * tried["r_se"].values.astype(float), color=_LINE, marker="o", markersize=4)
+    axis.axhline(0.5, color="0.4", linestyle=":")
+    axis.set(xscale="log", ylim=(0, 1), xlabel="number of partitions M", ylabel="r")
+    axis.set_xticks(m, [f"{value:g}" for value in m])
+    axis.minorticks_off()
+    return figure

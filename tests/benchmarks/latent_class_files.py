@@ -1,0 +1,147 @@
+"""Fits of real files: sixteen binary or fourteen mixed attributes, all two-way tables; prints what was measured.
+
+    python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --epsilon 1 --noise geometric --seed 0
+
+FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse communities
+data (`ma2018.csv`, `ma2019.csv`). Errors are sums of absolute differences in shares against the records' own tables,
+averaged over tables; coverage is of 95 % intervals of the records' shares, and of cells by how many records they hold.
+"""
+
+import argparse
+import json
+import resource
+import time
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from dpbayes.data import Domain, Marginal
+from dpbayes.inference import Verdict, sample
+from dpbayes.latent_class import build_model, margin_draws, sampler_defaults
+from dpbayes.privacy import release_tables
+
+BINARY = {
+    "female": pl.col("SEX") == "2",
+    "over39": pl.col("AGEP").cast(pl.Int64) >= 40,
+    "married": pl.col("MSP") == "1",
+    "hispanic": pl.col("HISP") != "0",
+    "minority": pl.col("RAC1P") != "1",
+    "children": ~pl.col("NOC").is_in(["0", "N"]),
+    "large": pl.col("NPF").cast(pl.Int64, strict=False).fill_null(0) >= 3,
+    "quarters": pl.col("HOUSING_TYPE") != "1",
+    "owner": pl.col("OWN_RENT") == "1",
+    "idle": pl.col("INDP_CAT") == "N",
+    "college": pl.col("EDU").cast(pl.Int64, strict=False).fill_null(0) >= 9,
+    "income": pl.col("PINCP_DECILE").cast(pl.Int64, strict=False).fill_null(0) >= 7,
+    "memory": pl.col("DREM") == "1",
+    "walking": pl.col("DPHY") == "1",
+    "sight": pl.col("DEYE") == "1",
+    "hearing": pl.col("DEAR") == "1",
+}
+MIXED = ["PUMA", "AGEP", "SEX", "MSP", "HISP", "RAC1P", "NOC", "NPF", "HOUSING_TYPE", "OWN_RENT", "INDP_CAT", "EDU",
+         "PINCP_DECILE", "DPHY"]  # fmt: skip
+
+
+def coded(path, case, cap):
+    """Level numbers of the chosen attributes, and how many levels they have; rare ones are merged beyond `cap`."""
+    frame = pl.read_csv(path, infer_schema_length=0)
+    if case == "sixteen":
+        return frame.select(**{name: rule.cast(pl.Int64) for name, rule in BINARY.items()}).to_numpy(), [2] * 16
+    frame = frame.with_columns(AGEP=(pl.col("AGEP").cast(pl.Int64) // 10).clip(0, 9).cast(pl.String))
+    columns = []
+    for name in MIXED:
+        values = frame[name].to_numpy()
+        levels, counts = np.unique(values, return_counts=True)
+        common = levels[np.argsort(-counts)][: cap - 1] if len(levels) > cap else levels
+        columns.append(
+            np.array([np.flatnonzero(common == value)[0] if value in common else len(common) for value in values])
+        )
+    return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
+
+
+def table(records, shape, axes):
+    part = [shape[axis] for axis in axes]
+    cells = np.ravel_multi_index(tuple(records[:, list(axes)].T), part)
+    return np.bincount(cells, minlength=int(np.prod(part))).reshape(part)
+
+
+def compared(draws, exact, n):
+    """Error, coverage, and coverage by the number of records in a cell."""
+    flat = draws.reshape(-1, exact.size)
+    low, high = np.quantile(flat, [0.025, 0.975], axis=0)
+    share, counts = exact.ravel() / n, exact.ravel()
+    inside = (low <= share + 1e-9) & (share <= high + 1e-9)
+    groups = {"none": counts == 0, "1-49": (counts > 0) & (counts < 50), "50+": counts >= 50}
+    return float(np.abs(flat.mean(axis=0) - share).sum()), inside, groups
+
+
+def measure(trace, release, records, shape, axes_sets, seed, thin):
+    names, n = release.domain.names, len(records)
+    errors, inside, by_size = [], [], {"none": [], "1-49": [], "50+": []}
+    for axes in axes_sets:
+        wanted = [names[axis] for axis in axes]
+        draws = margin_draws(trace, wanted, target="records", release=release, random_seed=seed, thin=thin)
+        error, covered, groups = compared(draws.to_numpy(), table(records, shape, axes), n)
+        errors.append(error)
+        inside.append(covered)
+        for group, members in groups.items():
+            by_size[group].append(covered[members])
+    found = {"error": round(float(np.mean(errors)), 5), "covered": round(float(np.concatenate(inside).mean()), 4)}
+    for group, parts in by_size.items():
+        if sum(map(len, parts)):
+            found[f"covered_{group}"] = round(float(np.concatenate(parts).mean()), 3)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file")
+    parser.add_argument("--case", choices=["sixteen", "fourteen"], default="sixteen")
+    parser.add_argument("--cap", type=int, default=20)
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--noise", choices=["geometric", "gaussian"], default="geometric")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", type=json.loads, default={})
+    parser.add_argument("--sampling", type=json.loads, default={})
+    arguments = parser.parse_args()
+    records, shape = coded(arguments.file, arguments.case, arguments.cap)
+    domain = Domain.from_levels({f"x{axis}": tuple(range(size)) for axis, size in enumerate(shape)})
+    pairs = list(combinations(range(len(shape)), 2))
+    exact = [Marginal(domain.project([domain.names[a] for a in axes]), table(records, shape, axes)) for axes in pairs]
+    rng = np.random.default_rng([arguments.seed, 1])
+    if arguments.noise == "geometric":
+        release = release_tables(exact, epsilon=arguments.epsilon, rng=rng)
+    else:  # rho that gives epsilon at delta 1e-9: epsilon = rho + 2 sqrt(rho log(1 / delta))
+        root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
+        release = release_tables(exact, rho=root**2, noise="discrete-gaussian", rng=rng)
+    started = time.perf_counter()
+    model = build_model(release, **arguments.model)
+    settings = sampler_defaults() | {"progressbar": False, "predictive": False} | arguments.sampling
+    trace = sample(model, random_seed=arguments.seed, **settings)
+    verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
+    released = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
+    chooser = np.random.default_rng(arguments.seed)
+    found = {
+        "case": vars(arguments),
+        "noise_stddev": round(release.tables[0].noise.variance ** 0.5, 2),
+        "form": "cells" if "level_deviations" in model.named_vars else "tables",
+        "passed": verdict.passed,
+        "checks": {f.check: round(f.value, 4) for f in verdict.findings},
+        "minutes": round(seconds / 60, 2),
+        "cpu_minutes": round(time.process_time() / 60, 2),
+        "compile_seconds": round(trace.attrs["compile_seconds"], 1),
+        "gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "released_error": round(float(np.mean(released)), 5),
+        "sampler": json.loads(trace.attrs["sampler_settings"]),
+    }
+    print(json.dumps(found), flush=True)
+    for order in (2, 3, 4) if arguments.case == "sixteen" else (2, 3):
+        sets = [tuple(sorted(chooser.choice(len(shape), order, replace=False).tolist())) for _ in range(40)]
+        print(
+            json.dumps({order: measure(trace, release, records, shape, sets if order > 2 else pairs, 1, 2)}), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""A value of the wrong kind is refused in one clear error, whatever the function."""
+
+import numpy as np
+import pytest
+
+from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom.claims import exchange_bound
+from dpbayes.bloom.filters import BloomRelease, Filters, read_bloom_release, shuffle_flip
+from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
+from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.one_filter import one_filter_loss
+from dpbayes.bloom.reach import debias, estimate_reach
+from dpbayes.bloom.signal import signal_to_noise, skewed_counts
+from dpbayes.errors import InputError
+
+RELEASE = BloomRelease(np.array([700, 120, 110, 70]), 0.1, "simulation")
+REACH = estimate_reach(RELEASE)
+SIGNAL = signal_to_noise([1.0, 1, 1, 1], flip_prob=0.1)
+LOSS = filters_loss(n_filters=2, n_bits=100, flip_prob=0.2)
+LAW = BitDistribution(8)
+SETTING = {"flip_prob": 0.2, "delta": 0.1, "n_filters": 2, "n_bits": 4}
+
+# No argument below may be any of these.
+NEVER = ["x", 10**5000, object(), {}, [[1], [1, 2]], [None], np.array(["a"])]
+FUNCTIONS = {
+    "union": REACH.union,
+    "intersection": REACH.intersection,
+    "frequency": REACH.frequency,
+    "combine": REACH.combine,
+    "interval": REACH.union().interval,
+    "linear": REACH.logos.linear,
+    "debias": lambda value: debias(value, flip_prob=0.1),
+    "flip_prob": lambda value: debias([1, 2], flip_prob=value),
+    "estimate_reach": estimate_reach,
+    "distribution": lambda value: estimate_reach(RELEASE, distribution=value),
+    "signal_to_noise": lambda value: signal_to_noise(value, flip_prob=0.1),
+    "ratio": lambda value: SIGNAL.ratio(value, 1),
+    "skewness": lambda value: skewed_counts(2, skewness=value),
+    "seed": lambda value: hash_items([1], seed=value),
+    "items": lambda value: build_filters([[1.5, value]], distribution=LAW, seed=1),
+    "geometric": lambda value: BitDistribution.geometric(3, ratio=value),
+    "geometric, n_bits": lambda value: BitDistribution.geometric(value, ratio=0.5),
+    "n_bits": BitDistribution,
+    "decay": lambda value: BitDistribution(3, value),
+    "shuffle_flip": lambda value: shuffle_flip(value, flip_prob=0.1),
+    "from_bits": Filters.from_bits,
+    "logos": lambda value: Filters(value, 2),
+    "n_filters": lambda value: Filters(np.zeros(3, dtype=np.uint32), value),
+    "counts": lambda value: BloomRelease(value, 0.1, "secure"),
+    "sampler": lambda value: BloomRelease([1, 2], 0.1, value),
+    "from_filters": BloomRelease.from_filters,
+    "pairs": lambda value: bloom_epsilon(**SETTING, pairs=value),
+    "delta_bounds": LOSS.delta_bounds,
+    "epsilon": LOSS.epsilon,
+    "definition": lambda value: LOSS.claim(0.1, definition=value),
+    "tolerance": lambda value: filters_loss(n_filters=2, n_bits=10, flip_prob=0.2, tolerance=value),
+    "claim": exchange_bound,
+    "flip_prob_for": lambda value: flip_prob_for(epsilon=value, delta=0.1, n_filters=1, n_bits=4),
+    "count_ones": lambda value: one_filter_loss(n_bits=10, flip_prob=0.1, count_ones=value),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("place", range(len(NEVER)))
+def test_wrong_kinds_are_refused(name, place):
+    with pytest.raises(InputError) as refusal:
+        FUNCTIONS[name](NEVER[place])
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("path", [None, 1, [], object()])
+def test_a_path_is_a_path(path):
+    with pytest.raises(InputError, match="path must be a str or a Path"):
+        read_bloom_release(path)

@@ -1,0 +1,204 @@
+import itertools
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.stats import laplace, norm
+
+from dpbayes.bloom import study
+from dpbayes.bloom.filters import BloomRelease, shuffle_flip
+from dpbayes.bloom.hashing import BitDistribution, build_filters
+from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, empty_positions, read_reach_numbers, shown_sets
+from dpbayes.bloom.model import build_lattice_model
+from dpbayes.errors import DamagedFileError, InputError, SpecError
+from dpbayes.report.document import Table
+from dpbayes.runs import load_spec
+
+RNG = np.random.default_rng
+NUMBERS = ReachNumbers.of(
+    {("a",): [300, 410, 420], ("b",): [200, 350, 330], ("c",): [10, -20, 40], ("a", "b", "c"): [450, 600, 640]},
+    stddev=25.0,
+)
+
+
+def prior_trace(data, population, draws=40, seed=1):
+    model = build_lattice_model(data, population=population, classes=5)
+    names = ["position", "level", "reach"]
+    values = pm.draw([model[name] for name in names], draws=draws, random_seed=seed)
+    dims = {"position": ("class", "publisher"), "level": ("publisher", "week"), "reach": ("set", "week")}
+    coords = {name: list(values) for name, values in model.coords.items() if name in ("publisher", "week", "set")}
+    posterior = xr.Dataset(
+        {n: (("chain", "draw", *dims[n]), v[None]) for n, v in zip(names, values, strict=True)}, coords=coords
+    )
+    constants = xr.Dataset({"population": float(population)})
+    return xr.DataTree.from_dict({"posterior": posterior, "constant_data": constants})
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return prior_trace(NUMBERS, 2000)
+
+
+def test_every_draw_is_an_audience(trace):
+    """Monotone in sets and weeks, and no Venn region is negative."""
+    lattice, names = ReachLattice.from_trace(trace), NUMBERS.publishers
+    subsets = [c for size in range(1, 4) for c in itertools.combinations(names, size)]
+    reach = {(s, w): lattice.union(s, week=w) for s in subsets for w in (1, 2, 3)}
+    for (s, w), people in reach.items():
+        assert (people > 0).all() and (people < 2000).all()
+        assert w == 1 or (people > reach[s, w - 1]).all()
+        assert all((people >= reach[part, w]).all() for part in subsets if set(part) < set(s))
+    for w in (1, 2, 3):
+        for size in (1, 2, 3):
+            for s in itertools.combinations(names, size):
+                # People reached by all of s, by inclusion and exclusion over unions.
+                signs = sum(
+                    (-1) ** (r + 1) * sum(reach[part, w] for part in itertools.combinations(s, r))
+                    for r in range(1, size + 1)
+                )
+                np.testing.assert_allclose(lattice.intersection(s, week=w), signs, atol=1e-8)
+        law = lattice.frequency(week=w)
+        np.testing.assert_allclose(law.sum(axis=1), 2000)
+        np.testing.assert_allclose(law[:, 1:].sum(axis=1), reach[names, w])
+        np.testing.assert_allclose(law @ np.arange(4), sum(reach[(name,), w] for name in names))
+        assert (law > 0).all()
+
+
+def test_the_model_records_the_reach_of_its_audience(trace):
+    lattice, recorded = ReachLattice.from_trace(trace), trace["posterior"]["reach"]
+    for place, which in enumerate(shown_sets(3)):
+        names = [NUMBERS.publishers[i] for i in which]
+        assert str(recorded["set"].values[place]) == " + ".join(names)
+        for week in (1, 3):
+            np.testing.assert_allclose(recorded.values[0, :, place, week - 1], lattice.union(names, week=week))
+
+
+@pytest.mark.parametrize(("noise", "law"), [("gaussian", norm), ("laplace", laplace)])
+def test_the_likelihood_is_that_of_the_stated_noise(noise, law):
+    stddev = np.linspace(5.0, 60.0, NUMBERS.values.size)
+    numbers = ReachNumbers(NUMBERS.publishers, NUMBERS.sets, NUMBERS.weeks, NUMBERS.values, stddev, noise)
+    model = build_lattice_model(numbers, population=2000, classes=4)
+    point = model.initial_point(random_seed=3)
+    (graph,) = model.replace_rvs_by_values([model["reach"]])
+    reach = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore")(point)
+    place = {which: i for i, which in enumerate(shown_sets(3))}
+    means = [reach[place[tuple(np.flatnonzero(s))], w - 1] for s, w in zip(numbers.sets, numbers.weeks, strict=True)]
+    scale = stddev if noise == "gaussian" else stddev / np.sqrt(2)
+    expected = law.logpdf(numbers.values, means, scale).sum()
+    assert model.compile_logp(vars=model.observed_RVs)(point) == pytest.approx(expected, rel=1e-9)
+
+
+def test_empty_positions_are_unbiased_with_their_covariance():
+    """Over flips and hash seeds, with the people fixed: mean and covariance within their Monte Carlo errors."""
+    people, m, p, repeats = [np.arange(600), np.arange(400, 900)], 2000, 0.15, 1500
+    reach = np.array([600, 500, 900])
+    found, roots = [], []
+    for seed in range(repeats):
+        filters = build_filters(people, distribution=BitDistribution(m), seed=seed)
+        which, counts, root = empty_positions(
+            BloomRelease.from_filters(shuffle_flip(filters, flip_prob=p, rng=RNG(seed)))
+        )
+        found.append(counts)
+        roots.append(root @ root.T)
+    np.testing.assert_array_equal(which, [[True, False], [False, True], [True, True]])
+    covariance, claimed = np.cov(np.array(found).T), np.mean(roots, axis=0)
+    stderr = np.sqrt(np.diag(covariance) / repeats)
+    # exp(-n/m) is (1 - 1/m)^n but for a share n/(2 m^2): 0.2 positions here
+    np.testing.assert_array_less(np.abs(np.mean(found, axis=0) - m * np.exp(-reach / m)), 5 * stderr + 0.3)
+    # An entry of a covariance of normals has standard error sqrt((s_ij^2 + s_ii s_jj) / repeats).
+    spread = np.sqrt((covariance**2 + np.outer(np.diag(covariance), np.diag(covariance))) / repeats)
+    assert (np.abs(claimed - covariance) < 5 * spread).all()
+
+
+def test_csv_round_trip(tmp_path):
+    path = tmp_path / "reach.csv"
+    path.write_text("publishers,week,reach,stddev\na,1,410.5,25\nb,1,-3,25\nb + a,2,600,30\n")
+    numbers = read_reach_numbers(path)
+    assert numbers.publishers == ("a", "b") and numbers.n_weeks == 2 and numbers.noise == "gaussian"
+    assert numbers.sets.tolist() == [[True, False], [False, True], [True, True]]
+    numbers.write(tmp_path / "reach.json")
+    again = study.read_release(tmp_path / "reach.json")
+    assert again.digest == numbers.digest and again.sampler == "published"
+    BloomRelease(np.array([3, 1]), 0.1, "secure").write(tmp_path / "release.json")
+    assert isinstance(study.read_release(tmp_path / "release.json"), BloomRelease)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no numbers"),
+        ("publishers,reach,stddev\na,many,3\n", "line 2 lacks a number"),
+        ("publishers,reach\na,1\n", "line 2 lacks a number, or a column"),
+        ("publishers,reach,stddev\na,1,0\n", "each standard deviation positive"),
+        ("publishers,reach,stddev\na,nan,1\n", "must be finite"),
+        ("publishers,reach,stddev\n,1,1\n", "must be 1 to 10 different names"),
+        ("publishers,week,reach,stddev\na,53,1,1\n", "between 1 and 52"),
+        ("publishers,reach,stddev\n" + "".join(f"p{i},1,1\n" for i in range(11)), "must be 1 to 10"),
+        ("publishers,reach,stddev,noise\na,1,1,laplace\nb,1,1,gaussian\n", "a table has one"),
+        ("publishers,reach,stddev,noise\na,1,1,cauchy\n", "'gaussian' or 'laplace'"),
+    ],
+)
+def test_bad_tables(tmp_path, text, message):
+    (tmp_path / "reach.csv").write_text(text)
+    with pytest.raises((DamagedFileError, InputError), match=message):
+        read_reach_numbers(tmp_path / "reach.csv")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: build_lattice_model(3, population=10), "data must be ReachNumbers"),
+        (lambda: build_lattice_model(NUMBERS, population=0), "population must be positive"),
+        (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be between 2"),
+        (lambda: empty_positions(BloomRelease(np.array([3, 1]), 0.1, "secure", 2.0)), "uniform hashing"),
+        (lambda: ReachNumbers.of({}, stddev=1.0), "at least one"),
+        (lambda: ReachLattice(("a",), 1.0, np.ones((1, 2, 1)), np.ones((1, 1, 1))).union(["b"]), "must be some of"),
+        (lambda: ReachLattice(("a",), 1.0, np.ones((1, 2, 1)), np.ones((1, 1, 1))).union(week=2), "week must be"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+SPEC = 'system = "bloom"\ntitle = "t"\n[data]\nrelease = "reach.csv"\n[lattice]\npopulation = 2000\n'
+
+
+def test_a_spec_of_published_numbers(tmp_path):
+    (tmp_path / "reach.csv").write_text("publishers,week,reach,stddev\na,1,410,25\nb,1,30,90\na+b,2,600,25\n")
+    path = tmp_path / "reach.toml"
+    path.write_text(SPEC)
+    spec = load_spec(path).spec
+    numbers = study.read_release(tmp_path / "reach.csv")
+    assert study.describe(spec, numbers) == "3 published numbers of 2 publishers, 2 weeks, gaussian noise"
+    findings = study.sections(spec, numbers, prior_trace(numbers, 2000), {})
+    tables = {
+        block.name: block for section in findings.sections for block in section.blocks if isinstance(block, Table)
+    }
+    assert [row[0] for row in tables["reach"].rows] == ["a", "b", "a + b"]
+    for _, _, mean, low, high in tables["reach"].rows:
+        assert 0 < low < mean < high < 2000
+    assert tables["reach"].rows[2][1] == 600 and tables["reach"].rows[0][1] is None  # published for week 1 only
+    assert "By week 2, 2 publishers have reached" in findings.answer and findings.picture is not None
+    path.write_text(SPEC.partition("[lattice]")[0])
+    with pytest.raises(SpecError, match=r"need the section .lattice."):
+        study.try_fit(load_spec(path).spec, numbers, None)
+
+
+@pytest.mark.slow
+def test_where_noise_hides_everything_the_interval_is_wide_and_not_at_zero():
+    from dpbayes.inference import sample
+
+    numbers = ReachNumbers.of({("a",): -40_000.0, ("b",): 30_000.0, ("a", "b"): 10_000.0}, stddev=102_000.0)
+    trace = sample(
+        build_lattice_model(numbers, population=1_000_000),
+        draws=500,
+        tune=500,
+        chains=4,
+        random_seed=1,
+        target_accept=0.9,
+        progressbar=False,
+    )
+    low, high = np.quantile(ReachLattice.from_trace(trace).union(["a"]), [0.025, 0.975])
+    assert 1000 < low < 20_000 and 80_000 < high < 250_000

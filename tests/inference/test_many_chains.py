@@ -1,0 +1,178 @@
+"""Many annealed chains: exact posteriors, modes by their mass, the same draws on any number of cores."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+from dpbayes.errors import InputError
+from dpbayes.inference import Verdict, compile_model, sample
+from dpbayes.inference.convergence import check_convergence, drift_finding, mixing
+from dpbayes.inference.many_chains import ManyChainSettings, batched_density
+
+SHORT = {"chains": 64, "draws": 16, "trajectories": 32, "tune": 40}
+
+
+def two_humps() -> pm.Model:
+    """A value whose released score is the same on both sides of zero, a priori more likely to be positive."""
+    with pm.Model() as model:
+        theta = pm.Normal("theta", 1.0, 3.0)
+        pm.Normal("released", pt.sqr(theta), 4.0, observed=pm.Data("noisy", 25.0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def humps():
+    return compile_model(two_humps(), method="many-chains")
+
+
+def exact_share_above_zero(noisy: float) -> float:
+    grid = np.linspace(-15, 15, 200_001)
+    log = stats.norm.logpdf(grid, 1.0, 3.0) + stats.norm.logpdf(noisy, grid**2, 4.0)
+    return float(np.exp(logsumexp(log[grid > 0]) - logsumexp(log)))
+
+
+def test_batched_density_is_the_model_log_density(humps):
+    model, density = humps.model, humps.program
+    points = np.random.default_rng(0).normal(size=(5, density.size))
+    prior, likelihood, gradient = density.evaluate(points, 0.5)
+    joint = model.compile_logp()
+    for place, point in enumerate(points):
+        assert prior[place] + likelihood[place] == pytest.approx(joint({"theta": point[0]}), abs=1e-10)
+        # PyTensor keeps the literal 3.0 in single precision, and with it log 3 to 1e-7.
+        assert prior[place] == pytest.approx(stats.norm.logpdf(point[0], 1.0, 3.0), abs=1e-7)
+        slope = -(point[0] - 1.0) / 9.0 + 0.5 * (25.0 - point[0] ** 2) / 16.0 * 2.0 * point[0]
+        assert gradient[place, 0] == pytest.approx(slope, rel=1e-9)
+
+
+def test_the_density_serves_several_threads_at_once(humps):
+    points = np.random.default_rng(0).normal(size=(40, 8, 1))
+    apart = [humps.program.evaluate(at, 1.0) for at in points]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda at: humps.program.evaluate(at, 1.0), points))
+    for one, other in zip(apart, together, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_modes_are_found_by_their_mass(humps):
+    """128 chains that may never cross between the modes: their share is binomial about the exact mass, 4.5 sd allowed.
+
+    Chains that cross make the share more exact; the false-alarm rate is below 1e-5.
+    """
+    settings = ManyChainSettings(chains=128, draws=16, trajectories=32, rounds=1)
+    trace = humps.fit(settings, random_seed=3, progressbar=False)
+    exact = exact_share_above_zero(25.0)
+    found = float((trace["posterior"]["theta"] > 0).mean())
+    assert abs(found - exact) < 4.5 * np.sqrt(exact * (1 - exact) / 128)
+    upper = trace["posterior"]["theta"].values[trace["posterior"]["theta"].values > 0]
+    assert upper.mean() == pytest.approx(5.0, abs=0.1)
+
+
+def test_data_are_exchanged_for_one_fit(humps):
+    settings = ManyChainSettings(**SHORT, rounds=1)
+    trace = humps.fit(settings, data={"noisy": 100.0}, random_seed=1, progressbar=False)
+    assert abs(trace["posterior"]["theta"]).mean() == pytest.approx(10.0, abs=0.2)
+    assert float(trace["observed_data"]["released"]) == 100.0
+    assert humps.model["noisy"].get_value() == 25.0
+
+
+def test_same_seed_same_draws_on_any_number_of_cores(humps):
+    settings = ManyChainSettings(chains=32, draws=4, trajectories=4, tune=5, rounds=1)
+    one, two = (humps.fit(settings, random_seed=7, cores=cores, progressbar=False) for cores in (1, 3))
+    assert one["posterior"].to_dataset().identical(two["posterior"].to_dataset())
+
+
+def test_a_correlated_normal_posterior_is_exact():
+    """Means and standard deviations within 5 Monte Carlo standard errors at 400 effective draws."""
+    root = np.array([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [3.0, 0.0, 0.02]])
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, 1.0, shape=3)
+        x = pm.Deterministic("x", pt.dot(root, z))
+        pm.Normal("y", x, 0.5, observed=np.array([1.0, -1.0, 2.0]))
+    told = []
+    trace = sample(model, method="many-chains", random_seed=1, predictive=False,
+                   progress=lambda stage, share: told.append((stage, share)), **SHORT)  # fmt: skip
+    verdict = Verdict.from_trace(trace)
+    assert verdict.passed, verdict.summary()
+    precision = np.eye(3) + root.T @ root / 0.25
+    mean = root @ np.linalg.solve(precision, root.T @ np.array([1.0, -1.0, 2.0]) / 0.25)
+    spread = np.sqrt(np.diag(root @ np.linalg.inv(precision) @ root.T))
+    found = trace["posterior"]["x"]
+    assert np.all(np.abs(found.mean(("chain", "draw")).values - mean) < 5 * spread / np.sqrt(400))
+    assert np.allclose(found.std(("chain", "draw")).values, spread, rtol=5 / np.sqrt(2 * 400))
+    assert {"annealing", "adapting"} < {stage for stage, _ in told} and max(share for _, share in told) == 1.0
+    assert trace["posterior"].sizes["chain"] == 4 and trace["posterior"].sizes["draw"] == 16 * 16
+    assert check_convergence(trace) == verdict
+
+
+def test_jax_compiles_the_same_density():
+    pytest.importorskip("jax", reason="needs JAX (the group peers has it)")
+    model = two_humps()
+    points = np.random.default_rng(0).normal(size=(3, 1))
+    for ours, theirs in zip(
+        batched_density(model).evaluate(points, 1.0), batched_density(model, backend="jax").evaluate(points, 1.0),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_nested_rhat_tells_batches_that_differ_and_those_that_drift():
+    rng = np.random.default_rng(1)
+    members, per = 32, 24
+    good = rng.normal(size=(4, members, per))
+    apart = good + np.array([0.0, 0.0, 0.0, 0.6])[:, None, None]
+    drifting = good + np.linspace(0.0, 1.0, per)
+    stacked = np.stack([good, apart, drifting]).reshape(3, 4, members * per)
+    rhat = mixing(stacked, members=members).rhat
+    assert rhat[0] < 1.01 < min(rhat[1], rhat[2])
+
+
+def test_effective_draws_of_short_chains_are_those_of_their_means():
+    """Chains that never move are one draw each; an AR(1) chain with coefficient 1/2 has a third of its draws."""
+    rng = np.random.default_rng(2)
+    members, per = 32, 200
+    still = np.repeat(rng.normal(size=(4, members, 1)), per, axis=2) + 1e-3 * rng.normal(size=(4, members, per))
+    moving = np.empty((4, members, per))
+    moving[..., 0] = rng.normal(size=(4, members))
+    for t in range(1, per):
+        moving[..., t] = 0.5 * moving[..., t - 1] + np.sqrt(0.75) * rng.normal(size=(4, members))
+    ess = mixing(np.stack([still, moving]).reshape(2, 4, members * per), members=members).ess_bulk
+    assert 60 < ess[0] < 256
+    assert ess[1] == pytest.approx(4 * members * per / 3, rel=0.15)
+
+
+def test_drift_of_the_log_likelihood():
+    rng = np.random.default_rng(3)
+    flat = rng.normal(size=(4, 32, 24))
+    rising = flat + np.linspace(0.0, 1.0, 24)
+    assert drift_finding(flat.reshape(4, -1), 32).passed
+    assert not drift_finding(rising.reshape(4, -1), 32).passed
+    assert not drift_finding(None, 32).passed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"chains": 6}, "chains must be a whole number from 8"),
+        ({"chains": 30}, "multiple of batches"),
+        ({"draws": 10**18}, "draws must be a whole number"),
+        ({"draws": 100, "trajectories": 50}, "trajectories must be at least draws"),
+        ({"target_accept": 1.0}, "target_accept must lie between"),
+        ({"backend": "cuda"}, "backend must be"),
+    ],
+)
+def test_bad_settings_say_what_is_wrong(settings, message):
+    with pytest.raises(InputError, match=message):
+        ManyChainSettings(**settings)
+
+
+def test_unknown_methods_and_settings_are_refused_before_anything_compiles():
+    with pytest.raises(InputError, match="method must be one of nuts, many-chains, got 'gibbs'"):
+        sample(two_humps(), method="gibbs")
+    with pytest.raises(InputError, match="method 'nuts' has no setting 'rounds'; it has draws"):
+        sample(two_humps(), rounds=3)

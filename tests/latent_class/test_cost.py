@@ -1,0 +1,39 @@
+"""Costs by arithmetic: they follow the model's own sizes, grow where the work does, and refuse what cannot fit."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dpbayes.data import Domain
+from dpbayes.errors import InputError
+from dpbayes.latent_class import build_model, cost, cost_of
+from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
+
+
+def many(attributes, levels):
+    domain = Domain.from_levels({f"x{i}": tuple(range(levels)) for i in range(attributes)})
+    return domain, list(combinations(domain.names, 2))
+
+
+@pytest.mark.parametrize("likelihood", ["cells", "tables"])
+def test_unknowns_and_cells_are_the_models(likelihood):
+    domain, pairs = many(3, 3)
+    tables = tuple(NoisyTable(domain.project(p), np.full((3, 3), 40), TwoSidedGeometric(4.0), 2.0, None) for p in pairs)
+    model = build_model(Release(domain, tables, "replace-one", 360, "simulation"), likelihood=likelihood)
+    found = cost_of(domain, pairs, likelihood=likelihood)
+    point = model.initial_point()
+    assert found.cells == 27
+    assert found.unknowns == sum(np.size(value) for value in point.values())
+
+
+def test_costs_grow_with_tables_levels_and_classes():
+    small, larger = cost_of(*many(6, 3)), cost_of(*many(12, 6))
+    assert small.minutes < larger.minutes and small.gigabytes < larger.gigabytes
+    assert cost_of(*many(6, 3), n_classes=5).microseconds < cost_of(*many(6, 3), n_classes=15).microseconds
+
+
+def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
+    monkeypatch.setattr(cost.os, "sysconf", lambda name: 1)
+    with pytest.raises(InputError, match=r"GB of memory, and this machine has 0\.0 GB; release or fit fewer tables"):
+        cost.check_memory(cost_of(*many(3, 2)))

@@ -1,0 +1,102 @@
+"""The page of a latent class run: shares, tables, the sources of widths, the fit to the released counts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from dpbayes.data import Domain, datasets
+from dpbayes.latent_class import page
+from dpbayes.latent_class.page import cells_section, fit_section, margins_section, sources_section
+from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables
+from dpbayes.privacy.laws import Laplace, TwoSidedGeometric
+
+DIMS = ("chain", "draw")
+
+
+def test_without_privacy_noise_all_width_is_sampling():
+    rng = np.random.default_rng(4)
+    tables = datasets.acs_tables()
+    release = release_tables(tables, epsilon=1e6, rng=rng)
+    exact = np.concatenate([table.counts.ravel() for table in tables]).astype(float)
+    centre = exact / 10_000
+    margin = centre + rng.normal(size=(2, 1500, len(exact))) * np.sqrt(centre * (1 - centre) / 10_000)
+    posterior = xr.Dataset({
+        "margin": (("chain", "draw", "count"), margin),
+        "exact_counts": (("chain", "draw", "count"), np.broadcast_to(exact, margin.shape)),
+    })  # fmt: skip
+    section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
+    assert "0% is left by the privacy noise and 100%" in section.blocks[0].text
+    for row in section.blocks[2].facts():
+        assert row["privacy_sd"] < 0.2 * row["sampling_sd"]
+        assert row["sampling_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
+
+
+def test_a_fit_without_confidential_counts_says_why_nothing_is_split():
+    release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(5))
+    posterior = xr.Dataset({"margin": (("chain", "draw", "count"), np.full((2, 10, release.n_counts), 0.25))})
+    section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
+    assert [type(block).__name__ for block in section.blocks] == ["Paragraph"]
+    assert section.blocks[0].text.startswith("Not split")
+
+
+def test_a_page_on_a_noisy_number_of_records_is_scaled_by_the_posterior_of_that_number():
+    """Draws of n from 300 to 500, a released n of -60: counts are shares times the draws."""
+    tables = datasets.acs_tables()[:2]
+    release = release_tables(tables, epsilon=1.0, adjacency="add-remove", total_share=0.1, rng=np.random.default_rng(5))
+    release = replace(release, n=NoisyTotal(-60.0, Laplace(150.0), 1.0, None))
+    n = np.linspace(300.0, 500.0, 42).reshape(2, 21)
+    ends = np.quantile(n, [0.025, 0.975])
+    share = 1 / 4
+    posterior = xr.Dataset({
+        "n": (DIMS, n),
+        "margin": ((*DIMS, "count"), np.full((2, 21, 8), share)),
+        "cell": ((*DIMS, *release.domain.names), np.full((2, 21, *release.domain.shape), 1 / release.domain.size)),
+        "exact_counts": ((*DIMS, "count"), np.full((2, 21, 8), 100.0)),
+    })  # fmt: skip
+    trace = xr.DataTree.from_dict({"posterior": posterior})
+    margins = margins_section(trace, release, tables)
+    assert "times the number of records, draw by draw" in margins.blocks[0].text
+    assert "posterior mean of 400" in margins.blocks[0].text
+    row = margins.blocks[-1].facts()[0]
+    found = [row[name] for name in ("population", "population_lower", "population_upper")]
+    np.testing.assert_allclose(found, [100.0, *(share * ends)])
+    row = cells_section(trace, release).blocks[-1].facts()[0]
+    np.testing.assert_allclose([row["estimate"], row["lower"]], np.array([400.0, ends[0]]) / release.domain.size)
+    row = sources_section(trace, release).blocks[2].facts()[0]
+    assert row["sampling_sd"] == pytest.approx(share * n.std(ddof=1))
+    assert row["binomial_sd"] == pytest.approx(np.sqrt(400 * share * (1 - share)))
+
+
+def test_residuals_are_numbers_where_no_predicted_count_differs():
+    """An impossible cell under noise far below one count: every predicted count is zero, as is the released one."""
+    domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)})
+    law = TwoSidedGeometric(0.1)
+    table = NoisyTable(domain, np.array([[30, 0], [50, 20]]), law, 2.0, 20.0)
+    release = Release(domain, (table,), "replace-one", 100, "simulation")
+    off = np.random.default_rng(1).integers(-9, 10, size=(1, 50, 1))
+    predicted = table.counts.ravel() + off * np.array([1.0, 0.0, -1.0, 0.0])
+    predicted[..., 3] += 1.0  # a count that every draw misses by one
+    trace = xr.DataTree.from_dict({"posterior_predictive": xr.Dataset({"released": ((*DIMS, "count"), predicted)})})
+    values = dict(fit_section(trace, release).blocks[1].rows)
+    assert values["largest absolute standardized residual"] == pytest.approx(law.variance**-0.5)
+    assert np.isfinite(values["root mean square of the standardized residuals"])
+
+
+def test_the_answer_says_shares_in_words_and_the_strongest_association():
+    tables = datasets.acs_tables()
+    release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(5))
+    exact = np.concatenate([table.counts.ravel() for table in tables]) / 10_000
+    draws = np.broadcast_to(exact, (2, 50, exact.size))
+    trace = xr.DataTree.from_dict({"posterior": xr.Dataset({"margin": ((*DIMS, "count"), draws)})})
+    shares = page.population_shares(trace, release)
+    assert {attribute.name: round(float(found[1, 0]), 4) for attribute, found in shares.items()} == {
+        "citizenship": 0.9393, "age": 0.9546, "race": 0.797, "sex": 0.5222, "income": 0.679,
+    }  # fmt: skip
+    answer = page._answer(trace, release, shares)
+    assert "citizen 93.9\N{NO-BREAK SPACE}% (93.9 to 93.9); 18 or over 95.5" in answer
+    # Of those under 18, 9 of 454 have such an income; of the others 6,781 of 9,546.
+    assert "income above 11,880 has a share of 2.0\N{NO-BREAK SPACE}% (2.0 to 2.0) among under 18 and 71.0" in answer
+    picture = page._picture(shares)
+    assert [label.get_text() for label in picture.figure.axes[0].get_yticklabels()][:2] == ["citizen", "18 or over"]

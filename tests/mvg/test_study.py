@@ -1,0 +1,233 @@
+"""Run specs of the MVG system: validation, releases, folders, pages, and an analyst's run without records."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from pydantic import ValidationError
+
+from dpbayes.data.datasets import patients
+from dpbayes.errors import InputError, MissingColumnError, SpecError
+from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, naive_regression, read_moments, release_moments
+from dpbayes.mvg import whiten_moments as whiten
+from dpbayes.mvg.study import Spec, _release_section, calibration, design, load_records, release, try_fit
+from dpbayes.report.document import Callout
+from dpbayes.report.tables import simulation_warning
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.protocol import Context
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+BASE = """
+system = "mvg"
+title = "t"
+question = "q"
+[data]
+embedded = "patients"
+n = 3000
+[privacy]
+epsilon = 1.0
+delta = 1e-5
+simulation_seed = 3
+[regression]
+predictors = ["age", "bmi"]
+response = "systolic_mmhg"
+draws = 300
+"""
+FILE = BASE.replace('embedded = "patients"\nn = 3000', 'file = "records.csv"').replace("simulation_seed = 3\n", "")
+
+
+def _spec(text):
+    return Spec.model_validate(tomllib.loads(text))
+
+
+def _context(folder):
+    return Context(folder, folder, echo=lambda line: None)
+
+
+def _run(tmp_path, text, name="run", overrides=()):
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    lines = []
+    result = execute(load_spec(path, overrides), out=tmp_path / name, progressbar=False, echo=lines.append)
+    return result, lines
+
+
+@pytest.mark.parametrize("name", ["mvg_covariance", "mvg_svr", "mvg_svr_synthea", "mvg_regression"])
+def test_the_models_of_the_project_are_valid(name):
+    assert load_spec(MODELS / f"{name}.toml").spec.system in ("mvg", "study:mvg_paper")
+
+
+def test_a_run_releases_fits_and_reports_and_an_analyst_runs_another_regression_on_its_release(tmp_path):
+    result, lines = _run(tmp_path, BASE)
+    assert result.outcome.passed, result.outcome.summary
+    said = next(line for line in lines if line.startswith("release:"))
+    assert said.startswith("release: moments of 3,000 rows at epsilon 1 at delta 1e-05") and "one row" in said
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 1e-5}
+    assert facts["headline"]["protects"] == "one row"
+    assert "a missing one set to the range's middle" in facts["clipping"]
+    page = (result.folder / "report.html").read_text()
+    assert "naive" in page and "Where the width comes from" in page and "simulation" in page
+    analyst = """
+system = "mvg"
+title = "another"
+[data]
+release = "run/release.json"
+[regression]
+predictors = ["systolic_mmhg"]
+response = "bmi"
+draws = 300
+"""
+    other, lines = _run(tmp_path, analyst, name="other")
+    assert other.outcome.passed, other.outcome.summary
+    facts = json.loads((other.folder / "facts.json").read_text())
+    assert [row["term"] for row in facts["tables"]["coefficients"]] == ["intercept", "systolic_mmhg", "residual sd"]
+    assert facts["headline"]["epsilon"] == pytest.approx(
+        read_moments(result.folder / "release.json").noise.epsilon(1e-6), rel=1e-12
+    )
+    with pytest.raises(InputError, match="the release holds no male; choose among age, bmi, systolic_mmhg"):
+        _run(tmp_path, analyst.replace('["systolic_mmhg"]', '["male"]'), name="third")
+
+
+def test_a_stopped_run_goes_on_with_its_release_after_a_setting_of_the_sampler_changed(tmp_path, monkeypatch):
+    import dpbayes.mvg.posterior as posterior
+
+    kept = posterior.moment_posterior
+    monkeypatch.setattr(posterior, "moment_posterior", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _run(tmp_path, BASE)
+    released = (tmp_path / "run.partial" / "release.json").read_text()
+    monkeypatch.setattr(posterior, "moment_posterior", kept)
+    result, lines = _run(tmp_path, BASE, overrides=["regression.draws=200", "regression.seed=4"])
+    assert "release: already drawn, used again" in lines
+    assert (result.folder / "release.json").read_text() == released
+
+
+@pytest.mark.parametrize("setting", ["draws", "tune", "chains"])
+def test_absurd_settings_are_refused_before_anything_is_written(tmp_path, setting):
+    with pytest.raises(SpecError, match=setting):
+        _run(tmp_path, BASE, overrides=[f"regression.{setting}={10**18}"])
+    assert not list(tmp_path.glob("run*"))
+
+
+def test_release_next_to_no_noise_leads_back_to_least_squares(tmp_path):
+    released = release(_spec(BASE.replace("epsilon = 1.0", "epsilon = 1e6")), _context(tmp_path),
+                       rng=np.random.default_rng(3), ledger=None)  # fmt: skip
+    found = naive_regression(whiten(released, features=("age", "bmi", "systolic_mmhg")))
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    np.testing.assert_allclose(found.estimate, truth["estimate"], rtol=0.02)
+    np.testing.assert_allclose(found.stderr, truth["stderr"], rtol=0.02)
+
+
+def test_confidential_truth_is_not_written(tmp_path):
+    patients(100, 1).write_csv(tmp_path / "records.csv")
+    released = release(_spec(FILE), _context(tmp_path), rng=None, ledger=None)
+    assert released.query.n == 100 and released.sampler == "opendp" and not (tmp_path / "truth.json").exists()
+
+
+def test_design_has_the_releases_query_and_noise_and_reads_no_record(tmp_path):
+    patients(1000, 1).write_csv(tmp_path / "records.csv")
+    spec = _spec(FILE)
+    placeholder, real = design(spec, Path("/nowhere")), release(spec, _context(tmp_path), rng=None, ledger=None)
+    assert placeholder.noise.stddev == real.noise.stddev and placeholder.query.n == real.query.n == 1000
+    assert design(spec, Path("/nowhere"), n_records=50).query.n == 50
+    with pytest.raises(SpecError, match="say how many to simulate"):
+        calibration(spec, placeholder, Path("."), None)
+    assert calibration(spec, placeholder, Path("."), 1000).design.startswith(
+        "moments of 1,000 records, 2 predictors, epsilon 1,"
+    )
+
+
+def test_a_unit_of_several_rows_is_refused_and_one_of_one_row_is_what_the_release_protects(tmp_path):
+    frame = patients(300, 1).with_columns(person=pl.Series([f"p{i}" for i in range(300)]))
+    frame.write_csv(tmp_path / "records.csv")
+    spec = _spec(FILE.replace("[privacy]", 'unit = "person"\n[privacy]'))
+    released = release(spec, _context(tmp_path), rng=None, ledger=None)
+    assert released.query.protects == "all rows of one person, 1 at most"
+    again = read_moments(released.write(tmp_path / "m.json"))
+    assert again.query.unit == "person" and again.privacy_record["protects"] == released.query.protects
+    frame.with_columns(person=pl.lit("p1")).write_csv(tmp_path / "records.csv")
+    with pytest.raises(InputError, match="more than 1 rows of one person"):
+        release(spec, _context(tmp_path), rng=None, ledger=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BASE.replace("n = 3000", ""), "how many to generate"),
+        (BASE.replace("delta = 1e-5", "delta = 1.0"), "less than 1"),
+        (BASE.replace("epsilon = 1.0", "epsilon = -1.0"), "greater than 0"),
+        (BASE.replace("draws = 300", "draw = 3"), "Extra inputs"),
+        (BASE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"), "leave truth_public and ranges out"),
+        (FILE.replace("[privacy]", 'layout = "synthea"\n[privacy]'), "so their number is no public one"),
+        (FILE.replace("[privacy]", "max_rows_per_unit = 2\n[privacy]"), "name its column by unit"),
+        (BASE.replace("[privacy]", 'unit = "person"\nmax_rows_per_unit = 2\n[privacy]'), "there is no file of them"),
+        (FILE.replace("delta = 1e-5", "delta = 1e-5\nsimulation_seed = 1"), "would give the exact counts back"),
+        (BASE.replace('"bmi"', '"age"'), "regression names a column twice: age"),
+        (BASE.replace('"bmi"', '"systolic_mmhg"'), "regression names a column twice: systolic_mmhg"),
+        (BASE.replace('"bmi"', '"weight"'), "no range is known for weight of regression"),
+        (FILE.replace("[privacy]", "ranges = { age = [0.0, 1.0] }\n[privacy]"), "no range is known for bmi, systolic"),
+        (FILE.replace("[privacy]", "ranges = { age = [1.0, 0.0] }\n[privacy]"), "must be .lower, upper. with lower"),
+        (BASE.replace("n = 3000", 'n = 3000\nfile = "x.csv"'), "exactly one of"),
+    ],
+)
+def test_bad_specs(text, message):
+    with pytest.raises(ValidationError, match=message):
+        _spec(text)
+
+
+def test_bad_columns(tmp_path):
+    spec = _spec(FILE)
+    patients(50, 1).drop("bmi").write_csv(tmp_path / "records.csv")
+    with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
+        load_records(spec.data, tmp_path)
+    patients(50, 1).with_columns(bmi=pl.lit("secret")).write_csv(tmp_path / "records.csv")
+    with pytest.raises(InputError, match="columns that are not numbers: bmi") as caught:
+        load_records(spec.data, tmp_path)
+    assert "secret" not in str(caught.value)
+    (tmp_path / "records.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*records\.csv"):
+        load_records(spec.data, tmp_path)
+
+
+def test_names_with_a_slash_and_other_characters_are_the_users_own(tmp_path):
+    names = {"age": "age [years]", "bmi": "kg/m²", "systolic_mmhg": "pressure: mm/Hg"}
+    patients(400, 1).select(*names).rename(names).write_csv(tmp_path / "records.csv")
+    ranges = "".join(f'"{name}" = [{low}, {high}]\n' for name, low, high in
+                     zip(names.values(), (20, 10, 60), (100, 60, 260), strict=True))  # fmt: skip
+    text = FILE.replace("[privacy]", f"truth_public = true\n[data.ranges]\n{ranges}[privacy]")
+    for old, new in names.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    result, _ = _run(tmp_path, text)
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert [row["term"] for row in facts["tables"]["coefficients"]][1:3] == ["age [years]", "kg/m²"]
+
+
+def test_a_release_without_names_is_refused_before_a_fit(tmp_path):
+    query = MomentQuery(FeatureRanges([0.0] * 3, [1.0] * 3, "replace-one"), 10, intercept=1.0)
+    noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    unnamed = release_moments(np.zeros((3, 10)), noise, rng=np.random.default_rng(1))
+    with pytest.raises(SpecError, match="names no features"):
+        try_fit(_spec(BASE), unnamed, _context(tmp_path))
+
+
+def test_a_page_on_simulated_noise_warns_and_one_on_a_release_does_not():
+    noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    for rng, drawn in ((np.random.default_rng(1), "a seeded generator"), (None, "OpenDP")):
+        released = release_moments([[0.0, 1.0, 0.5]], noise, rng=rng)
+        text, clipping, *rest = _release_section(released, 1.0, 1e-5).blocks
+        assert "a missing one set to the range's middle" in clipping.text
+        assert f"drawn by {drawn}." in text.text and "protects one row" in text.text
+        assert rest == simulation_warning(released.sampler)
+        warnings = [block for block in rest if isinstance(block, Callout) and block.tone == "warning"]
+        assert [block.title for block in warnings] == ([] if rng is None else ["A simulation, not a release"])
+
+
+@pytest.mark.slow
+def test_the_nuts_sampler_runs_the_same_study(tmp_path):
+    result, _ = _run(tmp_path, BASE, overrides=['regression.sampler="nuts"', "regression.tune=300"])
+    assert result.outcome.passed, result.outcome.summary

@@ -1,0 +1,22 @@
+"""Figures: nothing is cut off."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from dpbayes.report.plots import interval_panels
+
+
+@pytest.mark.parametrize("n_tables", [1, 2, 6, 7])
+def test_panels_of_margins_are_whole_and_each_column_has_its_axis(n_tables):
+    ends, counts = np.array([[10.0, 0.0, 20.0]] * 3), np.array([9.0, 10.0, 12.0])
+    each = [[part] * n_tables for part in (["a", "b", "c"], ends, ends, counts, counts)]
+    figure = interval_panels([f"table {i}" for i in range(n_tables)], *each)
+    figure.draw_without_rendering()
+    page = figure.bbox
+    words = [figure.legends[0], figure._supxlabel, *(axis.title for axis in figure.axes if axis.get_visible())]
+    for box in (part.get_window_extent() for part in words):
+        assert box.x0 >= page.x0 and box.x1 <= page.x1 and box.y0 >= page.y0 and box.y1 <= page.y1
+    lowest = {axis.get_position().x0: axis for axis in figure.axes if axis.get_visible()}  # row by row, downwards
+    assert all(any(tick.label1.get_visible() for tick in axis.xaxis.get_major_ticks()) for axis in lowest.values())
+    plt.close(figure)

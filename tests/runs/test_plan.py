@@ -1,0 +1,118 @@
+"""`dpbayes check` says what a run would do, and refuses what the run would refuse; the ledger's head is watched."""
+
+import re
+import shutil
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dpbayes.cli.main import app
+from dpbayes.errors import DamagedFileError
+from dpbayes.privacy.ledger import create_ledger
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.execution import Tenths
+from dpbayes.runs.plan import plan_lines
+
+SPEC = """system = "latent-class"
+title = "t"
+[data]
+microdata = "records.csv"
+levels = { age = [0, 1, 2], sex = ["f", "m"] }
+[privacy]
+epsilon = 1.0
+ledger = "budget.db"
+[model]
+n_classes = 2
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(SPEC)
+    pl.DataFrame({"age": [0, 1, 2] * 40, "sex": ["f", "m"] * 60}).write_csv(tmp_path / "records.csv")
+    create_ledger(tmp_path / "budget.db", epsilon=3.0, delta=0.0, adjacency="replace-one")
+    return path
+
+
+def test_the_plan_says_tables_noise_budget_and_size(spec):
+    release, table, ledger, model, fit = plan_lines(load_spec(spec))
+    assert release == "release: 6 counts in 1 tables at epsilon 1 in total, replace-one, protects one row"
+    # Scale 2 / epsilon: the variance of two-sided geometric noise of scale s is 1 / (cosh(1 / s) - 1), 2.8 squared.
+    assert table == "  age x sex: 6 cells, noise of standard deviation 2.8 in each"
+    assert ledger == "ledger: budget.db has epsilon 3 and delta 0 left"
+    assert model == "model: 12 unknowns"
+    assert re.fullmatch(r"fit: 6 counts, [0-9,]+ unknowns, about [0-9]+ minutes and [0-9.]+ GB of memory", fit)
+
+
+def test_the_plan_of_public_records_sets_noise_beside_typical_counts():
+    lines = plan_lines(load_spec("models/persons_latent_class.toml"))
+    assert (
+        lines[1]
+        == "  age x marital: 9 cells, noise of standard deviation 17 in each, beside 556 records per cell on average"
+    )
+    assert len([line for line in lines if line.startswith("  ")]) == 6
+
+
+@pytest.mark.parametrize("gone", ["records.csv", "budget.db"])
+def test_a_file_that_is_not_there_is_refused(spec, gone):
+    (spec.parent / gone).unlink()
+    result = CliRunner().invoke(app, ["check", str(spec)])
+    assert isinstance(result.exception, OSError | ValueError | RuntimeError) and gone in str(result.exception)
+
+
+def test_where_a_file_can_be_had_is_said_where_it_is_not_there(spec):
+    (spec.parent / "records.csv").unlink()
+    with pytest.raises(FileNotFoundError, match="resolved beside the spec; ask the office of records"):
+        execute(load_spec(spec, ["data.source=ask the office of records"]), out=spec.parent / "run")
+    assert not list(spec.parent.glob("run*"))
+
+
+def test_what_check_prints_is_a_spec(spec, tmp_path):
+    result = CliRunner().invoke(app, ["check", str(spec)])
+    assert result.exit_code == 0, result.output
+    (tmp_path / "again.toml").write_text(result.output)
+    assert load_spec(tmp_path / "again.toml").resolved == load_spec(spec).resolved
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def test_an_older_copy_of_the_ledger_is_refused_by_the_next_run(spec, tmp_path, monkeypatch):
+    def stop(*arguments, **settings):
+        raise _StoppedError
+
+    monkeypatch.setattr("dpbayes.inference.sample", stop, raising=False)
+    shutil.copy(tmp_path / "budget.db", tmp_path / "before.db")
+    with pytest.raises(_StoppedError):
+        execute(load_spec(spec), out=tmp_path / "one", progressbar=False, echo=lambda line: None)
+    assert len((tmp_path / "budget.db.head").read_text().strip()) == 64
+    shutil.copy(tmp_path / "before.db", tmp_path / "budget.db")
+    with pytest.raises(DamagedFileError, match="older copy"):
+        execute(load_spec(spec), out=tmp_path / "two", progressbar=False, echo=lambda line: None)
+    assert not list(tmp_path.glob("two*"))
+
+
+def test_an_entry_that_the_ledger_must_hold_is_given_in_the_spec_or_on_the_command_line(spec, tmp_path):
+    other = "0" * 64
+    for options in ({"ledger_head": other}, {}):
+        loaded = load_spec(spec, [] if options else [f"privacy.ledger_head={other}"])
+        with pytest.raises(DamagedFileError, match="0000"):
+            execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None, **options)
+
+
+def test_progress_is_a_line_per_stage_and_tenth():
+    lines, now = [], iter(range(100))
+    said = Tenths(lines.append, clock=lambda: next(now))
+    for share in (0.0, 0.04, 0.1, 0.15, 0.5, 1.0):
+        said("sampling", share)
+    said("predicting", 0.0)
+    assert lines == [
+        "sampling ...",
+        "sampling: 10 %, about 18 s left",
+        "sampling: 50 %, about 4 s left",
+        "sampling: 100 %",
+        "predicting ...",
+    ]

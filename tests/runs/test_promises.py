@@ -1,0 +1,100 @@
+"""In every system: what can be refused is refused before anything is spent, and a release that was paid for is used."""
+
+from pathlib import Path
+
+import pytest
+
+from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.runs import execute, load_spec
+from dpbayes.runs.registry import SYSTEMS, system_module
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+# spec: what makes it small, settings that follow the release, settings that decide it.
+CASES = {
+    "acs_latent_class": ([], ["sampling.draws", "sampling.tune", "sampling.chains"], "privacy.epsilon=2.0"),
+    "bloom_audience": (
+        ["audience.n_people=500", "audience.shares=[0.4, 0.2]", "filters.n_bits=1000"],
+        ["sampling.draws", "sampling.tune", "sampling.chains"],
+        "filters.n_bits=1001",
+    ),
+    "verifier_threshold": (
+        ["data.n_units=300", "privacy.n_partitions=10"],
+        ["model.draws", "model.chains"],
+        "privacy.n_partitions=11",
+    ),
+    "mvg_regression": (
+        ["data.n=500"],
+        ["regression.draws", "regression.tune", "regression.chains"],
+        "privacy.epsilon=2.0",
+    ),
+    "ide_groups": ([], ["estimation.iterations", "synthesis.n_rows"], "groups.max_error=0.3"),
+}
+
+
+def small(name, *overrides):
+    return load_spec(MODELS / f"{name}.toml", [*CASES[name][0], *overrides])
+
+
+def test_every_system_has_a_case():
+    assert {load_spec(MODELS / f"{name}.toml").spec.system for name in CASES} == set(SYSTEMS)
+
+
+def unbounded(schema, path=()):
+    """Yield the whole numbers of a schema that may be arbitrarily large; levels are labels, not numbers."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from unbounded(part, path)
+    elif isinstance(schema, dict):
+        if schema.get("type") == "integer" and "maximum" not in schema:
+            yield path
+        for key, part in schema.items():
+            if key not in ("levels", "impossible", "const", "enum", "Levels"):
+                yield from unbounded(part, (*path, key))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_whole_number_of_a_spec_is_bounded(system):
+    assert not list(unbounded(system_module(system).Spec.model_json_schema()))
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, case in CASES.items() for key in case[1]])
+def test_a_setting_that_no_computer_can_run_is_refused_before_anything_is_released(name, key, tmp_path):
+    with pytest.raises(SpecError, match=rf"{key}: must be less than or equal to"):
+        execute(small(name, f"{key}={10**18}"), out=tmp_path / "run", echo=lambda line: None)
+    assert not list(tmp_path.iterdir())
+
+
+class _StoppedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mended_spec_goes_on_with_the_release_that_was_paid_for(name, tmp_path, monkeypatch):
+    def stop(*arguments, **settings):
+        raise _StoppedError
+
+    _, settings, deciding = CASES[name]
+    values = (12, 14) if name == "acs_latent_class" else (50, 60)
+    first = small(name, f"{settings[0]}={values[0]}")
+    monkeypatch.setattr(first.module, "fit", stop)
+    drawn = []
+    for loaded in (first, small(name, f"{settings[0]}={values[1]}")):
+        with pytest.raises(_StoppedError):
+            execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+        drawn.append((tmp_path / "run.partial" / "release.json").read_bytes())
+    assert drawn[0] == drawn[1]
+    assert (tmp_path / "run.partial" / "spec.toml").read_text() == loaded.resolved
+    with pytest.raises(ExistingRunError, match=r"release\.json.*may have cost"):
+        execute(small(name, deciding), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sampling.chains=30", "chains must be a multiple of batches"),
+        ("sampling.draws=1000", "trajectories must be at least draws"),
+    ],
+)
+def test_settings_that_only_the_sampler_refuses_are_refused_with_the_spec(setting, message):
+    with pytest.raises(SpecError, match=message):
+        small("acs_latent_class", setting)
