@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._names import variable_name
 from dpbayes.errors import InputError
 from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.prior import Prior
@@ -59,11 +60,12 @@ def build_model(
         for names in requested:
             part = CellMap(merged, (names,))
             shape = [prior.domain[name].size for name in names]
-            pm.Deterministic("margin_" + "_".join(names), _sum_cells(share, part).reshape(shape), dims=names)
+            dims = tuple(map(variable_name, names))
+            pm.Deterministic(_margin_name(names), _sum_cells(share, part).reshape(shape), dims=dims)
         observed = pm.Data("released_counts", measurements.values, dims="count")
         pm.Data("prior_strength", chosen)
         noisy_counts("released", measurements.n * margin, noise, observed=observed, dims="count")
-    model.convergence_variables = ("margin", *("margin_" + "_".join(names) for names in requested))
+    model.convergence_variables = ("margin", *map(_margin_name, requested))
     return model
 
 
@@ -81,6 +83,10 @@ def merge_rows(prior: Prior, names: Sequence[str]) -> Prior:
     return Prior(prior.domain.project(names), rows[held], weights[held], prior.n_records)
 
 
+def _margin_name(names: Sequence[str]) -> str:
+    return variable_name("_".join(["margin", *names]))
+
+
 def _sum_cells(share: Any, cells: CellMap) -> Any:
     """Add up the rows of every cell of every table."""
     parts = [
@@ -95,5 +101,5 @@ def _coords(
     labels = [label for table in release.tables for label in table.domain.cell_labels()]
     coords: dict[str, npt.ArrayLike] = {"row": np.arange(merged.size), "count": labels}
     for names in requested:
-        coords |= {name: list(prior.domain[name].levels) for name in names}
+        coords |= {variable_name(name): list(prior.domain[name].levels) for name in names}
     return coords

@@ -21,6 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from dpbayes._arguments import instance, ordered
+from dpbayes._names import given_name
 from dpbayes.errors import DamagedFileError, InputError
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class Quantity:
     where: tuple[tuple[str, str | int | float], ...] = ()
 
     def __str__(self) -> str:
-        place = ", ".join(f"{dim}={label}" for dim, label in self.where)
-        return f"{self.name}[{place}]" if place else self.name
+        place = ", ".join(f"{given_name(dim)}={label}" for dim, label in self.where)
+        return f"{given_name(self.name)}[{place}]" if place else given_name(self.name)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpbayes._arguments import ordered, shown
+from dpbayes._names import variable_name
 from dpbayes.errors import InputError
 from dpbayes.latent_class.zeros import Impossible, ZeroSet
 
@@ -158,22 +159,22 @@ def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
+def profile_name(name: str) -> str:
+    """Return the name under which a trace has the class profiles of an attribute, such as ``profile_age``."""
+    return variable_name(f"profile_{name}")
+
+
 def check_names(names: Sequence[str], margins: Sequence[Sequence[str]] = ()) -> None:
     """Refuse attributes whose names the model's own variables and dimensions have."""
-    taken = _RESERVED | {f"profile_{name}" for name in names} | {margin_name(margin) for margin in margins}
+    taken = _RESERVED | {profile_name(name) for name in names} | {margin_name(margin) for margin in margins}
     for name in names:
         if name in taken:
             raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
-        if "/" in name or name.endswith("__"):
-            raise InputError(
-                f"attribute {name!r} cannot name a variable of the model: such names have no '/' and do not end in "
-                "'__'; rename it"
-            )
 
 
 def margin_name(names: Sequence[str]) -> str:
     """Return the name under which the probabilities of a margin are recorded, such as ``margin_age_sex``."""
-    return "_".join(["margin", *names])
+    return variable_name("_".join(["margin", *names]))
 
 
 def _is_positive(value: Any) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtri_exp
 
+from dpbayes._names import variable_name
+from dpbayes.latent_class.design import profile_name
 from dpbayes.latent_class.likelihood import Tables, turned_back
 
 if TYPE_CHECKING:
@@ -30,15 +32,16 @@ class Completion:
     @property
     def names(self) -> tuple[str, ...]:
         """What a trace has that the model has not."""
-        return ("exact_counts", *(f"profile_{name}" for name in self.release.domain.names))
+        return ("exact_counts", *map(profile_name, self.release.domain.names))
 
     def __call__(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.Dataset:
         """Return the completed posterior."""
         ends = np.cumsum(self.release.domain.shape)
         profiles = posterior["profiles"]
         for attribute, end in zip(self.release.domain, ends, strict=True):
-            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=attribute.name)
-            posterior[f"profile_{attribute.name}"] = own.assign_coords({attribute.name: list(attribute.levels)})
+            dim = variable_name(attribute.name)
+            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
+            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
         kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
         if "sampling_root" in data:
             kept["exact_counts"] = self._jointly(posterior, data, rng)

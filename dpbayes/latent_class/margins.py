@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
-from dpbayes.latent_class.design import Cell, cells_of
+from dpbayes.latent_class.design import Cell, cells_of, profile_name
 from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
 from dpbayes.latent_class.zeros import Plan, ZeroSet, conditioned_draws
@@ -47,10 +47,10 @@ class Mixture:
     @classmethod
     def of(cls, posterior: xr.Dataset, domain: Domain, zeros: ZeroSet | None) -> Mixture:
         """Read the draws of a posterior, chains one after another."""
-        needed = ["weights", *(f"profile_{name}" for name in domain.names)]
+        needed = ["weights", *map(profile_name, domain.names)]
         flat = posterior[needed].stack(draws=("chain", "draw"))
         weights = flat["weights"].transpose("draws", ...).to_numpy()
-        profiles = [flat[f"profile_{name}"].transpose("draws", "class", ...).to_numpy() for name in domain.names]
+        profiles = [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
         first = (0, *np.cumsum([profile.shape[2] for profile in profiles])[:-1].tolist())
         columns = np.concatenate([*profiles, np.ones((*weights.shape, 1))], axis=2)
         return cls(weights, columns, first, zeros)

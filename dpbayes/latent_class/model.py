@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
 from dpbayes.latent_class.cost import check_memory, cost_of
@@ -109,7 +110,7 @@ def build_model(
         are structural zeros. The trace of the first has ``level_deviations``.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
-        must differ.
+        must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
     record_cells
         Whether to record the full table's probabilities as ``cell``; by default where it has at most 4,096 cells.
     impossible
@@ -139,8 +140,8 @@ def build_model(
     Raises
     ------
     InputError
-        If an argument is out of range, an attribute has the name of a part of the model (``class``, ``margin``, ...)
-        or a ``/`` in it, an attribute set does not fit the domain, or the fit would not fit into memory.
+        If an argument is out of range, an attribute has the name of a part of the model (``class``, ``margin``, ...),
+        an attribute set does not fit the domain, or the fit would not fit into memory.
 
     Warns
     -----
@@ -264,7 +265,7 @@ def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
         "break": range(n_classes - 1),
         "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
         "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
-    } | {attribute.name: attribute.levels for attribute in domain}
+    } | {variable_name(attribute.name): attribute.levels for attribute in domain}
 
 
 def _released_cells(release: Release) -> list[Cell]:
@@ -308,7 +309,7 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
         wanted["cell"] = domain.names
     for name, names in wanted.items():
         values = mixture.margin(cells_of(domain, names), name)
-        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=names)
+        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=tuple(map(variable_name, names)))
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:

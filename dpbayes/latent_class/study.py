@@ -14,7 +14,15 @@ import numpy.typing as npt
 from pydantic import Field, SkipValidation, model_validator
 
 from dpbayes.errors import InputError, SpecError
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, SPREAD, Design, checked_concentration, margin_name
+from dpbayes.latent_class.design import (
+    CONCENTRATION,
+    PROFILE_PRIOR,
+    SPREAD,
+    Design,
+    checked_concentration,
+    margin_name,
+    profile_name,
+)
 from dpbayes.latent_class.sampler_settings import sampler_defaults
 from dpbayes.runs.own_model import check_recorded, keep_model, load_model
 from dpbayes.runs.protocol import Calibration, Context, Findings
@@ -501,7 +509,7 @@ def _model(spec: Spec, release: Release, context: Context) -> pm.Model:
         path = context.beside / spec.model.file
         context.echo(f"model: {path.name} (SHA-256 {keep_model(path, context.folder)[:12]})")
         # The predictive check draws records of the mixture, whether or not synthetic data are asked for.
-        names = ["margin", "exact_counts", "weights", *(f"profile_{name}" for name in release.domain.names)]
+        names = ["margin", "exact_counts", "weights", *map(profile_name, release.domain.names)]
         theirs = load_model(path)(release, n_classes=spec.model.n_classes or 8)
         model = check_recorded(theirs, names, file=path.name)
     return model

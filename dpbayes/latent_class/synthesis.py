@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance
+from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
+from dpbayes.latent_class.design import profile_name
 from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.latent_class.zeros import ZeroSet
 
@@ -86,10 +88,11 @@ def fitted_domain(trace: xr.DataTree) -> Domain:
     if "posterior" not in trace.children:
         raise InputError("the trace has no posterior group; sample the model first")
     posterior = trace["posterior"].to_dataset()
-    names = [str(name).removeprefix("profile_") for name in posterior if str(name).startswith("profile_")]
+    profiles = [posterior[name] for name in posterior if str(name).startswith("profile_")]
+    names = [dim for profile in profiles for dim in profile.dims if dim not in ("chain", "draw", "class")]
     if not names or "weights" not in posterior:
         raise InputError("the trace has no class weights and profiles; it is not of a latent class model")
-    return Domain.from_levels({name: posterior[name].to_numpy().tolist() for name in names})
+    return Domain.from_levels({given_name(str(name)): posterior[name].to_numpy().tolist() for name in names})
 
 
 def predictive_records(
@@ -202,13 +205,13 @@ def write_synthetic(
 def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
     """Return weights ``(draws, classes)`` and a profile ``(draws, classes, levels)`` for each attribute."""
     posterior = trace["posterior"].to_dataset()
-    needed = ["weights", *(f"profile_{name}" for name in domain.names)]
+    needed = ["weights", *map(profile_name, domain.names)]
     for name in needed:
         if name not in posterior:
             raise InputError(f"the trace has no {name!r}; it is not of a latent class model on this domain")
     flat = posterior[needed].stack(draws=("chain", "draw"))
     weights = flat["weights"].transpose("draws", ...).to_numpy()
-    profiles = [flat[f"profile_{name}"].transpose("draws", "class", ...).to_numpy() for name in domain.names]
+    profiles = [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
     return weights, profiles
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpbayes._names import given_name
 from dpbayes.inference.convergence import Quantity, Verdict, bfmi, mixing_table, quantity_draws
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import energy_plot, evolution_plot, rank_plot
@@ -95,4 +96,4 @@ def _energy(trace: xr.DataTree) -> list[Block]:
 
 def _title(quantity: Quantity) -> str:
     """Return a short title: the variable and its levels."""
-    return f"{quantity.name} {' '.join(str(label) for _, label in quantity.where)}"
+    return f"{given_name(quantity.name)} {' '.join(str(label) for _, label in quantity.where)}"

@@ -81,7 +81,6 @@ def _spent(folder):
 
 MISTAKES = [
     (("own", "class"), "attribute 'class' has the name of a part of the model"),
-    (("own", "race/eth"), "attribute 'race/eth' cannot name a variable"),
     (('age = "child", work', 'age = "chld", work'), r"impossible levels of 'age' must be among .*\['chld'\]"),
     (('age = "child", work', 'agee = "child", work'), "attribute 'agee' is not in the domain"),
     (('{ age = "child", work = "yes" }', "{}"), "names no attribute"),
