@@ -30,7 +30,7 @@ from scipy.stats import beta
 from dpbayes._arguments import generator, instance, probability_below_one, shown
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
-from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, partial_workloads, workload_order
+from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, table_answers
 from dpbayes.ide.cells import CellMap, Measurements, measure
 from dpbayes.ide.noise_aware import Solution, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
@@ -366,10 +366,11 @@ def _noise_aware(measurements: Measurements, strength: Strength, tolerance: floa
 
 
 def _algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
-    workloads = partial_workloads(measurements)
-    count = _SWEEPS * len(workloads) if iterations is None else iterations
+    tables = table_answers(measurements)
+    count = _SWEEPS * len(tables) if iterations is None else iterations
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise InputError(f"iterations must be a whole number of at least 0, got {shown(iterations)}")
-    order = workload_order(len(workloads), count, generator(random_state, "random_state"))
-    result = iterate(measurements.prior, workloads, order=order)
+    # Line 6 of Algorithm 1: uniformly at random.
+    order = generator(random_state, "random_state").integers(0, len(tables), count)
+    result = iterate(measurements.prior, tables, order=order)
     return Estimate(measurements.prior, result.weights, measurements.n, "algorithm-1", iterations=result)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dpbayes.data.domain import Level
 from dpbayes.errors import InputError
-from dpbayes.ide.algorithm1 import GroupTables, advance, kl_divergence
+from dpbayes.ide.algorithm1 import TableAnswers, advance, kl_divergence, l1_loss
 from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.estimation import Estimate, estimate
 from dpbayes.ide.prior import Prior
@@ -269,13 +269,16 @@ def _algorithm1(
     found: list[tuple[Floats, float, float]] = [(prior.weights, np.nan, np.nan)] * len(sizes)
     if not live:
         return found
-    tables = []
-    for place, cell in enumerate(cells.index):
-        counts = np.stack([releases[group].tables[place].counts.ravel() / sizes[group] for group in live], axis=1)
-        tables.append(GroupTables(cell, counts))
+    tables = [
+        TableAnswers(
+            cell, np.stack([releases[group].tables[place].counts.ravel() / sizes[group] for group in live], axis=1)
+        )
+        for place, cell in enumerate(cells.index)
+    ]
     steps = _SWEEPS * len(tables) if iterations is None else iterations
     order = np.random.default_rng(random_state).integers(0, len(tables), steps)
-    weights, loss = advance(prior.weights, tables, order=order)
+    weights = advance(np.repeat(prior.weights[:, None], len(live), axis=1), tables, order)
+    loss = l1_loss(weights, tables)
     for column, place in enumerate(live):
         found[place] = (np.ascontiguousarray(weights[:, column]), float(loss[column]), np.nan)
     return found

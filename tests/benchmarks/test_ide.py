@@ -26,13 +26,14 @@ from dpbayes.privacy import release_tables
 _UPDATES = """
 import json, time
 import numpy as np
-from dpbayes.ide.algorithm1 import GroupTables, advance
+from dpbayes.ide.algorithm1 import TableAnswers, advance
 rng = np.random.default_rng(1)
 rows, groups, tables = 100_000, 20, 20
-weights = np.full(rows, 1 / rows)
-made = [GroupTables(rng.integers(0, k, rows), rng.dirichlet(np.ones(k), groups).T) for k in rng.integers(2, 13, tables)]
+weights = np.full((rows, groups), 1 / rows)
+sizes = rng.integers(2, 13, tables)
+made = [TableAnswers(rng.integers(0, k, rows), rng.dirichlet(np.ones(k), groups).T) for k in sizes]
 large, target = np.ones(2 * 10**7), np.empty(2 * 10**7)
-advance(weights, made, order=[0])
+advance(weights, made, [0])
 best = {"update": 1e9, "bandwidth": 0.0}
 for _ in range(5):
     start = time.perf_counter()
@@ -41,7 +42,7 @@ for _ in range(5):
     seconds = []
     for steps in (5, 45):
         start = time.perf_counter()
-        advance(weights, made, order=np.arange(steps) % tables)
+        advance(weights, made, np.arange(steps) % tables)
         seconds.append(time.perf_counter() - start)
     best["update"] = min(best["update"], (seconds[1] - seconds[0]) / (40 * rows * groups))
 print(json.dumps(best))

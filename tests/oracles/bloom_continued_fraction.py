@@ -19,24 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._kernels import vectorized
 from dpbayes.bloom.claims import check_count, check_flip_prob
 from dpbayes.errors import InputError
 
 _BLOCK = 16
 
 
-@vectorized
 def _fraction_block(tail: Any, a: Any, b: Any, c: Any, z: Any, start: Any) -> Any:
     """Fold `_BLOCK` terms, from start + _BLOCK - 1 down to start (even), into 1 + k_i z / tail."""
-    import pytensor.tensor as pt
-
     for offset in reversed(range(_BLOCK)):
         i = start + offset
         half = (i + offset % 2) / 2.0
         numerator = (b - c - half) * (a + half) if offset % 2 else (a - c - half) * (b + half)
         # Past the term that is zero the fraction has ended; what stands there must not matter, nor change sign.
-        term = pt.maximum(numerator, 0.0) / ((c + i) * (c + i + 1))
+        term = np.maximum(numerator, 0.0) / ((c + i) * (c + i + 1))
         tail = 1.0 + term * z / tail
     return tail
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.errors import InputError
-from dpbayes.ide.algorithm1 import kl_divergence, l1_loss, least_l1_loss, partial_workloads
+from dpbayes.ide.algorithm1 import kl_divergence, l1_loss, least_l1_loss, table_answers
 from dpbayes.ide.cells import Measurements
 from dpbayes.ide.noise_aware import NoiseLoss, solve
 
@@ -46,7 +46,7 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
     """Return the distribution of least KL divergence among those of least L1 loss."""
     if not tolerance > 0:
         raise InputError(f"tolerance must be positive, got {tolerance!r}")
-    workloads = partial_workloads(measurements)
+    tables = table_answers(measurements)
     minimum = least_l1_loss(measurements)
     unit = replace(measurements, values=measurements.values / measurements.n, n=1.0)
     ones = np.ones(len(unit.values))
@@ -57,7 +57,7 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
             loss = NoiseLoss(ones > 0, ones / penalty, ones * width**2)
             solution = solve(unit, loss, strength=1.0, tolerance=0.1 * tolerance, start=start, max_iterations=60)
             start = solution.multipliers
-        attained = l1_loss(solution.weights, workloads)
+        attained = float(l1_loss(solution.weights, tables))
         kl = kl_divergence(solution.weights, measurements.prior.weights)
         if best is None or attained < best.l1_loss:
             best = Reference(solution.weights, attained, minimum, kl, penalty)
