@@ -1,4 +1,4 @@
-"""Checks of arguments that every room shares, and how a message shows a value that was refused."""
+"""Checks of arguments that all packages share, and how a message shows a value that was refused."""
 
 import math
 from collections.abc import Iterable
@@ -14,11 +14,13 @@ __all__ = [
     "generator",
     "instance",
     "number",
+    "one_of",
     "ordered",
     "positive_finite",
     "probability_below_one",
     "real_numbers",
     "shown",
+    "whole_number",
 ]
 
 _LONGEST = 300
@@ -126,6 +128,38 @@ def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
     if number >= 1:
         raise InputError(f"{name} must be below 1, got {shown(value)}; {remedy}")
     return number
+
+
+def whole_number(value: Any, name: str, *, low: int = 1, high: int | None = None, remedy: str = "") -> int:
+    """Return `value` as an int from `low` to `high`, or raise `InputError`.
+
+    Examples
+    --------
+    >>> whole_number(np.int32(3), "draws"), whole_number(0, "n_bits", high=20, remedy="it is the filter's length")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: n_bits must be a whole number from 1 to 20, got 0; it is the filter's length
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        span = f"of at least {low}" if high is None else f"from {low} to {high:,}"
+        raise InputError(f"{name} must be a whole number {span}, got {shown(value)}{remedy and '; '}{remedy}")
+    return int(value)
+
+
+def one_of(value: Any, options: Iterable[str], name: str, *, remedy: str = "") -> Any:
+    """Return `value` if it is one of some texts, or raise `InputError`.
+
+    Examples
+    --------
+    >>> one_of("smll", ("small", "large"), "size")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: size must be 'small' or 'large', got 'smll'
+    """
+    known = list(options)
+    if not isinstance(value, str) or value not in known:
+        words = " or ".join([", ".join(map(repr, known[:-1])), repr(known[-1])])
+        raise InputError(f"{name} must be {words}, got {shown(value)}{remedy and '; '}{remedy}")
+    return value
 
 
 def real_numbers(value: Any, name: str) -> np.ndarray:

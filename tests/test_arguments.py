@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpbayes._arguments import generator, instance, ordered, shown
+from dpbayes._arguments import generator, instance, one_of, ordered, shown, whole_number
 from dpbayes.data import Attribute, Domain, Marginal, check_consistent, marginals
 from dpbayes.errors import InputError
 from dpbayes.privacy import (
@@ -50,6 +50,20 @@ def test_a_sequence_may_be_any_iterable_with_an_order():
     assert ordered({"a": 1, "b": 2}, "names", remedy="", kind=str) == ("a", "b")
     with pytest.raises(InputError, match="each of names must be a str, got int"):
         ordered([1], "names", remedy="", kind=str)
+
+
+@pytest.mark.parametrize("bad", ["1", 1.0, True, 0, 8, None, np.float64(2), [1], pytest.param(HUGE, id="huge")])
+def test_a_whole_number_has_bounds_and_a_remedy(bad):
+    with pytest.raises(InputError, match=r"^draws must be a whole number from 1 to 7, got .*; ask for fewer$"):
+        whole_number(bad, "draws", high=7, remedy="ask for fewer")
+    assert [whole_number(value, "draws", high=7) for value in (1, np.uint8(7))] == [1, 7]
+
+
+@pytest.mark.parametrize("bad", ["A", "", None, 1, ["a"]])
+def test_one_of_some_words(bad):
+    with pytest.raises(InputError, match=r"^mode must be 'a', 'b' or 'c', got "):
+        one_of(bad, ("a", "b", "c"), "mode")
+    assert one_of("c", ("a", "b", "c"), "mode") == "c"
 
 
 @pytest.mark.parametrize("bad", ["1", 1.0, True, -1, [1], pytest.param(-HUGE, id="huge")])

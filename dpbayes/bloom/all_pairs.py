@@ -1,37 +1,15 @@
 """Epsilon of k filters over every pair of neighbouring inputs: the worst pair known, and a proven upper bound.
 
-*Homogeneous pairs.* The differing position holds logo a in D and b in D'; the n - 1 others, the background, all hold
-c. Of the k filters, h are those where a and b differ, i of these those where c agrees with b, and g those where a and
-b agree but c differs from both; the rest agree in all three. With L_a(x) = T(a, x)/T(c, x) for the transition matrix
-T, exchangeability gives
+The differing position holds logo a in D and b in D'; a `BackgroundShape` says how the logo c of all others lies to
+them. With L_a(x) = T(a, x)/T(c, x) for the transition matrix T, exchangeability gives
 
-    delta(epsilon) of D' from D = E (mean of L_b(x_j) - e^epsilon L_a(x_j))_+,    x_1, ..., x_n independent from T(c,
-    .),
+    delta(epsilon) of D' from D = E (mean of L_b(x_j) - e^epsilon L_a(x_j))_+,  x_1, ..., x_n independent from T(c, .),
 
-one sum of independent, identically distributed terms. The paper's pair is h = k, i = g = 0. Every `BackgroundShape`
-has an epsilon at which its curve falls to delta. `worst_known_pair` keeps an epsilon that some pair reaches for
-certain, first that of the paper's pair, and drops a shape once the upper bound of its curve there is at most delta. The
-most exposed shape left is enclosed on finer lattices and may raise that epsilon, until no shape is left.
-
-*Theorem, for every pair.* Let a position hold logo a in D and b in D', and let c_1, ..., c_(m-1) be the logos of the
-others. Fix a logo c and put kappa = p/q. Every other logo releases c's law with some probability: T(c_j, .) >=
-kappa^H(c_j, c) T(c, .), with H the Hamming distance. Tell the adversary which positions did so ("clones" of c) and
-what all the others released. What is left is the differing position among N clones, N a sum of independent indicators
-with mean mu_c = sum_j kappa^H(c_j, c); more clones only help privacy, since further ones can be simulated. With
-delta_M(epsilon; a, b, c) the curve of the pair in which M - 1 others all hold c (`background_delta`), Chernoff's lower
-tail gives, for every beta,
-
-    delta(epsilon) <= delta_M(epsilon; a, b, c) + beta   whenever   mu_c - sqrt(2 mu_c ln(1/beta)) >= M - 1.
-
-So (epsilon, delta) can fail only if mu_c < mu*_c for every c at once, mu*_c the mean that c would need. For weights
-y_c >= 0 with sum_c y_c kappa^H(c_j, c) >= 1 for every c_j, failing implies
-
-    m - 1 <= sum_j sum_c y_c kappa^H(c_j, c) = sum_c y_c mu_c < sum_c y_c mu*_c,
-
-so (epsilon, delta) holds for a and b once m - 1 >= sum_c y_c mu*_c. The best y solves a linear program, and any
-feasible y is a proof. By symmetry c matters through its `BackgroundShape`, and a, b through their distance. Backgrounds
-are monotone: dropping a filter is post-processing, so a shape that exceeds another in each of its three counts of
-filters is at least as exposed; many filters are handled on a coarse grid of shapes.
+one sum of independent, identically distributed terms. `worst_known_pair` keeps an epsilon that some shape reaches for
+certain and drops the shapes whose upper bound there is at most delta, until none is left. `all_pairs_epsilon` applies
+the theorem of docs/bloom.md to arbitrary backgrounds: (epsilon, delta) holds for a and b if m - 1 >= sum_c y_c mu*_c
+for weights y_c >= 0 with sum_c y_c kappa^H(c', c) >= 1 for every logo c', kappa = p/q and H the Hamming distance, where
+mu*_c is the mean number of clones of c that leaves enough of them but with a small probability (Chernoff).
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +17,8 @@ from math import comb, log
 
 import numpy as np
 
-from dpbayes.bloom.claims import MAX_FILTERS, EpsilonClaim, check_count, check_delta, check_flip_prob, check_share
+from dpbayes._arguments import probability_below_one, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, PEOPLE, EpsilonClaim, check_flip_prob
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import ROUNDING, column_sum, filters_loss
 from dpbayes.privacy.loss_law import Bounds
@@ -149,9 +128,9 @@ def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: fl
     >>> round(worst.upper, 4), worst.pair
     (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
     """
-    k, m = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS), check_count(n_bits, "n_bits", low=1)
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits")
     p = check_flip_prob(flip_prob)
-    delta = check_delta(delta)
+    delta = probability_below_one(delta, "delta", remedy=PEOPLE)
     paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(delta)
     low, high, name = paper.lower, paper.upper, BackgroundShape(k, 0, 0)
     # By monotonicity a shape is no worse than with all common filters apart; the paper's law is known more closely.
@@ -228,7 +207,7 @@ def all_pairs_epsilon(
     *, n_filters: int, n_bits: int, flip_prob: float, delta: float, tolerance: float = 0.01
 ) -> EpsilonClaim:
     """Return an epsilon (tight definition) that holds for every pair of neighbouring inputs of k filters."""
-    tolerance = check_share(tolerance, "tolerance", remedy="it is relative to epsilon")
+    tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
     worst = worst_known_pair(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
     proof = _Proof(n_filters, n_bits, flip_prob, delta)
     low, high = max(worst.lower, 1e-12), largest_loss(n_filters, flip_prob)

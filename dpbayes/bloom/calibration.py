@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpbayes._arguments import positive_finite, shown
+from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
 from dpbayes.bloom.all_pairs import all_pairs_epsilon
-from dpbayes.bloom.claims import (
-    MAX_FILTERS,
-    MIN_FLIP_PROB,
-    Definition,
-    EpsilonClaim,
-    check_count,
-    check_definition,
-    check_delta,
-)
+from dpbayes.bloom.claims import MAX_FILTERS, MIN_FLIP_PROB, PEOPLE, Definition, EpsilonClaim, check_definition
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_epsilon
@@ -68,7 +60,7 @@ def bloom_epsilon(
     check_definition(definition)
     if pairs not in ("paper", "all"):
         raise InputError(f"pairs must be 'paper' or 'all', got {shown(pairs)}; only 'all' protects every input")
-    k = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS)
+    k = whole_number(n_filters, "n_filters", high=MAX_FILTERS)
     if k == 1:
         return one_filter_epsilon(n_bits=n_bits, flip_prob=flip_prob, delta=delta, definition=definition)
     if pairs == "paper":
@@ -118,8 +110,8 @@ def flip_prob_for(
     from scipy.optimize import brentq
 
     target = positive_finite(epsilon, "epsilon", remedy="ln 3 = 1.0986 is the paper's")
-    delta = check_delta(delta)
-    k = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS)
+    delta = probability_below_one(delta, "delta", remedy=PEOPLE)
+    k = whole_number(n_filters, "n_filters", high=MAX_FILTERS)
     low, high = _ACCURACY * k, largest_loss(k, MIN_FLIP_PROB)
     if not low <= target <= high:
         raise InputError(

@@ -20,18 +20,24 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from numbers import Real
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from dpbayes._arguments import instance, number, ordered, probability_below_one, shown
+from dpbayes._arguments import instance, number, one_of, ordered, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
 
 Definition = Literal["tight", "quantile"]
 """Reading of (epsilon, delta): the hockey-stick divergence, or the paper's quantile of the privacy loss."""
 
+PEOPLE = "a usual choice is below 1 / number of people"
+"""What a message about delta adds."""
+
 MAX_FILTERS = 20
 MIN_FLIP_PROB = 1e-12
 """Least flip probability supported: below it, 1 - p and powers of p/q run out of digits."""
+
+
+def check_definition(value: Any) -> Definition:
+    """Return `value` if it names a definition of epsilon."""
+    return one_of(value, get_args(Definition), "definition", remedy="only 'tight' implies (epsilon, delta)")
 
 
 def check_flip_prob(value: Any) -> float:
@@ -48,53 +54,21 @@ def check_flip_prob(value: Any) -> float:
     return float(value)
 
 
-def check_count(value: Any, name: str, *, low: int, high: int | None = None) -> int:
-    """Return `value` as an int between `low` and `high`, both included."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {shown(value)}")
-    if value < low or (high is not None and value > high):
-        span = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InputError(f"{name} must be {span}, got {shown(value)}")
-    return int(value)
-
-
 def check_publishers(value: Any, n_publishers: int) -> int:
     """Return a set of publishers, given by number, as a logo: digit i says that publisher i is in it."""
     remedy = f"publishers must be numbers from 0 to {n_publishers - 1}, at least one"
     chosen = range(n_publishers) if value is None else ordered(value, "publishers", remedy=remedy)
     if not chosen:
         raise InputError(f"{remedy}, got {shown(value)}")
-    return sum({1 << check_count(place, "each of publishers", low=0, high=n_publishers - 1) for place in chosen})
+    return sum({1 << whole_number(place, "each of publishers", low=0, high=n_publishers - 1) for place in chosen})
 
 
 def check_decay(value: Any) -> float:
     """Return `value` as a finite float of at least 0."""
     decay = number(value, "decay")
-    if not 0.0 <= decay < np.inf:
+    if not 0.0 <= decay < math.inf:
         raise InputError(f"decay must be finite and not negative, got {shown(value)}; 0 is uniform, 10 is usual")
     return decay
-
-
-def check_delta(value: Any) -> float:
-    """Return `value` as a float strictly between 0 and 1."""
-    return probability_below_one(value, "delta", remedy="a usual choice is below 1 / number of people")
-
-
-def check_share(value: Any, name: str, *, remedy: str) -> float:
-    """Return `value` as a float strictly between 0 and 1, saying so with a remedy."""
-    share = number(value, name)
-    if not 0.0 < share < 1.0:
-        raise InputError(f"{name} must lie between 0 and 1, got {shown(value)}; {remedy}")
-    return share
-
-
-def check_definition(value: Any) -> Definition:
-    """Return `value` if it names a definition of epsilon."""
-    if value not in get_args(Definition):
-        raise InputError(
-            f"definition must be 'tight' or 'quantile', got {shown(value)}; only 'tight' implies (epsilon, delta)"
-        )
-    return value
 
 
 Scope = Literal["one pair", "paper's pair, certified", "all pairs, exhaustive", "all pairs, upper bound"]

@@ -1,13 +1,10 @@
 """Bloom filters of several publishers, the mechanism that makes them safe to give out, and what leaves.
 
-The k filters are kept as one logo per position, a number whose binary digit i is the bit of filter i: four bytes per
-position whatever k. `shuffle_flip` puts the positions in one random order, the same for all filters, and flips every
-bit on its own. After the common permutation the logo counts are all that the filters hold, so nothing is lost by
-releasing them alone (`BloomRelease`).
-
-Flipping turns logo i into j with probability p^H q^(k - H), H their Hamming distance (the paper prints m - H for k -
-H): the k-fold Kronecker power T of the 2 x 2 channel of one bit. It acts on 2^k numbers in k sweeps and is never
-needed as a matrix.
+The k filters are kept as one logo per position, a number whose binary digit i is the bit of filter i. `shuffle_flip`
+puts the positions in one random order, the same for all filters, and flips every bit on its own. After the common
+permutation the logo counts are all that the filters hold, so nothing is lost by releasing them alone (`BloomRelease`).
+Flipping turns logo i into j with probability p^H q^(k - H), H their Hamming distance: the k-fold Kronecker power of the
+channel of one bit, applied to 2^k numbers in k sweeps.
 """
 
 import os
@@ -18,8 +15,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, shown
-from dpbayes.bloom.claims import MAX_FILTERS, check_count, check_decay, check_flip_prob
+from dpbayes._arguments import as_array, instance, shown, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, check_decay, check_flip_prob
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
@@ -54,7 +51,7 @@ class Filters:
         return f"Filters(n_filters={self.n_filters}, n_bits={self.n_bits})"
 
     def __post_init__(self) -> None:
-        k = check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
+        k = whole_number(self.n_filters, "n_filters", high=MAX_FILTERS)
         instance(self.logos, np.ndarray, "logos", remedy="Filters.from_bits takes bits")
         if self.logos.ndim != 1 or self.logos.size == 0 or self.logos.dtype != np.uint32:
             raise InputError(
@@ -73,7 +70,7 @@ class Filters:
             raise InputError("the filters are ragged; give every filter the same number of bits") from None
         if array.ndim != 2 or array.shape[1] == 0:
             raise InputError(f"bits must have one row per filter and one column per position, got shape {array.shape}")
-        check_count(array.shape[0], "number of filters", low=1, high=MAX_FILTERS)
+        whole_number(array.shape[0], "number of filters", high=MAX_FILTERS)
         if array.dtype != bool and not np.isin(array, (0, 1)).all():
             raise InputError("bits must be 0 or 1")
         logos = np.zeros(array.shape[1], dtype=np.uint32)
@@ -215,7 +212,7 @@ class BloomRelease(Enveloped):
             raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; a FlippedFilters has them")
         object.__setattr__(self, "counts", counts)
         check_decay(self.decay)
-        check_count(self.n_filters, "n_filters", low=1, high=MAX_FILTERS)
+        whole_number(self.n_filters, "n_filters", high=MAX_FILTERS)
         check_flip_prob(self.flip_prob)
         if not isinstance(self.sampler, str) or self.sampler not in ("secure", "simulation"):
             raise InputError(f"sampler must be 'secure' or 'simulation', got {shown(self.sampler)}")
@@ -305,7 +302,7 @@ def read_bloom_release(path: str | Path) -> BloomRelease:
 
 def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
     """Return the matrix of logo transition probabilities; it is symmetric and its rows sum to 1."""
-    k, p = check_count(n_filters, "n_filters", low=1, high=_MAX_MATRIX), check_flip_prob(flip_prob)
+    k, p = whole_number(n_filters, "n_filters", high=_MAX_MATRIX), check_flip_prob(flip_prob)
     bit = np.array([[1.0 - p, p], [p, 1.0 - p]])
     matrix = np.ones((1, 1))
     for _ in range(k):

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import exp1
 
-from dpbayes._arguments import instance, ordered, real_numbers
-from dpbayes.bloom.claims import MAX_FILTERS, check_count, check_decay, check_share
+from dpbayes._arguments import instance, ordered, probability_below_one, real_numbers, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, check_decay
 from dpbayes.bloom.filters import Filters
 from dpbayes.errors import InputError
 
@@ -41,14 +40,14 @@ class BitDistribution:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_count(self.n_bits, "n_bits", low=1, high=2**53)
+        whole_number(self.n_bits, "n_bits", high=2**53)
         check_decay(self.decay)
 
     @classmethod
     def geometric(cls, n_bits: int, *, ratio: float) -> "BitDistribution":
         """Each position is `ratio` (between 0 and 1) times as likely as the one before."""
-        check_share(ratio, "ratio", remedy="it is that of neighbouring positions")
-        return cls(check_count(n_bits, "n_bits", low=1, high=2**53), -n_bits * float(np.log(ratio)))
+        probability_below_one(ratio, "ratio", remedy="it is that of neighbouring positions")
+        return cls(whole_number(n_bits, "n_bits", high=2**53), -n_bits * float(np.log(ratio)))
 
     def probabilities(self) -> np.ndarray:
         """Probability of each position, shape (n_bits,)."""
@@ -70,6 +69,8 @@ class BitDistribution:
         people = real_numbers(people, "people")
         if not self.decay:
             return np.exp(-people / self.n_bits)
+        from scipy.special import exp1  # takes longer to import than most of what is done without a decay
+
         rate = np.maximum(people * self.decay / (self.n_bits * -np.expm1(-self.decay)), 1e-300)
         return np.where(people > 0, (exp1(rate * np.exp(-self.decay)) - exp1(rate)) / self.decay, 1.0)
 
@@ -103,7 +104,7 @@ class BitDistribution:
 
 def hash_items(items: Any, *, seed: int) -> np.ndarray:
     """Hash people to 64 bits; equal items and seeds give equal hashes everywhere."""
-    check_count(seed, "seed", low=0, high=2**64 - 1)
+    whole_number(seed, "seed", low=0, high=2**64 - 1)
     # NumPy makes one type of a list: a text among integers would turn all of them into texts, with other hashes.
     values = np.asarray(items, dtype=object) if isinstance(items, list | tuple) else np.asarray(items)
     if values.dtype == object and all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values.flat):
@@ -163,7 +164,7 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
     instance(distribution, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
     remedy = "give one list of items per publisher"
     items_by_publisher = ordered(items_by_publisher, "items_by_publisher", remedy=remedy)
-    k = check_count(len(items_by_publisher), "number of publishers", low=1, high=MAX_FILTERS)
+    k = whole_number(len(items_by_publisher), "number of publishers", high=MAX_FILTERS)
     logos = np.zeros(distribution.n_bits, dtype=np.uint32)
     for place, items in enumerate(items_by_publisher):
         logos[distribution.positions(hash_items(items, seed=seed))] |= np.uint32(1 << place)

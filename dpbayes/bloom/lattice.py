@@ -1,21 +1,9 @@
 """Reach lattices: how many people sets of publishers have reached by each week, from noisy numbers that others publish.
 
-Reach numbers of sets of publishers over weeks belong together: no set reaches fewer people than a part of it, no week
-fewer than the one before, and inclusion and exclusion gives no group of people a negative size. All of that holds, and
-nothing else does, where people exist of whom each is first reached by each publisher in some week or never. So the
-unknown is such an audience. `dpbayes.bloom.model.build_lattice_model` takes it as a mixture of C classes of equal size,
-within which publishers reach independently, class c by publisher i up to week t with probability
-
-    p_cit = logistic(level_it + position_ci),     level_it increasing in t.
-
-A set S has then reached population * mean_c [1 - prod_(i in S) (1 - p_cit)] people: consistent in sets and weeks at
-every draw, and never 0. Classes may agree or oppose each other on any publishers, so overlaps may lie above or below
-those of independent audiences.
-
-Filters take part through the number of their positions without a bit in S. Its debiased estimate is unbiased, and its
-expectation m exp(-reach_S / m) (uniform hashing). Positions are independent for a Poisson number of people, so the
-estimates' covariance is m times that of one position; fixing the people takes exp(-(reach_S + reach_S') / m) times the
-people reached by both S and S' away.
+The unknown is an audience, a mixture of C classes of equal size within which publishers reach independently, class c by
+publisher i up to week t with probability p_cit = logistic(level_it + position_ci), level_it increasing in t. A set S
+has then reached population * mean_c [1 - prod_(i in S) (1 - p_cit)] people: consistent in sets and weeks at every draw,
+and never 0. Filters take part through their positions without a bit in S (`empty_positions`); see docs/bloom.md.
 """
 
 import csv
@@ -27,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, ordered, real_numbers, shown
-from dpbayes.bloom.claims import check_count
+from dpbayes._arguments import as_array, instance, ordered, real_numbers, shown, whole_number
 from dpbayes.bloom.filters import BloomRelease, solve_transition
 from dpbayes.bloom.reach import subset_sums
 from dpbayes.errors import DamagedFileError, InputError
@@ -214,7 +201,7 @@ def empty_positions(release: BloomRelease) -> tuple[np.ndarray, np.ndarray, np.n
     k, m = release.n_filters, release.n_bits
     if release.decay:
         raise InputError(f"a reach lattice takes filters with uniform hashing, got decay {release.decay:g}")
-    check_count(k, "number of filters", low=1, high=MAX_PUBLISHERS)
+    whole_number(k, "number of filters", high=MAX_PUBLISHERS)
     codes = [code for code in range(1, 2**k) if k <= 6 or code.bit_count() <= 3 or code == 2**k - 1]
     # The row of a set maps released counts to the debiased count of positions with no bit in it.
     inside = np.array([[float(logo & code == 0) for logo in range(2**k)] for code in codes])
@@ -293,7 +280,7 @@ class ReachLattice:
 
     def _probabilities(self, week: int | None) -> np.ndarray:
         """Probability of reach by draw, class and publisher."""
-        place = self.n_weeks - 1 if week is None else check_count(week, "week", low=1, high=self.n_weeks) - 1
+        place = self.n_weeks - 1 if week is None else whole_number(week, "week", high=self.n_weeks) - 1
         return 1.0 / (1.0 + np.exp(-(self.position + self.level[:, None, :, place])))
 
     def _places(self, publishers: Sequence[str] | None) -> list[int]:

@@ -1,37 +1,23 @@
-"""Privacy of k filters for the paper's pair of inputs, with certified bounds.
+"""Privacy of k filters for the paper's pair of inputs, with certified bounds; docs/bloom.md has the mathematics.
 
 D is all zeros, D' has ones in all k filters at one position. Counting in each position the bits y that look like D',
 
     R = P(D' gives x) / P(D gives x) = (1/m) sum_i v(y_i),     v(y) = (q/p)^(2y - k),
 
-with y_i ~ Binomial(k, p) independent under D, and one of them Binomial(k, q) under D'. Both weigh the levels so that
-P_D'(y) = v(y) P_D(y), hence E_D(v) = 1. What is asked of R mixes, over the y of one position, which stays exact, the
-sum S over the other n = m - 1, which `column_sum` certifies. Sums with a level above t m put R above t for certain:
+with y_i ~ Binomial(k, p) independent under D, and one of them Binomial(k, q) under D'. What is asked of R mixes, over
+the y of one position, which stays exact, the sum S over the other n = m - 1 (`column_sum`):
 
     delta(ln t) of D' from D = E_D(R - t)_+ = (1/m) sum_y P_D(y) E(v(y) + S - t m)_+
-    delta(-ln t) of D from D', times t = E_D(t - R)_+ = (1/m) sum_y P_D(y) E(t m - v(y) - S)_+,  only S <= t m counting.
+    delta(-ln t) of D from D', times t = E_D(t - R)_+ = (1/m) sum_y P_D(y) E(t m - v(y) - S)_+.
 
-Each of the four numbers (tight or quantile, D' from D or D from D') is a root of a monotone curve, and is refined on a
-finer lattice until its bounds are close.
+S goes to a lattice, where the law of the lattice sum S' is the n-th power of one Fourier transform, its column tilted
+towards the tail asked about. Rounding to the nearest point errs by at most `slack` but for a small probability
+(Bernstein). Splitting a value between its two neighbours, its mean kept, gives by Jensen
 
-The sum S of n independent columns with values v_y >= 0 of probability w_y goes to a lattice, where the law of the
-lattice sum S' is the n-th power of one discrete Fourier transform.
+    0 <= E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small,
 
-*Two ways to the lattice.* Rounding to the nearest point gives S a known mean shift and a small centred error.
-Splitting a value between its two neighbours, its mean kept, adds noise W of mean zero given S. Both errors obey
-Bernstein's inequality: at most `slack` in size but for a small probability. Under splitting, moreover, Jensen gives
-E(S' - x)_+ >= E(S - x)_+, and since (S + W - x)_+ - (S - x)_+ - W 1[S > x] is at most |W| and vanishes unless |W| >
-|S - x|,
-
-    E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small,
-
-which is of second order in the lattice step; the same holds for (x - S)_+.
-
-*Rare, enormous jumps.* Values above x_max are dropped from the lattice and counted apart: a sum with one of them is
-above x_max for certain. `ColumnSum` is the law on the event that there is none, its total mass W^n below 1.
-
-*Tilting.* Roundoff of a transform is spread evenly over the lattice. Tilting the column's law by exp(theta v) towards
-the tail of interest makes it small in proportion to that tail.
+of second order in the lattice step. Values above x_max are dropped and counted apart: a sum with one of them is above
+x_max for certain. `ColumnSum` is the law on the event that there is none.
 """
 
 import itertools
@@ -44,17 +30,8 @@ import numpy as np
 from scipy.fft import next_fast_len
 from scipy.special import binom
 
-from dpbayes._arguments import number
-from dpbayes.bloom.claims import (
-    MAX_FILTERS,
-    Definition,
-    EpsilonClaim,
-    check_count,
-    check_definition,
-    check_delta,
-    check_flip_prob,
-    check_share,
-)
+from dpbayes._arguments import number, probability_below_one, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, PEOPLE, Definition, EpsilonClaim, check_definition, check_flip_prob
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.convolution import lattice_sum
@@ -424,7 +401,7 @@ class FiltersLoss:
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
-        delta = check_delta(delta)
+        delta = probability_below_one(delta, "delta", remedy=PEOPLE)
         return self._worse(delta, self._tight_up, self._tight_down, split=True)
 
     def epsilon(self, delta: float) -> float:
@@ -433,7 +410,7 @@ class FiltersLoss:
 
     def quantile_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
-        delta = check_delta(delta)
+        delta = probability_below_one(delta, "delta", remedy=PEOPLE)
         return self._worse(delta, self._quantile_up, self._quantile_down, split=False)
 
     def quantile_epsilon(self, delta: float) -> float:
@@ -585,8 +562,8 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     >>> round(loss.epsilon(1e-3), 2), round(loss.quantile_epsilon(1e-3), 2)
     (2.41, 2.8)
     """
-    k, m = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS), check_count(n_bits, "n_bits", low=1)
-    tolerance = check_share(tolerance, "tolerance", remedy="it is relative to epsilon")
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits")
+    tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
     return FiltersLoss(k, m, check_flip_prob(flip_prob), tolerance)
 
 

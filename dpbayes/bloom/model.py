@@ -14,8 +14,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import instance, positive_finite
-from dpbayes.bloom.claims import check_count, check_publishers
+from dpbayes._arguments import instance, positive_finite, whole_number
+from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BloomRelease, transition_matrix
 from dpbayes.bloom.hashing import BitDistribution
 from dpbayes.bloom.lattice import ReachNumbers, empty_positions, shown_sets
@@ -95,7 +95,7 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
     if not isinstance(data, ReachNumbers | BloomRelease):
         raise InputError(f"data must be ReachNumbers or a BloomRelease, got {type(data).__name__}")
     people = positive_finite(population, "population", remedy="give the number of people who might be reached")
-    c = check_count(classes, "classes", low=2, high=200)
+    c = whole_number(classes, "classes", low=2, high=200)
     if isinstance(data, BloomRelease):
         names, weeks = [f"publisher {place + 1}" for place in range(data.n_filters)], 1
     else:

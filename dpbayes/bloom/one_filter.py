@@ -6,23 +6,15 @@ Neighbouring inputs D and D' differ in one bit (one-position), 0 in D and 1 in D
 
     P(D gives t)  = q P(C = t) + p P(C = t - 1),      P(D' gives t) = p P(C = t) + q P(C = t - 1),
 
-and C is a sum of Binomial(count_ones, q) and Binomial(m - 1 - count_ones, p). All terms are positive, so the
-likelihood ratio keeps full relative accuracy far into the tails ("buffling" technical details (2020), part II.1, where
-the same law is written through a hypergeometric mean).
-
-*All counts.* By complementing bits, count y with directions exchanged is count m - 1 - y, so the larger of both
-directions over all counts equals one direction (ln R large under D') over all counts. For that direction only upper
-tails of C are needed, with n = m - 1 shared bits, f = pmf and G(t) = P(C >= t):
+and C is a sum of Binomial(count_ones, q) and Binomial(m - 1 - count_ones, p). Complementing bits turns count y with
+directions exchanged into m - 1 - y, so one direction (ln R large under D') over all counts covers both. With f = pmf
+and G(t) = P(C >= t),
 
     quantile: ln R at the largest output t with P(D' gives >= t) = G(t) + q f(t - 1) > delta
-    tight:    delta(epsilon) = max_t [(q - e^epsilon p) f(t - 1) - (e^epsilon - 1) G(t)]
+    tight:    delta(epsilon) = max_t [(q - e^epsilon p) f(t - 1) - (e^epsilon - 1) G(t)].
 
-The second is the Neyman-Pearson form of the hockey-stick divergence: R increases with t, so the best test is a tail.
-f is read off the characteristic function, exponentially tilted to the tail at hand: by periodicity a sum over a few
-dozen nodes is exact up to the mass outside one period (kept below 1e-17), and those few nodes serve all m counts at
-once (`CountTails`). Counts that come within 1e-8 of the maximum are enumerated exactly, and the claim is the largest of
-these. Neither definition is monotone or unimodal in the count, so no shortcut is taken: at m = 1000, p = 0.05, delta =
-1e-3 the maxima lie at counts 4 (which is 995 with directions exchanged) and 993.
+`CountTails` reads f and G of all counts at once off a tilted characteristic function; those within 1e-8 of the maximum
+are enumerated exactly. Neither definition is unimodal in the count, so no shortcut is taken (docs/bloom.md).
 """
 
 from collections.abc import Callable
@@ -31,7 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from dpbayes.bloom.claims import Definition, EpsilonClaim, check_count, check_definition, check_delta, check_flip_prob
+from dpbayes._arguments import probability_below_one, whole_number
+from dpbayes.bloom.claims import PEOPLE, Definition, EpsilonClaim, check_definition, check_flip_prob
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.privacy.losses import PrivacyLoss
 
@@ -63,8 +56,8 @@ class OutputLaws:
 
 def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> OutputLaws:
     """Enumerate what one filter can give out under two inputs that differ in one bit."""
-    m, p = check_count(n_bits, "n_bits", low=1), check_flip_prob(flip_prob)
-    ones = check_count(count_ones, "count_ones", low=0, high=m - 1)
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
+    ones = whole_number(count_ones, "count_ones", low=0, high=m - 1)
     q = 1.0 - p
     first, shared = _shared_law(m - 1, p, ones)
     without = q * np.append(shared, 0.0) + p * np.append(0.0, shared)
@@ -297,8 +290,8 @@ def one_filter_epsilon(
     *, n_bits: int, flip_prob: float, delta: float, definition: Definition = "tight"
 ) -> EpsilonClaim:
     """Return epsilon of one filter over every pair of neighbouring inputs, by an exhaustive scan of the counts."""
-    m, p = check_count(n_bits, "n_bits", low=1), check_flip_prob(flip_prob)
-    delta = check_delta(delta)
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
+    delta = probability_below_one(delta, "delta", remedy=PEOPLE)
     quantile = check_definition(definition) == "quantile"
     search = _Search(m, p, delta, quantile)
     if m <= _ALL_BELOW:

@@ -1,25 +1,19 @@
 """People reached, from released filters: union, intersection and frequency, with standard errors.
 
 Debiasing by the inverse channel gives unbiased counts d of true logos. For a set S of publishers the share of
-positions with no bit in S estimates exp(-n_S / m) (uniform hashing), n_S the people that S has reached together;
-every other number of people is a linear combination L = sum_S l_S n_S by inclusion and exclusion. Its variance has
-two parts:
-
-* flipping, given the filters. L is locally c . d, the estimate c . d^ = g . x with g the inverse channel applied to
-c, and
-  Var = sum_i d_i (T g^2 - c^2)_i, estimated without bias by sum_j x_j g_j^2 - sum_i d^_i c_i^2;
-* hashing. Were the number of people Poisson, positions would be independent and Var(c . d) = sum_i d_i c_i^2 - (c .
-d)^2 / m;
-  fixing the people takes away sum_T lambda_T^2 N_T, N_T the people with exactly the publishers T, each counted
-  lambda_T times in L. For one set this is the linear-counting variance m (exp(n/m) - 1 - n/m).
+positions with no bit in S estimates exp(-n_S / m) (uniform hashing), n_S the people that S has reached together; every
+other number of people is L = sum_S l_S n_S by inclusion and exclusion. L is locally c . d; its variance has two parts:
+flipping, estimated without bias by sum_j x_j g_j^2 - sum_i d_i c_i^2 with g the inverse channel applied to c, and
+hashing, sum_i d_i c_i^2 - (c . d)^2 / m were the number of people Poisson, less sum_T lambda_T^2 N_T for fixing the
+N_T people with exactly the publishers T, each counted lambda_T times in L.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, real_numbers
-from dpbayes.bloom.claims import check_count, check_publishers, check_share
+from dpbayes._arguments import as_array, instance, probability_below_one, real_numbers, whole_number
+from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BloomRelease, FlippedFilters, solve_transition
 from dpbayes.bloom.hashing import BitDistribution
 from dpbayes.errors import InputError
@@ -36,7 +30,7 @@ class Estimate:
         """Return the normal interval with this coverage, rounded to one decimal."""
         from scipy.special import ndtri
 
-        check_share(prob, "prob", remedy="0.95 is usual")
+        probability_below_one(prob, "prob", remedy="0.95 is usual")
         half = float(ndtri(0.5 + prob / 2)) * self.stderr
         return round(self.value - half, 1), round(self.value + half, 1)
 
@@ -101,7 +95,7 @@ class ReachEstimate:
     def frequency(self, publishers: int) -> Estimate:
         """People reached by exactly this many publishers, at least one."""
         k = self.logos.n_filters
-        check_count(publishers, "the number of publishers that reached a person", low=1, high=k)
+        whole_number(publishers, "the number of publishers that reached a person", high=k)
         sizes = np.bitwise_count(np.arange(2**k)).astype(int)
         exactly = np.where(sizes == publishers, 1.0, 0.0)
         # People within S number n_all - n_(complement of S); those with exactly T follow by inclusion and exclusion.

@@ -1,18 +1,13 @@
 """Signal that flipping leaves: how well a change of one logo can be told from the released counts.
 
-With d the true logo counts (or shares), T the transition matrix and x the released counts, E(x) = T d and
-
-    B = Cov(x) = diag(T d) - T diag(d) T.
-
-Moving one count from logo j to logo i changes E(c . x) by c . a, a = T (e_i - e_j), so
+With d the true logo counts, T the transition matrix and x the released counts, E(x) = T d and B = Cov(x) = diag(T d) -
+T diag(d) T. Moving one count from logo j to logo i changes E(c . x) by c . a, a = T (e_i - e_j), so
 
     SNR(j -> i) = max_c (c . a)^2 / Var(c . x) = a' B^+ a,        c proportional to B^+ a.
 
-(The paper prints std for the variance, and sums to 2^k in place of 2^k - 1.) B annihilates constants and nothing
-else, a sums to zero, so B^+ may be any generalized inverse. Scaling by the released counts keeps it well conditioned
-when these differ by orders of magnitude: S = diag(x)^(-1/2) B diag(x)^(-1/2) = I - M'M with M = diag(d)^(1/2) T
-diag(x)^(-1/2), whose largest singular value 1 belongs to the constants. Adding that direction back makes S positive
-definite: one Cholesky factor serves all changes.
+B annihilates constants and nothing else and a sums to zero, so B^+ may be any generalized inverse. Scaled by the
+released counts, and with the direction of the constants added back, it is positive definite: one Cholesky factor serves
+all changes.
 """
 
 from dataclasses import dataclass, field
@@ -22,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dpbayes._arguments import number, real_numbers
-from dpbayes.bloom.claims import check_count, check_flip_prob
+from dpbayes._arguments import number, real_numbers, whole_number
+from dpbayes.bloom.claims import check_flip_prob
 from dpbayes.bloom.filters import apply_transition, transition_matrix
 from dpbayes.errors import InputError
 
@@ -67,7 +62,7 @@ class Signal:
 
     def _change(self, source: int, target: int) -> np.ndarray:
         for logo in (source, target):
-            check_count(logo, "logo", low=0, high=self.counts.size - 1)
+            whole_number(logo, "logo", low=0, high=self.counts.size - 1)
         unit = np.zeros(self.counts.size)
         unit[target] += 1.0
         unit[source] -= 1.0
@@ -143,12 +138,12 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
         raise InputError(f"counts must hold one number for each of 2^k logos, got shape {array.shape}")
     if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
         raise InputError("logo counts must be finite, none negative, and not all zero")
-    check_count(array.size.bit_length() - 1, "number of filters", low=1, high=10)
+    whole_number(array.size.bit_length() - 1, "number of filters", high=10)
     return Signal(array, check_flip_prob(flip_prob))
 
 
 def skewed_counts(n_filters: int, *, skewness: float) -> np.ndarray:
     """Return the paper's skewed logo shares, proportional to exp(-skewness (i + 1) / 2^k)."""
-    size = 2 ** check_count(n_filters, "n_filters", low=1, high=10)
+    size = 2 ** whole_number(n_filters, "n_filters", high=10)
     weight = np.exp(-number(skewness, "skewness") * (np.arange(size) + 1) / size)
     return weight / weight.sum()

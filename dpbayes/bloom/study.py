@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
+from dpbayes.bloom.filters import BloomRelease, Filters, read_bloom_release, shuffle_flip
+from dpbayes.bloom.hashing import BitDistribution, build_filters
+from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, read_reach_numbers, shown_sets
+from dpbayes.bloom.reach import debias, estimate_reach
 from dpbayes.errors import SpecError
+from dpbayes.privacy.loss_law import Bounds
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
+from dpbayes.report.document import Section as PageSection
+from dpbayes.report.sensitivity import PriorSection, prior_section
+from dpbayes.report.tables import simulation_warning
+from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed, Tune
 
@@ -19,12 +30,6 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
-    from dpbayes.bloom.filters import BloomRelease, Filters
-    from dpbayes.bloom.hashing import BitDistribution
-    from dpbayes.bloom.lattice import ReachLattice, ReachNumbers
-    from dpbayes.report.document import Fact, Figure
-    from dpbayes.report.document import Section as PageSection
-    from dpbayes.report.sensitivity import PriorSection
 
 _CERTIFICATE, _TRUTH = "certificate", "truth"
 
@@ -152,8 +157,6 @@ def _calibrated(spec: Spec) -> float:
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> BloomRelease:
     """Return the release that a spec would make, with all positions spread over the logos."""
-    from dpbayes.bloom.filters import BloomRelease
-
     if n_records is not None:
         raise SpecError("a Bloom model is about positions, not records; set filters.n_bits in the spec instead")
     if spec.audience is None or spec.filters is None:
@@ -166,8 +169,6 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> BloomRe
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Any) -> BloomRelease:
     """Simulate the audience, flip its filters, and note the simulated truth."""
-    from dpbayes.bloom.filters import BloomRelease, shuffle_flip
-
     assert spec.filters is not None
     p = _calibrated(spec)
     context.echo(f"flip probability: {p:.6f}")
@@ -179,9 +180,6 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def read_release(path: Path) -> BloomRelease | ReachNumbers:
     """Read a finished release of filters, or published reach numbers."""
-    from dpbayes.bloom.filters import read_bloom_release
-    from dpbayes.bloom.lattice import ReachNumbers, read_reach_numbers
-
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
     with path.open("rb") as file:
@@ -191,8 +189,6 @@ def read_release(path: Path) -> BloomRelease | ReachNumbers:
 
 def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
     """Return the release in a line for the terminal."""
-    from dpbayes.bloom.lattice import ReachNumbers
-
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
@@ -206,7 +202,6 @@ def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
 
 def try_fit(spec: Spec, design: BloomRelease | ReachNumbers, context: Context) -> pm.Model:
     """Build the model."""
-    from dpbayes.bloom.lattice import ReachNumbers
     from dpbayes.bloom.model import build_lattice_model, build_model
 
     if spec.lattice is not None:
@@ -218,7 +213,6 @@ def try_fit(spec: Spec, design: BloomRelease | ReachNumbers, context: Context) -
 
 def fit(spec: Spec, release: BloomRelease | ReachNumbers, context: Context) -> xr.DataTree:
     """State what the flips give for other definitions and pairs."""
-    from dpbayes.bloom.lattice import ReachNumbers
     from dpbayes.inference import sample
 
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
@@ -239,7 +233,6 @@ def fit(spec: Spec, release: BloomRelease | ReachNumbers, context: Context) -> x
 
 def calibration(spec: Spec, design: BloomRelease | ReachNumbers, beside: Path, n_records: int | None) -> Calibration:
     """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
-    from dpbayes.bloom.filters import BloomRelease
     from dpbayes.bloom.model import build_lattice_model, build_model
 
     if spec.lattice is None:
@@ -270,8 +263,6 @@ def _certificate(release: BloomRelease, delta: float) -> list[dict[str, Any]]:
 
 def _simulate(spec: Spec) -> tuple[Filters, dict[str, Any]]:
     """Draw who is reached by whom: a person of activity u sees a publisher of share s with probability 2 s u."""
-    from dpbayes.bloom.hashing import BitDistribution, build_filters
-
     assert spec.audience is not None and spec.filters is not None
     rng = np.random.default_rng(spec.audience.seed)
     activity = rng.random(spec.audience.n_people)
@@ -292,9 +283,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     """Return the page: privacy, reach with intervals, what the width comes from, and the signal that is left."""
     if spec.lattice is not None:
         return _lattice_findings(spec, release, result, kept)
-    from dpbayes.bloom.hashing import BitDistribution
     from dpbayes.bloom.model import draw_reach, draw_true_counts
-    from dpbayes.report.document import Fact, PrivacyTerms
 
     claims, truth = kept[_CERTIFICATE], kept.get(_TRUTH)
     # A thousand draws fix the interval's ends to a few hundredths of its width.
@@ -334,8 +323,6 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
 
 def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
     """Put what the release costs first: for the paper's pair, and for every pair."""
-    from dpbayes.report.document import Fact
-
     every = _every_pair(claims)
     shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon": claims[0], "epsilon_every": every}
     return [
@@ -351,8 +338,6 @@ def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> PageSection:
-    from dpbayes.report.document import Column, Paragraph, Section, Table
-    from dpbayes.report.tables import simulation_warning
 
     rows = [
         (claim["definition"], claim["scope"], claim["delta"], claim["epsilon"]["lower"], claim["epsilon"]["upper"])
@@ -373,15 +358,11 @@ def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> Pag
     )
     table = Table("privacy", f"Certified epsilon at flip probability {release.flip_prob:.6f}.", columns, rows)
     warning = simulation_warning(release.sampler)
-    return Section("Privacy", [*warning, Paragraph(text), table, *_exchange_blocks(_every_pair(claims))])
+    return PageSection("Privacy", [*warning, Paragraph(text), table, *_exchange_blocks(_every_pair(claims))])
 
 
 def _exchange_blocks(claim: dict[str, Any]) -> list[Any]:
     """State what the bound for all pairs gives for persons: once, and when one is exchanged for another."""
-    from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
-    from dpbayes.privacy.loss_law import Bounds
-    from dpbayes.report.document import Column, Paragraph, Table
-
     every = EpsilonClaim(**(claim | {"epsilon": Bounds(**claim["epsilon"])}))
     epsilon, delta = exchange_bound(every)
     costs = [
@@ -404,8 +385,6 @@ type _Row = tuple[str, int | None, float, float]
 
 def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row]:
     """Rows of what was asked, the simulated truth if there is one, the debiased estimate and its standard error."""
-    from dpbayes.bloom.reach import estimate_reach
-
     reach, k = estimate_reach(release), release.n_filters
     known = truth or {"union": None, "frequency": [None] * k, "publishers": [None] * k}
     asked = [("at least one publisher", known["union"], reach.union())]
@@ -417,7 +396,6 @@ def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row
 
 
 def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
-    from dpbayes.report.document import Column, Paragraph, Section, Table
 
     low, high = (float(end) for end in np.quantile(posterior, [0.025, 0.975]))
     columns = [Column("people reached by", key="asked"), Column("estimate", ",.0f", "estimate")]
@@ -437,16 +415,15 @@ def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
         ),
     ]
     if rows[0][1] is None:
-        return Section("Reach", [*blocks, Table("reach", "Debiased estimates.", columns, shown)])
+        return PageSection("Reach", [*blocks, Table("reach", "Debiased estimates.", columns, shown)])
     columns[1:1] = [Column("simulated truth", ",d", "truth")]
     columns.append(Column("error / standard error", "+.1f", "z"))
     scored = [(name, count, value, stderr, (value - (count or 0)) / stderr) for name, count, value, stderr in rows]
     table = Table("reach", "Debiased estimates beside the simulated truth.", columns, scored)
-    return Section("Reach", [*blocks, table])
+    return PageSection("Reach", [*blocks, table])
 
 
 def _reach_picture(rows: list[_Row]) -> Any:
-    from dpbayes.report.document import Figure
     from dpbayes.report.plots import estimate_plot
 
     bounds = np.array([[max(value + z * stderr, 0.0) for z in (0.0, -1.96, 1.96)] for _, _, value, stderr in rows])
@@ -457,7 +434,6 @@ def _reach_picture(rows: list[_Row]) -> Any:
 
 def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed: int) -> PageSection:
     from dpbayes.bloom.model import reach_variances
-    from dpbayes.report.widths import shares_section
 
     asked: list[tuple[str, tuple[int, ...] | None]] = [("at least one publisher", None)]
     asked += [(f"publisher {place + 1}", (place,)) for place in range(n_publishers)]
@@ -476,9 +452,7 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
 
 
 def _signal_section(release: BloomRelease) -> PageSection:
-    from dpbayes.bloom.reach import debias
     from dpbayes.bloom.signal import signal_to_noise
-    from dpbayes.report.document import Column, Paragraph, Section, Table
 
     counts = np.maximum(debias(release.counts, flip_prob=release.flip_prob).counts, 0.0)
     signal = signal_to_noise(counts, flip_prob=release.flip_prob)
@@ -495,7 +469,7 @@ def _signal_section(release: BloomRelease) -> PageSection:
         "counts (negative ones set to zero). A logo is one bit per publisher, the first on the left. The paper holds "
         "the second change to be the most visible; it need not be."
     )
-    return Section("Signal", [Paragraph(text), Table("signal", "Squared shift over variance.", columns, rows)])
+    return PageSection("Signal", [Paragraph(text), Table("signal", "Squared shift over variance.", columns, rows)])
 
 
 def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PriorSection:
@@ -503,7 +477,6 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
     import xarray as xr
 
     from dpbayes.bloom.model import logo_densities
-    from dpbayes.report.sensitivity import prior_section
 
     def thinned(values: Any) -> xr.DataArray:
         flat = np.asarray(values.transpose("chain", "draw", ...))
@@ -530,9 +503,6 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
 
 def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return the page of a reach lattice."""
-    from dpbayes.bloom.lattice import ReachLattice, ReachNumbers
-    from dpbayes.report.document import Fact, PrivacyTerms
-
     lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
     together = lattice.union()
     low, high = np.quantile(together, [0.025, 0.975])
@@ -554,9 +524,6 @@ def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mappi
 
 def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] | None) -> PageSection:
     """List the reach of each publisher, each pair and all by the last week, beside what was published."""
-    from dpbayes.bloom.lattice import ReachNumbers, shown_sets
-    from dpbayes.report.document import Column, Paragraph, Section, Table
-
     k = len(lattice.publishers)
     rows = []
     for which in shown_sets(k):
@@ -584,11 +551,10 @@ def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] 
         "wide. What no number speaks of, such as overlaps where only single publishers were published, is the prior's."
     )
     week = "" if lattice.n_weeks == 1 else f" by week {lattice.n_weeks}"
-    return Section("Reach", [Paragraph(text), Table("reach", f"Posterior of the reach{week}.", columns, rows)])
+    return PageSection("Reach", [Paragraph(text), Table("reach", f"Posterior of the reach{week}.", columns, rows)])
 
 
 def _frequency_section(lattice: ReachLattice, truth: dict[str, Any] | None) -> PageSection:
-    from dpbayes.report.document import Column, Section, Table
 
     draws = lattice.frequency()[:, 1:]
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
@@ -601,14 +567,13 @@ def _frequency_section(lattice: ReachLattice, truth: dict[str, Any] | None) -> P
         rows = [(*row, count) for row, count in zip(rows, truth["frequency"], strict=True)]
         columns.append(Column("simulated truth", ",d", "truth"))
     caption = "People reached by exactly so many publishers."
-    return Section("Frequency", [Table("frequency", caption, columns, rows)])
+    return PageSection("Frequency", [Table("frequency", caption, columns, rows)])
 
 
 def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Figure:
     """Draw the reach of each publisher and of all: over weeks, or as bars with intervals."""
     import matplotlib.pyplot as plt
 
-    from dpbayes.report.document import Figure
     from dpbayes.report.plots import estimate_plot
 
     sets: list[tuple[str, list[str]]] = [(name, [name]) for name in lattice.publishers]

@@ -17,6 +17,11 @@ from pydantic import Field, model_validator
 from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
 from dpbayes.mvg.sensitivity import FeatureRanges
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
+from dpbayes.report.document import Section as PageSection
+from dpbayes.report.sensitivity import prior_section
+from dpbayes.report.tables import simulation_warning
+from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
 from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
@@ -28,8 +33,6 @@ if TYPE_CHECKING:
 
     from dpbayes.mvg.regression import NaiveFit, WhitenedMoments
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.report.document import Figure
-    from dpbayes.report.document import Section as PageSection
 
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
@@ -313,8 +316,6 @@ def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
 def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return what the page says: coefficients with the naive ones beside, sources of width, release, prior."""
     from dpbayes.mvg.regression import naive_regression
-    from dpbayes.report.document import Fact, PrivacyTerms, Table
-    from dpbayes.report.document import Section as PageSection
 
     white = _whitened(spec, release)
     naive, truth, delta = naive_regression(white), kept.get("truth"), _delta(spec)
@@ -389,7 +390,6 @@ def _caution(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _coefficient_columns() -> list[Any]:
-    from dpbayes.report.document import Column
 
     return [
         Column("term"),
@@ -405,8 +405,6 @@ def _coefficient_columns() -> list[Any]:
 
 def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Figure:
     import matplotlib.pyplot as plt
-
-    from dpbayes.report.document import Figure
 
     figure, axis = plt.subplots(figsize=(6.4, 0.9 + 0.6 * len(rows)), layout="constrained")
     for place, (_, mean, low, high, naive, naive_low, naive_high, exact) in enumerate(rows):
@@ -435,7 +433,6 @@ def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Figure:
 
 def _sources(trace: xr.DataTree, white: WhitenedMoments, naive: NaiveFit) -> PageSection:
     from dpbayes.mvg.posterior import coefficient_variances
-    from dpbayes.report.widths import shares_section
 
     privacy, sampling = coefficient_variances(trace, white)
     meaning = (
@@ -449,7 +446,6 @@ def _sources(trace: xr.DataTree, white: WhitenedMoments, naive: NaiveFit) -> Pag
 
 def _prior(trace: xr.DataTree, white: WhitenedMoments) -> PageSection:
     from dpbayes.mvg.posterior import log_densities
-    from dpbayes.report.sensitivity import prior_section
 
     parts, likelihood = log_densities(trace, white)
     what = (
@@ -469,10 +465,6 @@ _CLIPPING = (
 
 def _release_section(release: MomentRelease, epsilon: float, delta: float) -> PageSection:
     """Return the section on the released moments, with a warning if the noise was simulated."""
-    from dpbayes.report.document import Paragraph
-    from dpbayes.report.document import Section as PageSection
-    from dpbayes.report.tables import simulation_warning
-
     drawn = "OpenDP" if release.sampler == "opendp" else "a seeded generator"
     query, mu = release.query, release.noise.mu
     text = (

@@ -191,7 +191,7 @@ def test_an_identifier_is_not_in_the_message_that_refuses_it(items):
         (lambda: shuffle_flip([1, 0], flip_prob=0.1), "one row per filter"),
         (lambda: shuffle_flip([[]], flip_prob=0.1), "one column per position"),
         (lambda: shuffle_flip([[1, 0]], flip_prob=0.5), "got 0.5"),
-        (lambda: shuffle_flip(np.zeros((21, 4), dtype=int), flip_prob=0.1), "between 1 and 20, got 21"),
+        (lambda: shuffle_flip(np.zeros((21, 4), dtype=int), flip_prob=0.1), "from 1 to 20, got 21"),
         (lambda: shuffle_flip(shuffle_flip([[1, 0]], flip_prob=0.1), flip_prob=0.1), "flipped already"),
         (lambda: Filters(np.array([4], dtype=np.uint32), 2), "must be below 4"),
         (lambda: Filters(np.array([1.0]), 2), "uint32"),
@@ -207,7 +207,7 @@ def test_an_identifier_is_not_in_the_message_that_refuses_it(items):
             ),
             "10 positions and the filters 9",
         ),
-        (lambda: transition_matrix(11, 0.1), "between 1 and 10, got 11"),
+        (lambda: transition_matrix(11, 0.1), "from 1 to 10, got 11"),
     ],
 )
 def test_bad_input(call, text):

@@ -150,7 +150,7 @@ def test_bad_tables(tmp_path, text, message):
     [
         (lambda: build_lattice_model(3, population=10), "data must be ReachNumbers"),
         (lambda: build_lattice_model(NUMBERS, population=0), "population must be positive"),
-        (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be between 2"),
+        (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be a whole number from 2"),
         (lambda: empty_positions(BloomRelease(np.array([3, 1]), 0.1, "secure", 2.0)), "uniform hashing"),
         (lambda: ReachNumbers.of({}, stddev=1.0), "at least one"),
         (lambda: ReachLattice(("a",), 1.0, np.ones((1, 2, 1)), np.ones((1, 1, 1))).union(["b"]), "must be some of"),

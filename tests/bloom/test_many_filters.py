@@ -219,7 +219,7 @@ def test_column_sum_of_two_values_is_binomial():
     [
         ({"n_filters": 0}, "between 1 and 20, got 0"),
         ({"n_filters": 21}, "got 21"),
-        ({"n_bits": 0}, "n_bits must be at least 1"),
+        ({"n_bits": 0}, "n_bits must be a whole number of at least 1"),
         ({"flip_prob": 0.6}, "got 0.6"),
         ({"tolerance": 0.0}, "tolerance"),
     ],

@@ -80,7 +80,7 @@ def test_bad_counts(counts):
 
 def test_bad_change():
     signal = signal_to_noise([1, 1], flip_prob=0.1)
-    with pytest.raises(InputError, match="between 0 and 1, got 2"):
+    with pytest.raises(InputError, match="from 0 to 1, got 2"):
         signal.ratio(0, 2)
     with pytest.raises(InputError, match="itself"):
         signal.coefficients(1, 1)

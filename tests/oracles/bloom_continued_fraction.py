@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.bloom.claims import check_count, check_flip_prob
+from dpbayes._arguments import whole_number
+from dpbayes.bloom.claims import check_flip_prob
 from dpbayes.errors import InputError
 
 _BLOCK = 16
@@ -41,7 +42,7 @@ def gauss_log_ratio(
     count_ones: Any, output_ones: Any, *, n_bits: int, flip_prob: float, rtol: float = 1e-13
 ) -> np.ndarray:
     """Return the paper's ln R(y_x | y_d) of one filter through Gauss's continued fraction."""
-    m, p = check_count(n_bits, "n_bits", low=1), check_flip_prob(flip_prob)
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
     y_d, y_x = (np.asarray(value) for value in (count_ones, output_ones))
     for name, value, high in (("count_ones", y_d, m - 1), ("output_ones", y_x, m)):
         if value.dtype.kind not in "iu" or (value < 0).any() or (value > high).any():
@@ -77,8 +78,8 @@ def simulated_quantile_epsilon(
     *, n_bits: int, flip_prob: float, count_ones: int, delta: float, n_simulations: int, rng: np.random.Generator
 ) -> float:
     """Return the paper's simulated epsilon of one filter: a check, not a certificate."""
-    m, p = check_count(n_bits, "n_bits", low=1), check_flip_prob(flip_prob)
-    ones = check_count(count_ones, "count_ones", low=0, high=m - 1)
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
+    ones = whole_number(count_ones, "count_ones", low=0, high=m - 1)
 
     def log_ratio(inputs: int) -> np.ndarray:
         out = rng.binomial(inputs, 1 - p, size=n_simulations) + rng.binomial(m - inputs, p, size=n_simulations)

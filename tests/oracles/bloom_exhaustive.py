@@ -11,8 +11,8 @@ from math import comb
 
 import numpy as np
 
-from dpbayes._arguments import probability_below_one
-from dpbayes.bloom.claims import MAX_FILTERS, Definition, EpsilonClaim, check_count, check_definition, check_flip_prob
+from dpbayes._arguments import probability_below_one, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, Definition, EpsilonClaim, check_definition, check_flip_prob
 from dpbayes.bloom.filters import transition_matrix
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds, LossLaw
@@ -25,7 +25,7 @@ def worst_pair(
     *, n_filters: int, n_bits: int, flip_prob: float, delta: float, definition: Definition = "tight"
 ) -> EpsilonClaim:
     """Return epsilon of a few short filters over every pair of neighbouring inputs, and the worst pair."""
-    k, m = check_count(n_filters, "n_filters", low=1, high=MAX_FILTERS), check_count(n_bits, "n_bits", low=1)
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits")
     p, quantile = check_flip_prob(flip_prob), check_definition(definition) == "quantile"
     delta = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / number of people")
     # The histogram table has an axis for every logo but the last, whose count is what is left.

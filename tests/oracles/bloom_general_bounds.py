@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from scipy.stats import binom
 
-from dpbayes._arguments import probability_below_one
-from dpbayes.bloom.claims import check_count, check_flip_prob
+from dpbayes._arguments import probability_below_one, whole_number
+from dpbayes.bloom.claims import check_flip_prob
 from dpbayes.errors import InputError
 
 
@@ -21,7 +21,7 @@ def general_shuffle_epsilon(
     *, n_bits: int, flip_prob: float, delta: float, method: Literal["clones", "variation-ratio"]
 ) -> float:
     """Return a bound on one filter's epsilon that uses nothing but its local randomizer's privacy."""
-    m, p = check_count(n_bits, "n_bits", low=1), check_flip_prob(flip_prob)
+    m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
     delta = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / number of people")
     ratio = (1 - p) / p
     if method == "clones":
