@@ -18,7 +18,6 @@ from dpbayes.privacy import (
     release_tables,
     release_values,
 )
-from dpbayes.privacy.sampling import draw_noise
 
 HUGE = 10**5000
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m", "x")})
@@ -98,9 +97,6 @@ def test_a_refused_kind_shows_no_value():
         lambda: release_tables([Marginal(DOMAIN, COUNTS)], epsilon=1.0, noise=["laplace"]),
         lambda: release_tables(3, epsilon=1.0),
         lambda: release_tables([COUNTS], epsilon=1.0),
-        lambda: draw_noise("laplace", 3),
-        lambda: draw_noise(Laplace(1.0), -3, rng=np.random.default_rng(1)),
-        lambda: draw_noise(Laplace(1.0), 2.5, rng=np.random.default_rng(1)),
         lambda: release_values([[1], [2, 3]], Laplace(1.0)),
         lambda: laplace_loss(scale=1.0, cells=0),
         lambda: laplace_loss(scale=1.0, cells=2.5),

@@ -48,7 +48,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -332,20 +332,13 @@ def _is_finite(cost: Cost, n: int) -> bool:
 
 def _finite_epsilon(groups: Groups, delta: float) -> float:
     r"""Certified epsilon of laws whose loss takes finitely many values."""
-    from dpbayes.privacy.losses import PrivacyLoss
+    from dpbayes.privacy.closed_forms import lattice_law, symmetric
 
-    whole = None
+    losses = []
     for cost, n in groups:
-        move = cost.law.loss_steps(cost.sensitivity or 1)
-        assert move is not None
-        rate = _pure_epsilon(cost) / move
-        t = np.arange(move + 1.0)
-        inside = np.where((t > 0) & (t < move), math.log(-math.expm1(-rate)), 0.0)
-        loss = PrivacyLoss.from_losses((move - 2 * t) * rate, inside - t * rate - math.log1p(math.exp(-rate)))
-        loss = loss.compose(n)
-        whole = loss if whole is None else whole.compose(loss)
-    assert whole is not None
-    return whole.epsilon(delta) * (1 + _ROUNDING)
+        move, most = cost.law.loss_steps(cost.sensitivity or 1) or 1, _pure_epsilon(cost)
+        losses.append(symmetric(lattice_law(most / move, move, most), None).compose(n))
+    return reduce(lambda one, other: one.compose(other), losses).epsilon(delta) * (1 + _ROUNDING)
 
 
 def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:

@@ -85,33 +85,8 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
     return _saturating_sum(checked, noise) if law.is_discrete else checked + noise
 
 
-def draw_noise(
-    law: NoiseLaw, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None
-) -> npt.NDArray[Any]:
-    """Return independent noise from `law`."""
-    check_drawable(law)
-    size = _checked_shape(shape)
-    if sampler_name(rng) == "opendp" and not law.is_discrete:
-        raise InputError(
-            f"noise of the continuous law {law.name} must not be added to a value afterwards; pass the value through "
-            "release_values(values, law), or give rng=numpy.random.default_rng(seed) to simulate"
-        )
-    if rng is None:
-        return release_values(np.zeros(size, dtype=np.int64), law)
-    return law.simulate(size, rng)
-
-
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    lengths = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    for length in lengths:
-        whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
-        if not (whole and 0 <= length <= np.iinfo(np.int64).max):
-            raise InputError(f"shape must be a whole number of at least 0 or a tuple of such, got {shown(shape)}")
-    return tuple(map(int, lengths))
-
-
 def check_drawable(law: NoiseLaw) -> None:
-    """Raise unless noise from `law` can be drawn: to be asked before a book records the cost."""
+    """Raise unless noise from `law` can be drawn: to be asked before a ledger records the cost."""
     parameter = check_law(law).spread
     if law.is_discrete and parameter > _LARGEST_DISCRETE:
         raise InputError(

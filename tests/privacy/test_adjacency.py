@@ -10,7 +10,6 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import (
     check_adjacency,
     check_relation,
-    convert_epsilon,
     l1_sensitivity_of_counts,
     l2_sensitivity_of_counts,
 )
@@ -65,21 +64,3 @@ def test_one_position_labels_losses_and_neither_records_nor_ledgers():
     for call in (check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts):
         with pytest.raises(InputError, match="got 'one-position'"):
             call("one-position")
-
-
-@pytest.mark.parametrize("adjacency", RELATIONS)
-def test_same_relation_converts_to_itself(adjacency):
-    assert convert_epsilon(0.7, source=adjacency, target=adjacency) == 0.7
-
-
-def test_inexact_conversions_are_refused_with_the_reason():
-    with pytest.raises(InputError, match=r"only bounds the replace-one cost by 1\.4"):
-        convert_epsilon(0.7, source="add-remove", target="replace-one")
-    with pytest.raises(InputError, match="different size"):
-        convert_epsilon(0.7, source="replace-one", target="add-remove")
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan, "1"])
-def test_conversion_checks_epsilon_first(bad):
-    with pytest.raises(InputError, match="epsilon must be"):
-        convert_epsilon(bad, source="add-remove", target="add-remove")

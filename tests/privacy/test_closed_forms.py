@@ -1,4 +1,4 @@
-"""Closed forms against sums over the noise laws themselves; inverses; refusals."""
+"""Losses of the noise laws against sums over the laws themselves, closed forms and forty digits; refusals."""
 
 import mpmath
 import numpy as np
@@ -6,17 +6,9 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.privacy.closed_forms import (
-    discrete_gaussian_delta,
-    discrete_gaussian_epsilon,
     discrete_gaussian_loss,
-    geometric_delta,
-    geometric_epsilon,
     geometric_loss,
-    laplace_delta,
-    laplace_epsilon,
     laplace_loss,
-    randomized_response_delta,
-    randomized_response_epsilon,
     randomized_response_loss,
 )
 from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
@@ -30,20 +22,28 @@ def summed(log_prob, move: int, epsilon: float, reach: int) -> float:
     return float(np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0)))
 
 
+def laplace_delta(epsilon, *, scale, sensitivity=1.0):
+    return max(0.0, -np.expm1((epsilon - sensitivity / scale) / 2))
+
+
+def laplace_epsilon(delta, *, scale, sensitivity=1.0):
+    return max(0.0, sensitivity / scale + 2 * np.log1p(-delta))
+
+
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 60.0])
 @pytest.mark.parametrize("move", [1, 2, 5])
 def test_geometric_curve_is_the_sum_over_its_law(scale, move):
-    law = TwoSidedGeometric(scale)
+    law, loss = TwoSidedGeometric(scale), geometric_loss(scale=scale, sensitivity=move)
     for share in (0.0, 0.1, 0.37, 0.5, 0.9, 0.999):
         epsilon = share * move / scale
         expected = summed(law.log_prob, move, epsilon, int(45 * scale) + 10)
-        assert geometric_delta(epsilon, scale=scale, sensitivity=move) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    assert geometric_delta(np.nextafter(move / scale, np.inf), scale=scale, sensitivity=move) == 0.0
+        assert loss.delta(epsilon) == pytest.approx(expected, rel=1e-10, abs=1e-14)
+    assert loss.delta(move / scale * (1 + 1e-14)) == 0.0
 
 
-def test_geometric_and_laplace_deltas_never_fall_short_of_the_truth():
+def test_geometric_and_laplace_bounds_hold_the_truth():
     generator = np.random.default_rng(250)
-    for case in range(250):
+    for case in range(60):
         scale, move = 10.0 ** generator.uniform(-1.5, 4), int(generator.integers(1, 60))
         # From the middle of the curve to where next to nothing of it is left, in the last digits of epsilon.
         epsilon = max(0.0, move / scale * (1 - 10.0 ** generator.uniform(-16 if case % 2 else -3, 0)))
@@ -51,22 +51,23 @@ def test_geometric_and_laplace_deltas_never_fall_short_of_the_truth():
             s, e = mpmath.mpf(scale), mpmath.mpf(epsilon)
             a = mpmath.exp(-1 / s)
             terms = ((1 if j == 0 else 1 - a) * a**j * -mpmath.expm1(e - (move - 2 * j) / s) for j in range(move))
-            exact = sum(term for term in terms if term > 0) / (1 + a)
-            got = mpmath.mpf(geometric_delta(epsilon, scale=scale, sensitivity=move))
-            assert exact <= got <= exact * (1 + mpmath.mpf(2) ** -46) + mpmath.mpf(5e-324)
-            exact = max(mpmath.mpf(0), -mpmath.expm1((e - move / s) / 2))
-            got = mpmath.mpf(laplace_delta(epsilon, scale=scale, sensitivity=move))
-            assert exact <= got <= exact * (1 + mpmath.mpf(2) ** -46) + mpmath.mpf(5e-324)
+            geometric = sum(term for term in terms if term > 0) / (1 + a)
+            laplace = max(mpmath.mpf(0), -mpmath.expm1((e - move / s) / 2))
+        for loss, exact in (
+            (geometric_loss(scale=scale, sensitivity=move), geometric),
+            (laplace_loss(scale=scale, sensitivity=move, cells=1 << 12), laplace),
+        ):
+            bounds = loss.delta_bounds(epsilon)
+            assert bounds.lower <= exact <= bounds.upper
 
 
 @pytest.mark.parametrize("stddev", [0.4, 1.0, 3.7, 40.0])
 @pytest.mark.parametrize("move", [1, 3])
 def test_discrete_gaussian_curve_is_the_sum_over_its_law(stddev, move):
-    law = DiscreteGaussian(stddev)
+    law, loss = DiscreteGaussian(stddev), discrete_gaussian_loss(stddev=stddev, sensitivity=move)
     for epsilon in (0.0, 0.2, 1.0, 4.0):
         expected = summed(law.log_prob, move, epsilon, int(40 * stddev) + 10)
-        found = discrete_gaussian_delta(epsilon, stddev=stddev, sensitivity=move)
-        assert found == pytest.approx(expected, rel=1e-10, abs=1e-15)
+        assert loss.delta(epsilon) == pytest.approx(expected, rel=1e-10, abs=1e-15)
 
 
 def test_discrete_gaussian_tail_keeps_its_digits():
@@ -81,11 +82,11 @@ def test_discrete_gaussian_tail_keeps_its_digits():
         ]
         expected = float(mpmath.fsum(terms))
     assert expected < 1e-50
-    assert discrete_gaussian_delta(8.0, stddev=2.0) == pytest.approx(expected, rel=1e-12)
+    assert discrete_gaussian_loss(stddev=2.0).delta(8.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_discrete_gaussian_meets_the_gaussian_when_the_noise_is_wide():
-    assert discrete_gaussian_delta(1.0, stddev=3000.0, sensitivity=800) == pytest.approx(
+    assert discrete_gaussian_loss(stddev=3000.0, sensitivity=800).delta(1.0) == pytest.approx(
         gaussian_delta(800 / 3000, 1.0), rel=1e-5
     )
 
@@ -137,9 +138,9 @@ def test_geometric_noise_of_extreme_scale_is_a_sum_of_its_losses(scale):
 def test_discrete_gaussian_noise_far_below_the_sensitivity_hides_nothing(stddev, move):
     # Every outcome within 40 stddev of the centre has a loss near move**2 / (2 stddev**2), far above 1.
     options = {"stddev": stddev, "sensitivity": move}
-    assert discrete_gaussian_delta([0.0, 1.0], **options) == pytest.approx(1.0, abs=1e-12)
-    assert discrete_gaussian_delta(np.inf, **options) == 0.0
-    found = discrete_gaussian_loss(**options).epsilon_bounds(1e-6)
+    loss = discrete_gaussian_loss(**options)
+    assert loss.delta([0.0, 1.0]) == pytest.approx(1.0, abs=1e-12)
+    found = loss.epsilon_bounds(1e-6)
     least, most = ((0.5 * move + x) * (move / stddev**2) for x in (-6 * stddev, 6 * stddev))
     assert least * (1 - 1e-9) - 1 <= found.lower <= found.upper <= most * (1 + 1e-9)
 
@@ -153,19 +154,16 @@ def test_randomized_response_curve_is_the_sum_over_its_law(categories, truth):
     pair = PrivacyLoss.from_pmfs(np.log(p), np.log(q))
     ours = randomized_response_loss(truth_probability=truth, categories=categories)
     for epsilon in (0.0, 0.5, 2.0):
-        closed = randomized_response_delta(epsilon, truth_probability=truth, categories=categories)
-        assert closed == pytest.approx(np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0)), abs=1e-15)
+        closed = np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0))
         assert closed in pair.delta_bounds(epsilon)
         assert closed == pytest.approx(ours.delta(epsilon), abs=1e-13)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble])
 def test_a_probability_of_another_type_is_the_double_of_its_value(kind):
-    truth, delta = kind(0.7), kind(0.1)
+    truth = kind(0.7)
     options, same = {"truth_probability": truth, "categories": np.uint8(250)}, {"truth_probability": float(truth)}
     same["categories"] = 250
-    assert randomized_response_delta(kind(0.5), **options) == randomized_response_delta(0.5, **same)
-    assert randomized_response_epsilon(delta, **options) == randomized_response_epsilon(float(delta), **same)
     for runs in (1, 1000):
         ours, expected = (randomized_response_loss(**o).compose(runs) for o in (options, same))
         assert ours.epsilon_bounds(0.0) == expected.epsilon_bounds(0.0)
@@ -175,23 +173,17 @@ def test_a_probability_of_another_type_is_the_double_of_its_value(kind):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 1e-4, 0.05])
 def test_epsilon_inverts_delta(delta):
-    for curve, inverse, options in [
-        (laplace_delta, laplace_epsilon, {"scale": 3.0}),
-        (geometric_delta, geometric_epsilon, {"scale": 3.0, "sensitivity": 2}),
-        (randomized_response_delta, randomized_response_epsilon, {"truth_probability": 0.8}),
-        (discrete_gaussian_delta, discrete_gaussian_epsilon, {"stddev": 3.0}),
-    ]:
-        if delta == 0.0 and curve is discrete_gaussian_delta:
-            assert inverse(delta, **options) == np.inf
-            continue
-        epsilon = inverse(delta, **options)
-        assert curve(epsilon, **options) == pytest.approx(delta, rel=1e-9, abs=1e-15)
+    for loss in (
+        geometric_loss(scale=3.0, sensitivity=2),
+        randomized_response_loss(truth_probability=0.8),
+        discrete_gaussian_loss(stddev=3.0),
+    ):
+        epsilon = loss.epsilon(delta)
+        assert epsilon == np.inf or loss.delta(epsilon) == pytest.approx(delta, rel=1e-9, abs=1e-14)
 
 
-def test_stretching_noise_and_sensitivity_alike_changes_nothing():
-    assert laplace_delta(0.4, scale=5.0, sensitivity=2.5) == laplace_delta(0.4, scale=2.0, sensitivity=1.0)
-    # Geometric noise on a finer lattice tends to Laplace noise from above.
-    fine = geometric_delta(0.4, scale=2000.0, sensitivity=1000)
+def test_geometric_noise_on_a_finer_lattice_tends_to_laplace_noise():
+    fine = geometric_loss(scale=2000.0, sensitivity=1000).delta(0.4)
     assert fine == pytest.approx(laplace_delta(0.4, scale=2.0), rel=1e-3)
 
 
@@ -200,53 +192,46 @@ def test_composed_integer_noise_is_exact_to_rounding():
         assert loss.compose(200).epsilon_bounds(1e-9).width < 1e-8
 
 
+RESPONSE = {"truth_probability": 0.5}
+
+
 @pytest.mark.parametrize(
-    ("call", "match"),
+    ("form", "given", "match"),
     [
-        (lambda: laplace_delta(-0.1, scale=1.0), "epsilon must be at least 0, got -0.1"),
-        (lambda: laplace_epsilon(1.0, scale=1.0), "delta must be at least 0 and below 1, got 1.0"),
-        (lambda: laplace_loss(scale=1e-10, sensitivity=1e300), r"sensitivity of 1e\+300 over noise of spread 1e-10 is"),
-        (lambda: laplace_epsilon(0.1, scale=1e-320), "over noise of spread .* check the unit of both"),
-        (lambda: laplace_delta(0.1, scale=1e300, sensitivity=1e-10), "over noise of spread .* check the unit of both"),
-        (lambda: geometric_delta(0.1, scale=0.0), "scale must be positive and finite, got 0.0"),
-        (lambda: geometric_loss(scale=1.0, sensitivity=1.5), "sensitivity must be a whole number, got 1.5"),
-        (lambda: geometric_loss(scale=1.0, sensitivity=1 << 21), "needs a list of as many losses"),
-        (lambda: geometric_loss(scale=1e-300), "sensitivity of 1 over noise of spread 1e-300"),
-        (lambda: geometric_delta(0.1, scale=1e-300), "sensitivity of 1 over noise of spread 1e-300"),
-        (lambda: discrete_gaussian_delta(1.0, stddev=1e-200), "sensitivity of 1 over noise of spread 1e-200"),
-        (lambda: discrete_gaussian_loss(stddev=1e-160), "sensitivity of 1 over noise of spread 1e-160"),
-        (lambda: discrete_gaussian_delta(1.0, stddev=1.0, sensitivity=1e300), r"sensitivity of 1e\+300 over noise"),
-        (lambda: discrete_gaussian_loss(stddev=1e7), "stddev must be at most 1e6, got 1e"),
-        (lambda: randomized_response_delta(0.1, truth_probability=1.0), "truth_probability must be between 0 and 1"),
-        (lambda: randomized_response_loss(truth_probability=0.5, categories=1), "whole number of at least 2, got 1"),
-        (lambda: randomized_response_loss(truth_probability=0.5, categories=np.nan), "categories must be a number"),
-        (lambda: randomized_response_loss(truth_probability=0.5, categories=None), "categories must be a number, got"),
-        (lambda: randomized_response_loss(truth_probability=0.5, categories=10**400), "categories must be real and"),
-        (lambda: randomized_response_loss(truth_probability=1e-320), "too small for doubles; move it away from 0"),
-        (lambda: randomized_response_delta(0.1, truth_probability=None), "must be a number, got None"),
-        (lambda: randomized_response_epsilon(0.1, truth_probability="0.7"), "truth_probability must be real and"),
-        (lambda: laplace_epsilon("0.1", scale=1.0), "delta must be real and .*, got '0.1'; give it as plain numbers"),
-        (lambda: laplace_delta("abc", scale=1.0), "epsilon must be real and .*, got 'abc'; give it as plain numbers"),
-        (lambda: geometric_loss(scale=1.0).delta([0.5, 10**400]), "epsilon must be real and within the range"),
-        (lambda: geometric_loss(scale=1.0).epsilon([0.5]), "delta must be a number, got"),
+        (laplace_loss, {"scale": 1e-10, "sensitivity": 1e300}, r"sensitivity of 1e\+300 over noise of spread 1e-10 is"),
+        (laplace_loss, {"scale": 1e-320}, "over noise of spread .* check the unit of both"),
+        (laplace_loss, {"scale": 1e300, "sensitivity": 1e-10}, "over noise of spread .* check the unit of both"),
+        (laplace_loss, {"scale": 1.0, "cells": 1}, "cells must be a whole number from 2"),
+        (geometric_loss, {"scale": 0.0}, "scale must be positive and finite, got 0.0"),
+        (geometric_loss, {"scale": 1.0, "sensitivity": 1.5}, "sensitivity must be a whole number, got 1.5"),
+        (geometric_loss, {"scale": 1.0, "sensitivity": 1 << 21}, "needs a list of as many losses"),
+        (geometric_loss, {"scale": 1e-300}, "sensitivity of 1 over noise of spread 1e-300"),
+        (discrete_gaussian_loss, {"stddev": 1e-160}, "sensitivity of 1 over noise of spread 1e-160"),
+        (discrete_gaussian_loss, {"stddev": 1.0, "sensitivity": 1e300}, r"sensitivity of 1e\+300 over noise"),
+        (discrete_gaussian_loss, {"stddev": 1e7}, "stddev must be at most 1e6, got 1e"),
+        (randomized_response_loss, {"truth_probability": 1.0}, "truth_probability must be between 0 and 1"),
+        (randomized_response_loss, RESPONSE | {"categories": 1}, "whole number of at least 2, got 1"),
+        (randomized_response_loss, RESPONSE | {"categories": np.nan}, "categories must be a number"),
+        (randomized_response_loss, RESPONSE | {"categories": None}, "categories must be a number, got"),
+        (randomized_response_loss, RESPONSE | {"categories": 10**400}, "categories must be real and"),
+        (randomized_response_loss, {"truth_probability": 1e-320}, "too small for doubles; move it away from 0"),
+        (randomized_response_loss, {"truth_probability": None}, "must be a number, got None"),
+        (randomized_response_loss, {"truth_probability": "0.7"}, "truth_probability must be real and"),
+        (geometric_loss(scale=1.0).delta, {"epsilon": [0.5, 10**400]}, "epsilon must be real and within the range"),
+        (geometric_loss(scale=1.0).epsilon, {"delta": [0.5]}, "delta must be a number, got"),
+        (geometric_loss(scale=1.0).epsilon, {"delta": "0.1"}, "delta must be real and .*, got '0.1'; give it as plain"),
     ],
 )
-def test_a_refusal_gives_the_value(call, match):
+def test_a_refusal_gives_the_value(form, given, match):
     with pytest.raises(InputError, match=match):
-        call()
+        form(**given)
 
 
 @pytest.mark.parametrize(
     "form",
     [
-        lambda **a: geometric_delta(0.1, scale=2.0, **a),
-        lambda **a: geometric_epsilon(0.1, scale=2.0, **a),
         lambda **a: geometric_loss(scale=2.0, **a).epsilon(0.1),
-        lambda **a: laplace_delta(0.1, scale=2.0, **a),
-        lambda **a: laplace_epsilon(0.1, scale=2.0, **a),
         lambda **a: laplace_loss(scale=2.0, **a).epsilon(0.1),
-        lambda **a: discrete_gaussian_delta(0.1, stddev=2.0, **a),
-        lambda **a: discrete_gaussian_epsilon(0.1, stddev=2.0, **a),
         lambda **a: discrete_gaussian_loss(stddev=2.0, **a).epsilon(0.1),
         lambda **a: gaussian_stddev(1.0, 1.0, 1e-5, **a),
     ],
