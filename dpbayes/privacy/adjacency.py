@@ -46,7 +46,7 @@ def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
 
     Every record falls in exactly one cell. Adding or removing one changes that cell by 1. Replacing a record moves it
     from one cell to another: the first loses 1 and the second gains 1, so the change is 2. For a workload of T tables
-    it adds up to T times this number, because one person is in every table. Raises `InputError` for an unknown relation.
+    it adds up to T times this number, because one person is in every table. `InputError` if there is no such relation.
 
     Examples
     --------

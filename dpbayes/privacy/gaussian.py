@@ -49,12 +49,7 @@ def gaussian_delta(mu: Any, epsilon: Any) -> Any:
     Returns
     -------
     float or numpy.ndarray
-        Relative error below 1e-12 down to delta = 1e-300.
-
-    Raises
-    ------
-    InputError
-        If `mu` is not positive and finite or `epsilon` is negative or NaN.
+        Relative error below 1e-12 down to delta = 1e-300. `InputError` if an argument is out of range.
 
     Examples
     --------
@@ -74,17 +69,7 @@ def gaussian_epsilon(mu: Any, delta: Any) -> Any:
     mu
         As in `gaussian_delta`.
     delta
-        Between 0 and 1, both excluded; broadcasts with `mu`.
-
-    Returns
-    -------
-    float or numpy.ndarray
-        0 where `delta` is at least the total variation distance 2 Phi(mu / 2) - 1.
-
-    Raises
-    ------
-    InputError
-        If `mu` is not positive and finite or `delta` is not inside (0, 1).
+        Between 0 and 1, both excluded; broadcasts with `mu`. From 2 Phi(mu / 2) - 1 on, epsilon is 0.
 
     Examples
     --------
@@ -101,26 +86,16 @@ def gaussian_epsilon(mu: Any, delta: Any) -> Any:
 def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Adjacency | None = None) -> Any:
     """Return the smallest standard deviation of Gaussian noise that gives (epsilon, delta).
 
+    It is rounded up by at least 4e-15 of itself, so that the noise is never too small for the claim.
+
     Parameters
     ----------
     sensitivity
         L2 sensitivity under the adjacency in use, above 0; the result has its unit.
-    epsilon
-        At least 0.
-    delta
-        Between 0 and 1, both excluded.
+    epsilon, delta
+        At least 0; between 0 and 1, both excluded. `InputError` if no double is the stddev that they need.
     adjacency
         The relation that `sensitivity` was derived under, for the reader; checked, and without effect on the number.
-
-    Returns
-    -------
-    float or numpy.ndarray
-        Rounded up by at least 4e-15 of itself, so that the noise is never too small for the claim.
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range, or no double is the standard deviation that they need.
 
     Examples
     --------

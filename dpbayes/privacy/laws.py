@@ -21,7 +21,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -35,8 +34,6 @@ type FloatArray = npt.NDArray[np.float64]
 type NoiseName = Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"]
 type PureNoiseName = Literal["two-sided-geometric", "laplace"]
 
-_SCALE = "the scale of the noise is sensitivity / epsilon"
-_STDDEV = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
 _COST = "it is the cost of the one release that this noise protects"
 _MASS = "it is the probability outside the radius"
@@ -54,7 +51,7 @@ _MOSTLY_ZERO = 0.5
 
 
 class NoiseLaw(ABC):
-    """A symmetric noise law with one parameter.
+    """A symmetric noise law of mean 0 with one parameter.
 
     Attributes
     ----------
@@ -83,16 +80,16 @@ class NoiseLaw(ABC):
     is_pure: ClassVar[bool]
     norm: ClassVar[Literal[1, 2]]
     adds_in_squares: ClassVar[bool] = False
+    _remedy: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        value = positive_finite(getattr(self, self.parameter), self.parameter, remedy=self._remedy)
+        object.__setattr__(self, self.parameter, value)
 
     @property
     def spread(self) -> float:
         """The value of the parameter."""
         return float(getattr(self, self.parameter))
-
-    @property
-    def mean(self) -> float:
-        """The mean, 0."""
-        return 0.0
 
     @property
     @abstractmethod
@@ -114,13 +111,28 @@ class NoiseLaw(ABC):
     def relaxed(self) -> tuple[float, float, float]:
         """c, a and b of the log-density ``c - a |x| - b x^2`` on the real line that has this law's variance."""
 
+    @property
     @abstractmethod
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
-        """Return the log-probability (discrete laws: -inf where `x` is no integer) or log-density at `x`, its shape."""
+    def _log_peak(self) -> float:
+        """The log-probability, or log-density, at 0."""
 
     @abstractmethod
+    def _exponent(self, x: Any) -> Any:
+        """Return the log-probability beside that at 0, of an array or of a graph."""
+
+    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the log-probability (discrete laws: -inf where `x` is no integer) or log-density at `x`, its shape."""
+        values = np.asarray(x, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            logs = np.asarray(self._exponent(values) + self._log_peak)
+            off = (values != np.floor(values)) | np.isinf(values)
+        return np.asarray(np.where(off & ~np.isnan(values), -np.inf, logs)) if self.is_discrete else logs
+
     def logp(self, x: Any) -> Any:
         """Return the log-probability as a PyTensor graph; a discrete law's formula is read on the real line."""
+        import pytensor.tensor as pt
+
+        return self._exponent(pt.as_tensor_variable(x)) + np.float64(self._log_peak)
 
     @abstractmethod
     def sf(self, x: npt.ArrayLike) -> FloatArray:
@@ -132,17 +144,26 @@ class NoiseLaw(ABC):
         return self.sf(-np.floor(values) - 1.0 if self.is_discrete else -values)
 
     @abstractmethod
+    def _radius(self, nats: float) -> float:
+        """Return r with P(abs(X) > r) <= 2 exp(-nats)."""
+
     def tail_radius(self, mass: float) -> float:
         r"""Return a number r (an integer for a discrete law) with P(\|X\| > r) <= `mass`."""
+        radius = self._radius(math.log(2.0 / probability_below_one(mass, "mass", remedy=_MASS)))
+        return math.ceil(radius) if self.is_discrete else math.nextafter(radius, math.inf)
 
-    @abstractmethod
     def rho(self, *, sensitivity: float) -> float:
-        """Return the zCDP cost of one release, rounded upwards; `sensitivity` is in the law's norm."""
+        """Return the zCDP cost of one release, sensitivity^2 / (2 spread^2) rounded upwards.
+
+        `sensitivity` is in the law's norm. Of a pure law it is a bound, epsilon^2 / 2 (Bun and Steinke 2016,
+        Proposition 1.4).
+        """
+        return float_up(_change(sensitivity) ** 2 / (2 * Fraction(self.spread) ** 2))
 
     @classmethod
-    @abstractmethod
     def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
         """Return the law with the least noise whose zCDP cost is at most `rho`."""
+        return cls(_spread_from_rho(rho, sensitivity))  # type: ignore[call-arg]
 
     @classmethod
     @abstractmethod
@@ -177,21 +198,14 @@ class PureNoise(NoiseLaw):
     parameter: ClassVar[str] = "scale"
     is_pure: ClassVar[bool] = True
     norm: ClassVar[Literal[1, 2]] = 1
+    _remedy: ClassVar[str] = "the scale of the noise is sensitivity / epsilon"
 
     scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive_finite(self.scale, "scale", remedy=_SCALE))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, sensitivity: float) -> Self:
         """Return the law with the least noise that costs at most `epsilon` at an L1 `sensitivity`."""
         return cls.spending(Fraction(positive_finite(epsilon, "epsilon", remedy=_COST)), sensitivity=sensitivity)
-
-    @classmethod
-    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that pure DP certifies to cost at most `rho` of zCDP."""
-        return cls(_stddev_from_rho(rho, sensitivity))
 
     @classmethod
     def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
@@ -202,20 +216,22 @@ class PureNoise(NoiseLaw):
         """Return the pure-DP cost of one release, sensitivity / scale rounded upwards."""
         return float_up(_change(sensitivity) / Fraction(self.scale))
 
-    def rho(self, *, sensitivity: float) -> float:
-        """Return an upper bound on the zCDP cost: epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4)."""
-        return _rho_from_stddev(self.scale, sensitivity)
-
     @property
     def rates(self) -> tuple[float, float]:
-        """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
+        """1 / scale and 0."""
         return 1.0 / self.scale, 0.0
 
     @property
     def relaxed(self) -> tuple[float, float, float]:
-        r"""The Laplace density of this law's variance."""
+        """The Laplace density of this law's variance."""
         scale = math.sqrt(0.5 * self.variance)
         return -math.log(2.0 * scale), 1.0 / scale, 0.0
+
+    def _exponent(self, x: Any) -> Any:
+        return -abs(x) / np.float64(self.scale)
+
+    def _radius(self, nats: float) -> float:
+        return self.scale * nats
 
     def measurement(self) -> Any:
         """Return OpenDP's Laplace sampler: on integers it is the two-sided geometric law."""
@@ -232,29 +248,18 @@ class ConcentratedNoise(NoiseLaw):
     parameter: ClassVar[str] = "stddev"
     is_pure: ClassVar[bool] = False
     norm: ClassVar[Literal[1, 2]] = 2
+    _remedy: ClassVar[str] = "under zCDP the stddev of the noise is sensitivity / sqrt(2 rho)"
 
     stddev: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stddev", positive_finite(self.stddev, "stddev", remedy=_STDDEV))
-
-    @classmethod
-    def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise that costs at most `rho` of zCDP at an L2 `sensitivity`."""
-        return cls(_stddev_from_rho(rho, sensitivity))
 
     @classmethod
     def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
         """Return the law with the least noise whose rho is at most `budget`."""
         return cls.from_rho(float_down(budget), sensitivity=sensitivity)
 
-    def rho(self, *, sensitivity: float) -> float:
-        """Return the zCDP cost of one release, sensitivity^2 / (2 stddev^2) rounded upwards."""
-        return _rho_from_stddev(self.stddev, sensitivity)
-
     @property
     def rates(self) -> tuple[float, float]:
-        """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
+        """0 and 1 / (2 stddev^2)."""
         return 0.0, 0.5 / self.stddev**2
 
     @property
@@ -262,6 +267,14 @@ class ConcentratedNoise(NoiseLaw):
         """The Gaussian density of this law's variance."""
         variance = self.variance
         return -0.5 * math.log(variance) - _LOG_SQRT_TAU, 0.0, 0.5 / variance
+
+    def _exponent(self, x: Any) -> Any:
+        return -0.5 * (x / np.float64(self.stddev)) ** 2
+
+    def _radius(self, nats: float) -> float:
+        # Chernoff's bound. By Poisson summation the sum of exp(-(k - a)^2 / (2 sigma^2)) over k is largest at integer
+        # a, so that the moment generating function of the discrete law is below the Gaussian's.
+        return self.stddev * math.sqrt(2.0 * nats)
 
     def measurement(self) -> Any:
         """Return OpenDP's Gaussian sampler: on integers it is the discrete Gaussian."""
@@ -283,12 +296,7 @@ class TwoSidedGeometric(PureNoise):
     Parameters
     ----------
     scale
-        s, in the unit of the counts; positive and finite.
-
-    Raises
-    ------
-    InputError
-        If the scale is no positive finite number.
+        s, in the unit of the counts; positive and finite, else `InputError`.
 
     Examples
     --------
@@ -310,48 +318,38 @@ class TwoSidedGeometric(PureNoise):
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         rate = self.epsilon(sensitivity=sensitivity) / sensitivity
-        return pld.from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **_grid(interval))
+        return pld.from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **grid(interval))
+
+    @property
+    def _rate(self) -> float:
+        """1 / scale; near the largest double where that overflows, which every formula here survives."""
+        return 1.0 / self.scale if self.scale > 1e-300 else 1e300
 
     @property
     def variance(self) -> float:
         r"""The variance, :math:`2q / (1-q)^2` with :math:`q = e^{-1/s}`."""
-        rate = _rate(self.scale)
         # expm1 keeps the digits that 1 - q loses at large scales.
-        root = math.expm1(-rate)
-        return 2.0 * math.exp(-rate) / root / root
+        root = math.expm1(-self._rate)
+        return 2.0 * math.exp(-self._rate) / root / root
 
     @property
     def mean_magnitude(self) -> float:
         r"""The mean of the absolute value, :math:`2q / (1-q^2)`."""
-        rate = _rate(self.scale)
-        return 2.0 * math.exp(-rate) / -math.expm1(-2.0 * rate)
+        return 2.0 * math.exp(-self._rate) / -math.expm1(-2.0 * self._rate)
 
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
-        """Return the log-pmf: -inf where `x` is no integer, NaN where it is NaN."""
-        values, rate = np.asarray(x, dtype=np.float64), _rate(self.scale)
-        # -log tanh(rate / 2), written so that neither a tiny nor a huge rate cancels.
-        q = math.exp(-rate)
-        log_one_minus_q = math.log(-math.expm1(-rate)) if rate < math.log(2.0) else math.log1p(-q)
-        with np.errstate(over="ignore"):
-            log_pmf = -np.abs(values) / self.scale - (math.log1p(q) - log_one_minus_q)
-        return _at_integers(values, log_pmf)
-
-    def logp(self, x: Any) -> Any:
-        """Return `two_sided_geometric_logp` at this scale."""
-        return two_sided_geometric_logp(x, self.scale)
+    @property
+    def _log_peak(self) -> float:
+        # log tanh(rate / 2), written so that neither a tiny nor a huge rate cancels.
+        q = math.exp(-self._rate)
+        rest = math.log(-math.expm1(-self._rate)) if self._rate < math.log(2.0) else math.log1p(-q)
+        return rest - math.log1p(q)
 
     def sf(self, x: npt.ArrayLike) -> FloatArray:
         r"""Return P(X > x), :math:`q^m / (1 + q)` with :math:`m = \lfloor x \rfloor + 1` for :math:`x \ge 0`."""
-        m, rate = np.floor(np.asarray(x, dtype=np.float64)) + 1.0, _rate(self.scale)
+        m, rate = np.floor(np.asarray(x, dtype=np.float64)) + 1.0, self._rate
         with np.errstate(over="ignore"):
             tail = np.exp(-np.maximum(m, 1.0 - m) * rate) / (1.0 + math.exp(-rate))
         return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
-
-    def tail_radius(self, mass: float) -> int:
-        r"""Return an integer r with P(\|X\| > r) <= `mass`: where an enumeration may stop."""
-        share = probability_below_one(mass, "mass", remedy=_MASS)
-        # P(|X| > r) = 2 q^(r+1) / (1 + q) <= 2 q^(r+1); the one cell to spare covers the rounding of the logarithm.
-        return math.ceil(self.scale * math.log(2.0 / share))
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return simulated noise, int64."""
@@ -373,12 +371,7 @@ class Laplace(PureNoise):
     Parameters
     ----------
     scale
-        s, in the unit of the released values; positive and finite.
-
-    Raises
-    ------
-    InputError
-        If the scale is no positive finite number.
+        s, in the unit of the released values; positive and finite, else `InputError`.
 
     Examples
     --------
@@ -395,7 +388,7 @@ class Laplace(PureNoise):
         """Return dp-accounting's distribution of a move by the sensitivity."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        return pld.from_laplace_mechanism(self.scale, sensitivity=sensitivity, **_grid(interval))
+        return pld.from_laplace_mechanism(self.scale, sensitivity=sensitivity, **grid(interval))
 
     @property
     def variance(self) -> float:
@@ -407,28 +400,17 @@ class Laplace(PureNoise):
         """The mean of the absolute value, the scale."""
         return self.scale
 
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
-        """Return the log-density at `x`."""
-        values = np.asarray(x, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            # log 2 + log s, since 2 s overflows for the largest doubles.
-            return np.asarray(-np.abs(values) / self.scale - (math.log(2.0) + math.log(self.scale)))
-
-    def logp(self, x: Any) -> Any:
-        """Return `laplace_logp` at this scale."""
-        return laplace_logp(x, self.scale)
+    @property
+    def _log_peak(self) -> float:
+        # log 2 + log s, since 2 s overflows for the largest doubles.
+        return -(math.log(2.0) + math.log(self.scale))
 
     def sf(self, x: npt.ArrayLike) -> FloatArray:
         """Return P(X > x)."""
         values = np.asarray(x, dtype=np.float64)
         with np.errstate(over="ignore"):
-            half = 0.5 * np.exp(-np.abs(values) / self.scale)
+            half = 0.5 * np.exp(self._exponent(values))
         return np.asarray(np.where(values >= 0, half, 1.0 - half))
-
-    def tail_radius(self, mass: float) -> float:
-        r"""Return a number r with P(\|X\| > r) <= `mass`."""
-        share = probability_below_one(mass, "mass", remedy=_MASS)
-        return math.nextafter(-self.scale * math.log(share), math.inf)
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Return simulated noise, float64."""
@@ -448,12 +430,7 @@ class DiscreteGaussian(ConcentratedNoise):
     Parameters
     ----------
     stddev
-        sigma, in the unit of the counts; positive and finite.
-
-    Raises
-    ------
-    InputError
-        If the stddev is no positive finite number.
+        sigma, in the unit of the counts; positive and finite, else `InputError`.
 
     Examples
     --------
@@ -490,13 +467,11 @@ class DiscreteGaussian(ConcentratedNoise):
     @property
     def variance(self) -> float:
         """The exact variance: below stddev^2, and 2 exp(-1 / (2 stddev^2)) as stddev goes to 0."""
-        sigma = self.stddev
-        if sigma < _THETA_CROSSING:
-            terms = _direct_terms(sigma)
-            return _second_moment(terms) / (1.0 + 2.0 * sum(terms))
-        terms = _dual_terms(sigma)
-        curvature = (2.0 * math.pi * sigma) ** 2 * _second_moment(terms) if terms[0] > 0 else 0.0
-        return sigma * sigma * (1.0 - curvature / (1.0 + 2.0 * sum(terms)))
+        terms, moment = self._theta
+        if self.stddev < _THETA_CROSSING:
+            return moment / (1.0 + 2.0 * sum(terms))
+        curvature = (2.0 * math.pi * self.stddev) ** 2 * moment if terms[0] > 0 else 0.0
+        return self.stddev * self.stddev * (1.0 - curvature / (1.0 + 2.0 * sum(terms)))
 
     @property
     def mean_magnitude(self) -> float:
@@ -508,23 +483,20 @@ class DiscreteGaussian(ConcentratedNoise):
         return float(2.0 * (x * np.exp(self.log_prob(x))).sum())
 
     @property
-    def _log_normalizer(self) -> float:
+    def _theta(self) -> tuple[list[float], float]:
+        """The series of the normalizer on this side of the crossing, and twice the sum of its terms by k^2."""
         sigma = self.stddev
-        if sigma < _THETA_CROSSING:
-            return math.log1p(2.0 * sum(_direct_terms(sigma)))
+        # exp(-k^2 / 2 sigma^2) or exp(-2 pi^2 sigma^2 k^2); the ends keep the squares below overflow.
+        low = sigma < _THETA_CROSSING
+        rate = 0.5 / max(sigma, 1e-3) ** 2 if low else 2.0 * (math.pi * min(sigma, 1e3)) ** 2
+        terms = [math.exp(-rate * k * k) for k in _THETA_TERMS]
+        return terms, 2.0 * sum(k * k * term for k, term in zip(_THETA_TERMS, terms, strict=True))
+
+    @property
+    def _log_peak(self) -> float:
+        series = math.log1p(2.0 * sum(self._theta[0]))
         # log sigma + log sqrt(2 pi), since the product overflows for the largest doubles.
-        return math.log(sigma) + _LOG_SQRT_TAU + math.log1p(2.0 * sum(_dual_terms(sigma)))
-
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
-        """Return the log-pmf: -inf where `x` is no integer, NaN where it is NaN."""
-        values = np.asarray(x, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            log_pmf = -0.5 * (values / self.stddev) ** 2 - self._log_normalizer
-        return _at_integers(values, log_pmf)
-
-    def logp(self, x: Any) -> Any:
-        """Return `discrete_gaussian_logp` at this stddev."""
-        return discrete_gaussian_logp(x, self.stddev)
+        return -series if self.stddev < _THETA_CROSSING else -(math.log(self.stddev) + _LOG_SQRT_TAU + series)
 
     def sf(self, x: npt.ArrayLike) -> FloatArray:
         r"""Return P(X > x): a sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula.
@@ -547,16 +519,6 @@ class DiscreteGaussian(ConcentratedNoise):
             u = np.minimum((m - 0.5) / sigma, 40.0)
             density = np.exp(-0.5 * u * u - _LOG_SQRT_TAU)
             return np.asarray(ndtr(-u) - density * (u / 24.0 + 7.0 * (3.0 - u * u) * u / 5760.0 / sigma**2) / sigma**2)
-
-    def tail_radius(self, mass: float) -> int:
-        r"""Return an integer r with P(\|X\| > r) <= `mass`: where an enumeration may stop.
-
-        By Poisson summation :math:`\sum_k e^{-(k-a)^2/2\sigma^2}` is largest at integer a, so
-        :math:`E e^{tX} \le e^{t^2\sigma^2/2}` and Chernoff's bound :math:`2 e^{-r^2/2\sigma^2}` holds as for the
-        Gaussian.
-        """
-        share = probability_below_one(mass, "mass", remedy=_MASS)
-        return math.ceil(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)))
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return simulated noise, int64, by rejection (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
@@ -587,12 +549,7 @@ class Gaussian(ConcentratedNoise):
     Parameters
     ----------
     stddev
-        sigma, in the unit of the released values; positive and finite.
-
-    Raises
-    ------
-    InputError
-        If the stddev is no positive finite number.
+        sigma, in the unit of the released values; positive and finite, else `InputError`.
 
     Examples
     --------
@@ -610,7 +567,7 @@ class Gaussian(ConcentratedNoise):
         """Return dp-accounting's distribution of a move by the sensitivity."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        return pld.from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **_grid(interval))
+        return pld.from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **grid(interval))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
@@ -645,16 +602,9 @@ class Gaussian(ConcentratedNoise):
         """The mean of the absolute value, stddev sqrt(2 / pi)."""
         return self.stddev * math.sqrt(2.0 / math.pi)
 
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
-        """Return the log-density at `x`."""
-        values = np.asarray(x, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            log_density = -0.5 * (values / self.stddev) ** 2
-        return np.asarray(log_density - (math.log(self.stddev) + _LOG_SQRT_TAU))
-
-    def logp(self, x: Any) -> Any:
-        """Return `gaussian_logp` at this stddev."""
-        return gaussian_logp(x, self.stddev)
+    @property
+    def _log_peak(self) -> float:
+        return -(math.log(self.stddev) + _LOG_SQRT_TAU)
 
     def sf(self, x: npt.ArrayLike) -> FloatArray:
         """Return P(X > x)."""
@@ -662,11 +612,6 @@ class Gaussian(ConcentratedNoise):
 
         with np.errstate(over="ignore"):
             return np.asarray(ndtr(-np.asarray(x, dtype=np.float64) / self.stddev))
-
-    def tail_radius(self, mass: float) -> float:
-        r"""Return a number r with P(\|X\| > r) <= `mass`, by the Chernoff bound 2 exp(-r^2 / 2 sigma^2)."""
-        share = probability_below_one(mass, "mass", remedy=_MASS)
-        return math.nextafter(self.stddev * math.sqrt(2.0 * math.log(2.0 / share)), math.inf)
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Return simulated noise, float64."""
@@ -713,59 +658,6 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     return law(record[law.parameter])  # type: ignore[call-arg]
 
 
-# --- log-densities as PyTensor graphs --------------------------------------------------------------------------------
-# They broadcast and are differentiable in x and in the parameter. Values and gradients hold, after PyTensor's rewrites
-# too, for parameters from 1e-30 to 1e30.
-
-
-def two_sided_geometric_logp(x: Any, scale: Any) -> Any:
-    r"""Log-pmf :math:`\log\tanh\frac{1}{2s} - |x|/s`, with full precision for s from 1e-300 to 1e300."""
-    import pytensor.tensor as pt
-
-    x, scale = _tensor(x), _tensor(scale)
-    rate = 1.0 / scale
-    return pt.log1mexp(-rate) - pt.log1p(pt.exp(-rate)) - pt.abs(x) * rate
-
-
-def laplace_logp(x: Any, scale: Any) -> Any:
-    r"""Log-density :math:`-\log 2s - |x|/s`."""
-    import pytensor.tensor as pt
-
-    x, scale = _tensor(x), _tensor(scale)
-    return -pt.log(2.0 * scale) - pt.abs(x) / scale
-
-
-def gaussian_logp(x: Any, stddev: Any) -> Any:
-    r"""Log-density :math:`-\tfrac12 (x/\sigma)^2 - \log \sigma\sqrt{2\pi}`."""
-    import pytensor.tensor as pt
-
-    x, stddev = _tensor(x), _tensor(stddev)
-    return -0.5 * (x / stddev) ** 2 - pt.log(stddev) - _LOG_SQRT_TAU
-
-
-def discrete_gaussian_logp(x: Any, stddev: Any) -> Any:
-    r"""Log-pmf :math:`-\tfrac12 (x/\sigma)^2 - \log \sum_k e^{-k^2/2\sigma^2}`."""
-    import pytensor.tensor as pt
-
-    x, stddev = _tensor(x), _tensor(stddev)
-    # Each series is clamped to where its terms are neither 0 nor on the other's side: no overflow, no NaN gradient.
-    small = pt.clip(stddev, 1e-3, _THETA_CROSSING)
-    large = pt.clip(stddev, _THETA_CROSSING, 1e3)
-    direct = pt.log1p(2.0 * sum(pt.exp(-0.5 * (k / small) ** 2) for k in _THETA_TERMS))
-    dual = pt.log(stddev * math.sqrt(2.0 * math.pi)) + pt.log1p(
-        2.0 * sum(pt.exp(-2.0 * (math.pi * k * large) ** 2) for k in _THETA_TERMS)
-    )
-    return -0.5 * (x / stddev) ** 2 - pt.switch(stddev < _THETA_CROSSING, direct, dual)
-
-
-def _tensor(value: Any) -> Any:
-    """Return `value` as a PyTensor variable in double precision."""
-    import pytensor.tensor as pt
-
-    # PyTensor would store a Python float as float32 and carry its seven digits through the whole graph.
-    return pt.as_tensor_variable(np.float64(value) if isinstance(value, Real) else value)
-
-
 # --- costs, rounded outwards -----------------------------------------------------------------------------------------
 
 
@@ -774,7 +666,7 @@ def _change(sensitivity: float) -> Fraction:
     return Fraction(positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY))
 
 
-def _stddev_from_rho(rho: float, sensitivity: float) -> float:
+def _spread_from_rho(rho: float, sensitivity: float) -> float:
     """Double with sensitivity^2 / (2 stddev^2) <= rho, a few units in the last place above the smallest one."""
     cost = positive_finite(rho, "rho", remedy=_COST)
     change = positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY)
@@ -785,11 +677,6 @@ def _stddev_from_rho(rho: float, sensitivity: float) -> float:
     for _ in range(2):
         stddev = math.nextafter(stddev, math.inf)
     return stddev
-
-
-def _rho_from_stddev(stddev: float, sensitivity: float) -> float:
-    """Smallest double that is not below sensitivity^2 / (2 stddev^2)."""
-    return float_up(_change(sensitivity) ** 2 / (2 * Fraction(stddev) ** 2))
 
 
 # --- parts of the laws -----------------------------------------------------------------------------------------------
@@ -804,35 +691,9 @@ def _vectors(integers: bool) -> Any:
     return vector_domain(atom_domain(T="i64") if integers else atom_domain(T="f64", nan=False))
 
 
-def _grid(interval: float) -> dict[str, Any]:
+def grid(interval: float) -> dict[str, Any]:
+    """Return dp-accounting's options of a pessimistic distribution on a grid."""
     return {"value_discretization_interval": interval, "use_connect_dots": True}
-
-
-def _rate(scale: float) -> float:
-    """1 / scale; near the largest double where that overflows, which every formula here survives."""
-    return 1.0 / scale if scale > 1e-300 else 1e300
-
-
-def _at_integers(values: FloatArray, log_pmf: FloatArray) -> FloatArray:
-    """Put -inf where `values` are no integers (infinities included), and keep NaN as NaN."""
-    with np.errstate(invalid="ignore"):
-        off = (values != np.floor(values)) | np.isinf(values)
-    return np.asarray(np.where(off & ~np.isnan(values), -np.inf, log_pmf))
-
-
-def _direct_terms(sigma: float) -> list[float]:
-    """exp(-k^2 / 2 sigma^2) for k = 1, 2, 3; all of them 0 where the square overflows."""
-    ratio = 1.0 / max(sigma, 1e-3)
-    return [math.exp(-0.5 * (k * ratio) ** 2) for k in _THETA_TERMS]
-
-
-def _dual_terms(sigma: float) -> list[float]:
-    """exp(-2 pi^2 sigma^2 k^2) for k = 1, 2, 3; all of them 0 from sigma = 10 on."""
-    return [math.exp(-2.0 * (math.pi * k * min(sigma, 1e3)) ** 2) for k in _THETA_TERMS]
-
-
-def _second_moment(terms: list[float]) -> float:
-    return 2.0 * sum(k * k * term for k, term in zip(_THETA_TERMS, terms, strict=True))
 
 
 def _fill_dense(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:

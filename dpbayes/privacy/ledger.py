@@ -13,7 +13,6 @@ mechanism's short name, the purpose and the dataset's label: public words that t
 
 import csv
 import datetime
-import html
 import io
 import json
 import math
@@ -28,7 +27,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dpbayes._arguments import positive_finite, shown
-from dpbayes.errors import BudgetExceededError, DPBayesError, InputError, LedgerError
+from dpbayes._html import html_table
+from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
 from dpbayes.privacy import ledger_store as store
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.laws import NoiseLaw
@@ -140,20 +140,6 @@ class Remaining:
     delta: float
 
 
-class PendingRelease:
-    """A reservation inside `Ledger.spend`; `confirm` it with the digest of what was released."""
-
-    def __init__(self, ledger: "Ledger", entry: int) -> None:
-        self.entry = entry
-        self.confirmed = False
-        self._ledger = ledger
-
-    def confirm(self, digest: str) -> None:
-        """Record the digest of the release, see `Ledger.confirm`."""
-        self._ledger.confirm(self.entry, digest)
-        self.confirmed = True
-
-
 class Ledger:
     """A privacy-budget ledger, opened with `open_ledger` or `create_ledger`.
 
@@ -162,10 +148,8 @@ class Ledger:
 
     Attributes
     ----------
-    path
-        The file.
-    head_file
-        The file that keeps the head, or None.
+    path, head_file
+        The file, and the file that keeps the head, or None.
     terms
         Total epsilon and delta, adjacency, composition, dataset and time of creation.
 
@@ -177,7 +161,7 @@ class Ledger:
     ...     ledger = create_ledger(f"{folder}/budget.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
     ...     law = TwoSidedGeometric.from_epsilon(0.4, sensitivity=2)
     ...     entry = ledger.reserve(
-    ...         mechanism="two-sided-geometric", law=law, sensitivity=2, adjacency="replace-one", purpose="race"
+    ...         mechanism="geometric", law=law, sensitivity=2, adjacency="replace-one", purpose="race"
     ...     )
     ...     ledger.confirm(entry, "0" * 64)  # the digest of the Release whose noise was drawn in between
     ...     ledger.remaining()
@@ -212,9 +196,15 @@ class Ledger:
     @property
     def head(self) -> str:
         """Digest of the last entry; note it outside to pin the history, see `open_ledger`."""
+        with self._current() as state:
+            return state.head
+
+    @contextmanager
+    def _current(self) -> Iterator["_State"]:
+        """Hold the ledger as it stands on disk now."""
         with TURNS:
             self._refresh()
-            return self._state.head
+            yield self._state
 
     def reserve(
         self,
@@ -227,7 +217,7 @@ class Ledger:
         count: int = 1,
         delta: float = 0.0,
     ) -> int:
-        """Record the cost of a release before its noise is drawn.
+        """Record the cost of a release before its noise is drawn, and return the number of the entry, for `confirm`.
 
         Parameters
         ----------
@@ -246,17 +236,10 @@ class Ledger:
         delta
             Share of the ledger's delta that plain addition charges; Gaussian laws only, needed in a "basic" ledger.
 
-        Returns
-        -------
-        int
-            Number of the entry, for `confirm`.
-
         Raises
         ------
-        BudgetExceededError
-            If the total would be exceeded. Nothing is recorded then.
-        InputError
-            If a value is out of range or the adjacency is not the ledger's.
+        BudgetExceededError, InputError
+            If the total would be exceeded, or a value is out of range. Nothing is recorded then.
         LedgerError, DamagedFileError
             If the ledger cannot be written or is damaged. Draw nothing then.
         """
@@ -269,12 +252,12 @@ class Ledger:
         return self._append([body for body, _ in pairs], [cost for _, cost in pairs]) if pairs else []
 
     def confirm(self, entry: int | Sequence[int], digest: str) -> None:
-        """Record that the release of one reservation, or of several, was made.
+        """Record that the release of one reservation, or of several together, was made.
 
         Parameters
         ----------
         entry
-            What `reserve` or `reserve_all` returned; several are confirmed together or not at all.
+            What `reserve` or `reserve_all` returned.
         digest
             SHA-256 of the release, 64 hexadecimal digits (`Release.digest`).
 
@@ -290,42 +273,10 @@ class Ledger:
             raise InputError(f"entries {shown(entries)} name one reservation twice; pass what reserve_all returned")
         self._append([{"kind": "confirm", "entry": one, "digest": read_digest(digest)} for one in entries])
 
-    @contextmanager
-    def spend(self, **request: Any) -> Iterator[PendingRelease]:
-        """Reserve (arguments of `reserve`) on entering the block; draw inside, and call `confirm(digest)`.
-
-        Raises
-        ------
-        LedgerError
-            If the block ends without an error and without `confirm`. The cost is spent either way.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from dpbayes.privacy import Guarantee, create_ledger
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ledger = create_ledger(f"{folder}/budget.db", epsilon=1.0, delta=0.0, adjacency="add-remove")
-        ...     with ledger.spend(
-        ...         mechanism="randomized response", law=Guarantee(0.5), sensitivity=None, adjacency="add-remove",
-        ...         purpose="one filter",
-        ...     ) as pending:
-        ...         pending.confirm("0" * 64)
-        ...     ledger.spent().epsilon
-        0.5
-        """
-        pending = PendingRelease(self, self.reserve(**request))
-        yield pending
-        if not pending.confirmed:
-            raise LedgerError(
-                f"the block ended without confirming entry {pending.entry}, which counts as spent; call "
-                "confirm(release.digest) once the noise is drawn"
-            )
-
     def spent(self) -> Spent:
         """Return what all releases cost, by plain addition and tightly."""
-        with TURNS:
-            self._refresh()
-            state, spending = self._state, self._state.spending
+        with self._current() as state:
+            spending = state.spending
             basic = math.inf if spending.epsilon is None else float_up_or_decimal(spending.epsilon)
             tight = spending.tight_epsilon(self.terms.delta)
             decides = basic if self.terms.composition == "basic" else tight
@@ -334,21 +285,18 @@ class Ledger:
 
     def remaining(self) -> Remaining:
         """Return what is left of the total."""
-        with TURNS:
-            self._refresh()
-            return remaining_of(self._state.spending, self.terms)
+        with self._current() as state:
+            return remaining_of(state.spending, self.terms)
 
     def entries(self) -> list[Reservation]:
         """Return all recorded releases in order, with the digest of those that were confirmed."""
-        with TURNS:
-            self._refresh()
-            return list(self._state.releases.values())
+        with self._current() as state:
+            return list(state.releases.values())
 
     def unconfirmed(self) -> list[Reservation]:
         """Return the releases that were reserved and never confirmed; their cost is spent."""
-        with TURNS:
-            self._refresh()
-            return self._state.unconfirmed
+        with self._current() as state:
+            return state.unconfirmed
 
     def to_json(self) -> str:
         """Return the whole ledger as JSON: terms, sums, releases, head digest."""
@@ -390,13 +338,8 @@ class Ledger:
             f"({terms.composition}, {terms.adjacency}), {left.epsilon:.6g} left, {spent.unconfirmed} unconfirmed"
         )
         names = ("entry", "time", "mechanism", "law", "count", "epsilon", "purpose", "status")
-        rows = [release.to_dict() for release in self.entries()]
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape('–' if row[n] is None else str(row[n]))}</td>" for n in names) + "</tr>"
-            for row in rows
-        )
-        head = "".join(f"<th>{name}</th>" for name in names)
-        return f"<table><caption>{html.escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+        rows = (release.to_dict() for release in self.entries())
+        return html_table(caption, names, ([row[name] for name in names] for row in rows))
 
     def _append(self, bodies: list[dict[str, Any]], costs: Sequence[Cost] = ()) -> list[int]:
         """Decide and append inside one write transaction."""
@@ -463,27 +406,12 @@ def open_ledger(path: str | Path, *, expected_head: str | None = None, head_file
         it exists, and it is written anew after every entry. It notices a ledger that was put back to an older copy, as
         long as the file itself was not put back with it: keep it on another disk or in another backup.
 
-    Returns
-    -------
-    Ledger
-        The ledger.
-
     Raises
     ------
     DamagedFileError
         If the file is no ledger, was edited, reordered or truncated, or lacks the expected head.
-    LedgerError
-        If it, or the head file, cannot be opened, read or written.
-    InputError
-        If `expected_head` is no digest.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     head = create_ledger(f"{folder}/budget.db", epsilon=1.0, delta=0.0, adjacency="add-remove").head
-    ...     open_ledger(f"{folder}/budget.db", expected_head=head).terms.epsilon
-    1.0
+    LedgerError, InputError
+        If it, or the head file, cannot be opened, read or written; if `expected_head` is no digest.
     """
     return Ledger(path, expected_head=expected_head, head_file=head_file)
 
@@ -513,11 +441,6 @@ def create_ledger(
     dataset
         What to call the dataset; public text.
 
-    Returns
-    -------
-    Ledger
-        The ledger.
-
     Raises
     ------
     InputError
@@ -542,16 +465,13 @@ def create_ledger(
 
 def remaining_of(spending: Spending, terms: LedgerTerms) -> Remaining:
     """Return what a spending leaves of the total of its ledger."""
+    none = Fraction(0)
     if terms.composition == "basic":
         assert spending.epsilon is not None  # check_budget lets no infinite cost into a basic ledger
-        left = terms.exact_epsilon - spending.epsilon
-        return Remaining(
-            float_down(max(left, Fraction(0))), decimal_down(max(terms.exact_delta - spending.delta, Fraction(0)))
-        )
-    if spending.fits(terms.exact_epsilon, terms.exact_delta) and spending.epsilon is not None:
-        exact = terms.exact_epsilon - spending.epsilon
-    else:
-        exact = Fraction(0)
+        left = terms.exact_epsilon - spending.epsilon, terms.exact_delta - spending.delta
+        return Remaining(float_down(max(left[0], none)), decimal_down(max(left[1], none)))
+    fits = spending.fits(terms.exact_epsilon, terms.exact_delta) and spending.epsilon is not None
+    exact = terms.exact_epsilon - spending.epsilon if fits else none  # type: ignore[operator]
     tight = spending.tight_epsilon(terms.delta)
     used = max(Fraction(tight), decimal_reading(tight)) if math.isfinite(tight) else terms.exact_epsilon
     return Remaining(float_down(max(exact, terms.exact_epsilon - used)), terms.delta)

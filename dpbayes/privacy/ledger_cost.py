@@ -56,7 +56,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
+from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, grid, noise_from_dict
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
 
 _MOST_QUERIES = 10**9
@@ -79,19 +79,8 @@ class Guarantee:
     """A mechanism known only by its proven (epsilon, delta), randomized response for instance.
 
     It stands where a noise law would. Tight composition takes the worst mechanism with that guarantee (Kairouz, Oh and
-    Viswanath 2015): fail with probability delta, else randomized response with epsilon.
-
-    Parameters
-    ----------
-    epsilon
-        Privacy-loss parameter of one query, positive.
-    delta
-        Probability of failure of one query, in [0, 1).
-
-    Raises
-    ------
-    InputError
-        If either is out of range.
+    Viswanath 2015): fail with probability delta, else randomized response with epsilon. `InputError` unless epsilon, of
+    one query, is positive and delta, its probability of failure, in [0, 1).
 
     Examples
     --------
@@ -119,8 +108,9 @@ class Guarantee:
         """Return dp-accounting's distribution of randomized response, a discrete Laplace law that moves by 1."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
-        grid = {"value_discretization_interval": interval, "use_connect_dots": True}
-        return pld.from_discrete_laplace_mechanism(float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid)
+        return pld.from_discrete_laplace_mechanism(
+            float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid(interval)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that the ledger stores."""

@@ -22,19 +22,12 @@ _SUM_ERROR = 192 * UNIT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Return certified bounds of a number: the true value is at least `lower` and at most `upper`.
-
-    Parameters
-    ----------
-    lower, upper
-        The ends, in the unit of the number itself; both may be infinite.
+    """Certified bounds of a number, in its unit: the true value is at least `lower` and at most `upper`.
 
     Examples
     --------
-    >>> Bounds(0.5, 0.75).width
-    0.25
-    >>> 0.6 in Bounds(0.5, 0.75)
-    True
+    >>> Bounds(0.5, 0.75).width, 0.6 in Bounds(0.5, 0.75)
+    (0.25, True)
     """
 
     lower: float

@@ -38,10 +38,8 @@ class PrivacyLoss:
 
     >>> import numpy as np
     >>> once = PrivacyLoss.from_pmfs(np.log([0.75, 0.25]), np.log([0.25, 0.75]), adjacency="replace-one")
-    >>> round(once.epsilon(0.0), 6)
-    1.098612
-    >>> round(once.delta(0.5), 6)
-    0.33782
+    >>> round(once.epsilon(0.0), 6), round(once.delta(0.5), 6)
+    (1.098612, 0.33782)
     >>> round(once.compose(100).epsilon(1e-6), 4)
     94.2899
     """
@@ -62,26 +60,16 @@ class PrivacyLoss:
             Natural logarithms of the probabilities under D and D', same shape; minus infinity where an outcome is
             impossible.
         log_error
-            How far each logarithm may be from the truth; the Certified bounds allow for it. Probability that is missing
-            from either side beyond it is counted as infinite loss in the upper ends.
+            How far each logarithm may be from the truth; the certified bounds allow for it. Probability that is missing
+            from either side beyond it is counted as infinite loss in the upper bounds.
         adjacency
             The relation between D and D'.
-
-        Returns
-        -------
-        PrivacyLoss
 
         Raises
         ------
         InputError
             If the shapes differ, an entry is NaN or plus infinity, or a total exceeds 1 by more than `log_error`
             and rounding explain.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> PrivacyLoss.from_pmfs(np.log([0.5, 0.5]), np.log([0.5, 0.5])).epsilon(0.0) < 1e-11
-        True
         """
         log_p, log_q = log_masses(log_p, "log_p"), log_masses(log_q, "log_q")
         if log_p.shape != log_q.shape:
@@ -111,30 +99,17 @@ class PrivacyLoss:
         ----------
         loss
             Values of ln(P/Q), in any order, repeats allowed; ±infinity allowed where the other side's mass is 0.
-        log_mass_p
-            Logarithm of the P-mass of each value.
-        log_mass_q
-            Logarithm of the Q-mass; by default ``log_mass_p - loss``, which is what it must be for a finite loss.
+        log_mass_p, log_mass_q
+            Logarithms of the P-mass and of the Q-mass of each value; that of Q is ``log_mass_p - loss`` by default.
         infinite_p, infinite_q
             Further P-mass of outcomes impossible under Q, and Q-mass of outcomes impossible under P.
         log_error, adjacency
             As in `from_pmfs`; `log_error` bounds the error of each log-mass, half of it that of each loss.
 
-        Returns
-        -------
-        PrivacyLoss
-
         Raises
         ------
         InputError
             As in `from_pmfs`, and if the masses contradict the losses.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> pair = PrivacyLoss.from_losses(np.log([3, 1 / 3]), np.log([0.75, 0.25]))
-        >>> round(pair.epsilon(0.0), 6)
-        1.098612
         """
         loss, log_mass_p = np.ravel(real_numbers(loss, "loss")), log_masses(log_mass_p, "log_mass_p")
         log_error = number(log_error, "log_error")
@@ -153,27 +128,8 @@ class PrivacyLoss:
     def from_bracket(cls, above: "PrivacyLoss", below: "PrivacyLoss") -> "PrivacyLoss":
         """Enclose a loss that is known only between two others, for example of a continuous noise.
 
-        Parameters
-        ----------
-        above, below
-            Losses whose hockey-stick curves lie above and below the true one, in both directions; same adjacency.
-
-        Returns
-        -------
-        PrivacyLoss
-            Upper ends come from `above` and lower ends from `below`, after composition too.
-
-        Raises
-        ------
-        InputError
-            If the adjacencies differ or a loss is bracketed already.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> coins = [PrivacyLoss.from_losses([e, -e], -np.logaddexp(0, [-e, e])) for e in (1.0, 0.5)]
-        >>> 0.7 in PrivacyLoss.from_bracket(*coins).epsilon_bounds(0.0)
-        True
+        The hockey-stick curves of `above` and `below`, of one adjacency, lie above and below the true one in both
+        directions. Upper bounds come from `above` and lower bounds from `below`, after composition too.
         """
         if above.adjacency != below.adjacency:
             raise InputError(f"the ends of a bracket need one adjacency, got {above.adjacency} and {below.adjacency}")
@@ -190,18 +146,9 @@ class PrivacyLoss:
         return [self.backward if direction == "backward" else self.forward]
 
     def delta_bounds(self, epsilon: float, *, direction: Direction = "both") -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`, the larger of both directions.
+        """Return certified bounds of the hockey-stick divergence at any real `epsilon`, the larger of both directions.
 
-        Parameters
-        ----------
-        epsilon
-            Any real number.
-        direction
-            "forward" for P against Q alone, "backward" for Q against P alone.
-
-        Returns
-        -------
-        Bounds
+        `direction` "forward" is P against Q alone, "backward" Q against P alone.
 
         Examples
         --------
@@ -224,24 +171,8 @@ class PrivacyLoss:
     def epsilon_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
         """Return certified bounds of the smallest epsilon >= 0 with hockey-stick divergence at most `delta`.
 
-        Parameters
-        ----------
-        delta
-            A probability; 0 asks for pure differential privacy.
-        direction
-            As in `delta_bounds`.
-
-        Returns
-        -------
-        Bounds
-            Both ends infinite when outcomes that one side cannot produce have more mass than `delta`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> pair = PrivacyLoss.from_pmfs(np.log([0.75, 0.25]), np.log([0.25, 0.75]))
-        >>> np.log(3) in pair.epsilon_bounds(0.0)
-        True
+        Delta 0 asks for pure differential privacy. Both bounds are infinite when outcomes that one side cannot produce
+        have more mass than `delta`; `direction` as in `delta_bounds`.
         """
         value = probability(delta)
         return worse([law.epsilon_bounds(value) for law in self._directions(direction)])
@@ -256,34 +187,19 @@ class PrivacyLoss:
         return worse([law.quantile_bounds(value) for law in self._directions(direction)])
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
-        """Upper end of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
+        """Upper bound of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
 
         This is probabilistic differential privacy, and the definition of Chen (2020, section II, "Buffling"): the
         larger of the (1 - delta)-quantile of -ln R under D and of ln R under D', where R = P(A(D'))/P(A(D)). It is
         never below `epsilon(delta)`, because the hockey stick weighs the same tail with factors below 1.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> pair = PrivacyLoss.from_pmfs(np.log([0.75, 0.25]), np.log([0.25, 0.75]))
-        >>> round(pair.quantile_epsilon(0.01), 6), round(pair.epsilon(0.01), 6)
-        (1.098612, 1.085189)
         """
         return self.quantile_bounds(delta, direction=direction).upper
 
     def compose(self, other: "PrivacyLoss | int") -> "PrivacyLoss":
         """Loss of running the mechanism `other` times, or of running it together with another mechanism.
 
-        Parameters
-        ----------
-        other
-            A number of independent runs, or another loss of the same adjacency.
-
-        Returns
-        -------
-        PrivacyLoss
-            The directions are composed separately. Nothing is computed until a number is asked for, and nothing is
-            rounded in between: composing in steps or at once gives the same curve.
+        The directions are composed separately. Nothing is computed until a number is asked for, and nothing is rounded
+        in between: composing in steps or at once gives the same curve.
 
         Raises
         ------

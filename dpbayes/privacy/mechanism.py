@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpbayes._arguments import number, ordered, positive_finite, shown
-from dpbayes.data.domain import Attribute, Domain
+from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
@@ -136,10 +136,9 @@ def release_tables(
     ----------
     tables
         Exact tables of the same records. They must agree on every shared margin.
-    epsilon
-        Total privacy-loss parameter, for two-sided geometric and Laplace noise.
-    rho
-        Total zero-concentrated DP parameter, for discrete Gaussian and Gaussian noise. Give one of epsilon and rho.
+    epsilon, rho
+        Total privacy cost, one of the two: pure epsilon for two-sided geometric and Laplace noise, zero-concentrated DP
+        for discrete Gaussian and Gaussian noise.
     noise
         ``"two-sided-geometric"``, ``"laplace"``, ``"discrete-gaussian"`` or ``"gaussian"``.
     adjacency
@@ -165,11 +164,6 @@ def release_tables(
         (`dpbayes.data.marginals` bounds them). Sensitivities are that many times those of a row. With more than one
         row, their number is confidential under either relation: use add-remove.
 
-    Returns
-    -------
-    Release
-        The noisy tables with their laws, cost, adjacency and sampler.
-
     Raises
     ------
     InputError
@@ -179,8 +173,7 @@ def release_tables(
 
     References
     ----------
-    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). Universally utility-maximizing privacy mechanisms. SIAM J.
-    Comput. 41(6), 1673-1693. Two-sided geometric mechanism.
+    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). SIAM J. Comput. 41(6), 1673-1693. Geometric mechanism.
     Bun, M. and Steinke, T. (2016). Concentrated differential privacy. TCC. Proposition 1.6: Gaussian noise.
 
     Examples
@@ -188,20 +181,52 @@ def release_tables(
     >>> import numpy as np
     >>> from dpbayes.data import datasets
     >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(7))
-    >>> release.tables[0].noise
-    TwoSidedGeometric(scale=20.0)
+    >>> release.tables[0].label, release.tables[0].noise, release.tables[0].counts.shape
+    ('AGEP x SEX', TwoSidedGeometric(scale=20.0), (2, 2))
     """
     tables = _check_tables(tables)
     check_adjacency(adjacency)
+    family, budget = _calibrated_by(noise, epsilon, rho)
+    for_n = _check_total_share(total_share, adjacency) * budget
+    weights = split_budget(1, shares, len(tables), name="epsilon" if family.is_pure else "rho")
+    check_unit(protected_unit, max_rows_per_unit)
+    n, rows = _check_rows(tables, adjacency, max_rows_per_unit), max_rows_per_unit
+    per_row = l1_sensitivity_of_counts(adjacency) if family.norm == 1 else l2_sensitivity_of_counts(adjacency)
+    sensitivity = per_row if rows == 1 else float_up(rows * Fraction(per_row))
+    # Of every table, and of n where it is confidential: sensitivity, part of the budget, law, stated epsilon.
+    spent = [(sensitivity, (budget - for_n) * weight) for weight in weights] + ([(rows, for_n)] if for_n else [])
+    laws = [family.spending(part, sensitivity=change) for change, part in spent]
+    stated = [float(part) if family.is_pure else None for _, part in spent]
+
+    def draw() -> Release:
+        released_n: int | NoisyTotal = n
+        if for_n:
+            value = release_values([n], laws[-1], rng=rng)[0].item()
+            released_n = NoisyTotal(value, laws[-1], float(rows), stated[-1])
+        noisy = (
+            NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, cost)
+            for table, law, cost in zip(tables, laws, stated, strict=False)
+        )
+        of_unit = {"protected_unit": protected_unit, "max_rows_per_unit": rows}
+        return Release(_union(tables), tuple(noisy), adjacency, released_n, sampler_name(rng), **of_unit)  # type: ignore[arg-type]
+
+    parts = [Part(law, change, part / budget) for law, (change, part) in zip(laws, spent, strict=True)]
+    return reserve_draw_confirm(
+        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger, delta=delta
+    )
+
+
+def _calibrated_by(noise: str, epsilon: float | None, rho: float | None) -> tuple[type[NoiseLaw], Fraction]:
+    """Return the family of a noise law and its budget, which the other of the two does not give."""
     family = law_named(noise)
     name, budget, other = ("epsilon", epsilon, rho) if family.is_pure else ("rho", rho, epsilon)
     if budget is None or other is not None:
         raise InputError(f"{noise} noise is calibrated by {name} alone; got epsilon={shown(epsilon)}, rho={shown(rho)}")
-    positive_finite(budget, name, remedy="it is the total over all tables")
-    for_n = _check_total_share(total_share, adjacency) * Fraction(budget)
-    weights = split_budget(1, shares, len(tables), name=name)
-    budgets = [(Fraction(budget) - for_n) * weight for weight in weights]
-    check_unit(protected_unit, max_rows_per_unit)
+    return family, Fraction(positive_finite(budget, name, remedy="it is the total over all tables"))
+
+
+def _check_rows(tables: Sequence[Marginal], adjacency: Adjacency, max_rows_per_unit: int) -> int:
+    """Return the number of rows, which is public under replace-one: then above 0, and one of every unit."""
     if max_rows_per_unit > 1 and adjacency == "replace-one":
         raise InputError(
             f"under replace-one the number of rows is public, and a unit with up to {max_rows_per_unit} rows changes "
@@ -210,38 +235,7 @@ def release_tables(
     n = check_consistent(tables)
     if n < 1 and adjacency == "replace-one":
         raise InputError("the tables hold no records; there is nothing to release")
-
-    rows = max_rows_per_unit
-    per_row = l1_sensitivity_of_counts(adjacency) if family.norm == 1 else l2_sensitivity_of_counts(adjacency)
-    sensitivity = per_row if rows == 1 else float_up(rows * Fraction(per_row))
-    laws = [family.spending(part, sensitivity=sensitivity) for part in budgets]
-    parts = [Part(law, sensitivity, part / Fraction(budget)) for law, part in zip(laws, budgets, strict=True)]
-    total_law = family.spending(for_n, sensitivity=rows) if for_n else None
-    if total_law is not None:
-        parts.append(Part(total_law, rows, for_n / Fraction(budget)))
-
-    def draw() -> Release:
-        released_n: int | NoisyTotal = n
-        if total_law is not None:
-            value = release_values([n], total_law, rng=rng)[0]
-            released_n = NoisyTotal(value.item(), total_law, float(rows), float(for_n) if family.is_pure else None)
-        noisy = []
-        for table, law, part in zip(tables, laws, budgets, strict=True):
-            values = release_values(table.counts, law, rng=rng)
-            noisy.append(NoisyTable(table.domain, values, law, sensitivity, float(part) if family.is_pure else None))
-        return Release(
-            _union(tables),
-            tuple(noisy),
-            adjacency,
-            released_n,
-            sampler_name(rng),
-            protected_unit=protected_unit,
-            max_rows_per_unit=rows,
-        )
-
-    return reserve_draw_confirm(
-        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger, delta=delta
-    )
+    return n
 
 
 def _check_tables(tables: Sequence[Marginal]) -> tuple[Marginal, ...]:
@@ -273,8 +267,4 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fract
 
 def _union(tables: Sequence[Any]) -> Domain:
     """Return the domain of all attributes, in order of first appearance."""
-    attributes: dict[str, Attribute] = {}
-    for table in tables:
-        for attribute in table.domain:
-            attributes.setdefault(attribute.name, attribute)
-    return Domain(tuple(attributes.values()))
+    return Domain(tuple({attribute.name: attribute for table in tables for attribute in table.domain}.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import as_array, instance, ordered, positive_finite, shown
+from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
@@ -53,13 +53,6 @@ class NoisyTable:
     ------
     InputError
         If shape, values, sensitivity or epsilon contradict the domain or the law.
-
-    Examples
-    --------
-    >>> from dpbayes.privacy import TwoSidedGeometric
-    >>> table = NoisyTable(Domain.from_levels({"sex": ("f", "m")}), [51, -2], TwoSidedGeometric(2.0), 1.0, 0.5)
-    >>> table.label, table.counts.tolist()
-    ('sex', [51, -2])
     """
 
     domain: Domain
@@ -90,21 +83,7 @@ class NoisyTable:
 class NoisyTotal:
     """A released number of records, for when the size of the data is itself confidential.
 
-    Parameters
-    ----------
-    value
-        The released number; it may be negative.
-    noise
-        The law of its noise.
-    sensitivity
-        Sensitivity of the number of records (1 under add-remove).
-    epsilon
-        Privacy-loss parameter of this number alone, as in `NoisyTable`.
-
-    Raises
-    ------
-    InputError
-        If the value, the sensitivity or epsilon contradict the law.
+    `value` may be negative; its sensitivity is 1 under add-remove; `epsilon` and the errors are as in `NoisyTable`.
 
     Examples
     --------
@@ -341,31 +320,15 @@ class Release(Enveloped):
     def _repr_html_(self) -> str:
         total = f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
-        size += html.escape(f", protects {self.protects}")
-        rows = "".join(
-            f"<tr><td>{html.escape(t.label)}</td><td>{t.counts.size}</td>"
-            f"<td>{html.escape(str(t.noise))}</td><td>{'–' if t.epsilon is None else f'{t.epsilon:g}'}</td></tr>"
-            for t in self.tables
-        )
-        return (
-            f"<table><caption>Release: {total}, {self.adjacency}, {size}, sampler {self.sampler}</caption>"
-            f"<tr><th>table</th><th>counts</th><th>noise</th><th>epsilon</th></tr>{rows}</table>"
-        )
+        rows = [(t.label, t.counts.size, t.noise, None if t.epsilon is None else f"{t.epsilon:g}") for t in self.tables]
+        said = f"Release: {total}, {self.adjacency}, {size}, protects {self.protects}, sampler {self.sampler}"
+        return html_table(said, ("table", "counts", "noise", "epsilon"), rows)
 
 
 def read_release(path: str | Path) -> Release:
-    """Read a release that `Release.write` wrote.
+    """Read a release that `Release.write` wrote, checked against the digest in the file.
 
-    Parameters
-    ----------
-    path
-        The JSON file.
-
-    Returns
-    -------
-    Release
-        The release, checked against the digest in the file. White space and the order of keys are free, everything
-        else is as it was written.
+    White space and the order of keys are free, everything else is as it was written.
 
     Raises
     ------

@@ -55,18 +55,15 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
     Returns
     -------
     numpy.ndarray
-        int64 under a discrete law, float64 under a continuous one; the shape of `values`.
+        int64 under a discrete law, float64 under a continuous one; the shape of `values`. A discrete result saturates
+        at the ends of int64: post-processing, which costs no privacy, and with counts below 2^62 happens with
+        probability below exp(-1000).
 
     Raises
     ------
     InputError
         If `rng` is neither None nor a generator, `values` have the wrong type or are not finite, or the law cannot be
         drawn (`check_drawable`). No message shows a value.
-
-    Notes
-    -----
-    Results under a discrete law saturate at the ends of int64. That is post-processing, so it costs no privacy,
-    whatever the values; with counts below 2^62 it happens with probability below exp(-1000).
 
     Examples
     --------

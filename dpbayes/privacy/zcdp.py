@@ -33,24 +33,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP: the inverse of `zcdp_delta` in epsilon.
+    """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    rho
-        zCDP cost, positive and finite.
-    delta
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    float
-        Non-negative; rounded upwards; infinite where it exceeds every double.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
+    It is at least 0, rounded upwards, and infinite where it exceeds every double. `InputError` unless rho is positive
+    and finite and delta lies strictly between 0 and 1.
 
     Examples
     --------
@@ -71,24 +57,12 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho found for which rho-zCDP implies (epsilon, delta)-DP.
-
-    Parameters
-    ----------
-    epsilon
-        Privacy-loss parameter, positive and finite.
-    delta
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    float
-        Positive; rounded downwards.
+    """Return the largest rho found, rounded downwards, for which rho-zCDP implies (epsilon, delta)-DP.
 
     Raises
     ------
     InputError
-        If a parameter is out of range, or no positive double is small enough.
+        Unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small enough.
 
     Examples
     --------
