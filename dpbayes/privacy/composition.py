@@ -7,7 +7,7 @@ J. Comput. Biol. 12). What can go wrong is bounded and added to the ends: FFT an
 around the window (Chernoff bound), rounding of sums, and the grid.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,6 +16,9 @@ import numpy as np
 from dpbayes.errors import InputError
 from dpbayes.privacy.convolution import TiltedSum, Tilter, last_where, tail_lower, tail_upper
 from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw
+
+type Curve = Callable[[float], float]
+type TailBound = Callable[[Curve, Curve, float], float]
 
 _KEPT = 4
 # An error of 1e-12 in the logarithm of a mass adds up to 1 over as many runs.
@@ -97,21 +100,13 @@ class ComposedLoss:
         drop = 0.0 if tail else float(np.log1p(-rest * np.exp(-log_mass)))
         return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
 
-    def delta_bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
-        return self._law.delta_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=False)
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
+        return self._law.bounds(epsilon, tail=tail) if self._law is not None else self._read(epsilon, tail=tail)
 
-    def tail_bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds of the probability that the total loss exceeds `epsilon`."""
-        return self._law.tail_bounds(epsilon) if self._law is not None else self._read(epsilon, tail=True)
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
-        return self._law.epsilon_bounds(delta) if self._law is not None else self._cross(delta, tail=False)
-
-    def quantile_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 exceeded with probability at most `delta`."""
-        return self._law.quantile_bounds(delta) if self._law is not None else self._cross(delta, tail=True)
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
+        return self._law.crossing(delta, tail=tail) if self._law is not None else self._cross(delta, tail=tail)
 
     def _never_finite(self) -> bool:
         return any(not law.loss.size for law, _ in self.parts)
@@ -150,7 +145,7 @@ class ComposedLoss:
                 break
         return best
 
-    def _candidates(self, tilt_for_query) -> Iterator[TiltedSum]:  # type: ignore[no-untyped-def]
+    def _candidates(self, tilt_for_query: Callable[[], float]) -> Iterator[TiltedSum]:
         """Tilted sums at hand, then one made for the query; the last few are kept."""
         yield from list(self._sums)
         tilt = tilt_for_query()
@@ -171,35 +166,29 @@ class BracketedLoss:
         """Sum of `count` independent copies."""
         return BracketedLoss(self.above.repeat(count), self.below.repeat(count))
 
-    def delta_bounds(self, epsilon: float) -> Bounds:
+    def bounds(self, epsilon: float) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at `epsilon`."""
-        return Bounds(self.below.delta_bounds(epsilon).lower, self.above.delta_bounds(epsilon).upper)
+        return Bounds(self.below.bounds(epsilon).lower, self.above.bounds(epsilon).upper)
 
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
-        return Bounds(self.below.epsilon_bounds(delta).lower, self.above.epsilon_bounds(delta).upper)
-
-    def quantile_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 exceeded with probability at most `delta`."""
-
-        def upper(epsilon: float) -> float:
-            return self.delta_bounds(epsilon).upper
-
-        def lower(epsilon: float) -> float:
-            return self.delta_bounds(epsilon).lower
-
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 where that, or the tail, is at most `delta`."""
+        least = Bounds(self.below.crossing(delta).lower, self.above.crossing(delta).upper)
+        if not tail:
+            return least
         if delta < self.below.infinite.lower:
             return Bounds(np.inf, np.inf)
+
+        def beyond(epsilon: float, read: TailBound) -> bool:
+            return read(lambda e: self.bounds(e).upper, lambda e: self.bounds(e).lower, epsilon) > delta
+
         # The tail weighs every loss by 1, the hockey stick by less: the quantile is at least epsilon(delta).
-        least = self.epsilon_bounds(delta)
         far = max(least.upper, 1.0) if np.isfinite(least.upper) else np.inf
-        while np.isfinite(far) and tail_upper(upper, lower, far) > delta:
+        while np.isfinite(far) and beyond(far, tail_upper):
             far = 2 * far if far < 1e6 else np.inf
         if not np.isfinite(far):
             return Bounds(least.lower, np.inf)
-        high = np.nextafter(last_where(least.lower, far, lambda e: tail_upper(upper, lower, e) > delta), np.inf)
-        low = last_where(least.lower, far, lambda e: tail_lower(upper, lower, e) > delta)
-        return Bounds(float(low), float(high))
+        high = np.nextafter(last_where(least.lower, far, lambda e: beyond(e, tail_upper)), np.inf)
+        return Bounds(float(last_where(least.lower, far, lambda e: beyond(e, tail_lower))), float(high))
 
 
 def _checked(parts: tuple[tuple[LossLaw, int], ...]) -> tuple[tuple[LossLaw, int], ...]:

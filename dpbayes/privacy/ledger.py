@@ -49,19 +49,8 @@ _KEYS = {
     "reserve": "kind seq time mechanism law sensitivity count delta adjacency purpose",
     "confirm": "kind seq time entry digest",
 }
-_COLUMNS = [
-    "entry",
-    "time",
-    "mechanism",
-    "law",
-    "sensitivity",
-    "count",
-    "epsilon",
-    "delta",
-    "purpose",
-    "status",
-    "digest",
-]
+_COLUMNS = ["entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta"]
+_COLUMNS += ["purpose", "status", "digest"]
 # A spreadsheet runs a field that starts with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROUNDING = Fraction(1, 10**12)

@@ -72,70 +72,55 @@ class LossLaw:
         """The largest finite loss, listed or not."""
         return max(self.largest, self.ceiling)
 
-    def delta(self, epsilon: float) -> float:
-        """Hockey-stick divergence at `epsilon`, up to rounding; `delta_bounds` certifies it."""
+    def value(self, epsilon: float, *, tail: bool = False) -> float:
+        """Hockey-stick divergence, or P-mass of the losses above `epsilon`, up to rounding; `bounds` certifies it."""
         start = int(np.searchsorted(self.loss, epsilon, side="right"))
-        return self.infinite + float(np.sum(self.mass[start:] * -np.expm1(epsilon - self.loss[start:])))
-
-    def tail(self, epsilon: float) -> float:
-        """P-mass of the losses above `epsilon`, up to rounding."""
-        return self.infinite + float(np.sum(self.mass[int(np.searchsorted(self.loss, epsilon, side="right")) :]))
+        mass = self.mass[start:]
+        return self.infinite + float(np.sum(mass if tail else mass * -np.expm1(epsilon - self.loss[start:])))
 
     def _slack(self, epsilon: float) -> tuple[float, float]:
         """Relative error of a computed sum and error of its argument, rounding included."""
         magnitude = max(abs(epsilon), abs(self.largest) if self.loss.size else 0.0)
         return self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
 
-    def _certify(self, curve: Callable[[float], float], epsilon: float) -> Bounds:
-        """Bound the true curve at `epsilon` by the computed one."""
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the P-mass of losses above it."""
         if epsilon == -np.inf:
             return Bounds(1.0, 1.0)
         relative, shift = self._slack(epsilon if np.isfinite(epsilon) else 0.0)
         if epsilon - self.shift >= self.highest:
             error = float(np.exp(relative))
             return Bounds(self.infinite / error, min(1.0, self.infinite * error + self.missing))
-        lower = float(np.exp(-relative)) * curve(epsilon + shift)
-        upper = float(np.exp(relative)) * curve(epsilon - shift) + self.missing + self.underflow
+        lower = float(np.exp(-relative)) * self.value(epsilon + shift, tail=tail)
+        upper = float(np.exp(relative)) * self.value(epsilon - shift, tail=tail) + self.missing + self.underflow
         return Bounds(min(1.0, lower), min(1.0, upper))
 
-    def delta_bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
-        return self._certify(self.delta, epsilon)
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 where the divergence, or the tail, is at most `delta`.
 
-    def tail_bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds of the P-mass of losses above `epsilon`."""
-        return self._certify(self.tail, epsilon)
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 whose hockey-stick divergence is at most `delta`."""
-        return self._cross(delta, self._solve, self.delta_bounds)
-
-    def quantile_bounds(self, delta: float) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
-        return self._cross(delta, self._quantile, self.tail_bounds)
-
-    def _cross(self, delta: float, solve: Callable[[float], float], bounds: Callable[[float], Bounds]) -> Bounds:
-        """Solve with the errors on either side, then move each end outward until the certified curve agrees."""
+        It is solved with the errors on either side, then each end moves outward until the certified curve agrees.
+        """
         if delta < self.infinite:
             return Bounds(np.inf, np.inf)
         top = self.highest + self.shift if delta >= self.infinite + self.missing else np.inf
         if delta == 0.0:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
+        solve = self._quantile if tail else self._solve
         relative, shift = self._slack(0.0)
         factor = float(np.exp(relative))
         upper = solve((delta - self.missing - self.underflow) / factor) + shift
         # At an atom the tail jumps: the certified point lies just below it.
         lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
+        upper = _push(upper, +1, lambda e: self.bounds(e, tail=tail).upper <= delta, self.largest + 1.0)
         return Bounds(
-            _push(lower, -1, lambda e: bounds(e).lower >= delta, 0.0),
-            max(0.0, min(top, _push(upper, +1, lambda e: bounds(e).upper <= delta, self.largest + 1.0))),
+            _push(lower, -1, lambda e: self.bounds(e, tail=tail).lower >= delta, 0.0), max(0.0, min(top, upper))
         )
 
     def _solve(self, delta: float) -> float:
         """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
         if delta < self.infinite:
             return np.inf
-        if self.delta(0.0) <= delta:
+        if self.value(0.0) <= delta:
             return 0.0
         start = int(np.searchsorted(self.loss, 0.0, side="right"))
         loss = self.loss[start:]
@@ -157,7 +142,7 @@ class LossLaw:
                 epsilon = ahead
                 continue
             # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
-            step = float(np.log1p(max((self.delta(epsilon) - delta) / slope, -0.999)))
+            step = float(np.log1p(max((self.value(epsilon) - delta) / slope, -0.999)))
             epsilon = min(max(epsilon + step, 0.0), self.largest)
             if abs(step) <= 2 * UNIT * max(epsilon, UNIT):
                 break
@@ -167,7 +152,7 @@ class LossLaw:
         """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
         if delta < self.infinite:
             return np.inf
-        if self.tail(0.0) <= delta:
+        if self.value(0.0, tail=True) <= delta:
             return 0.0
         start = int(np.searchsorted(self.loss, 0.0, side="right"))
         above = np.append(self._tails[0][1:], 0.0) + self.infinite

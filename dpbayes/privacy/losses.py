@@ -158,7 +158,7 @@ class PrivacyLoss:
         True
         """
         value = number(epsilon, "epsilon")
-        return worse([law.delta_bounds(value) for law in self._directions(direction)])
+        return worse([law.bounds(value) for law in self._directions(direction)])
 
     def delta(self, epsilon: Any, *, direction: Direction = "both") -> Any:
         """Upper end of `delta_bounds` at each `epsilon`; float for a scalar, else an array of the same shape."""
@@ -175,7 +175,7 @@ class PrivacyLoss:
         have more mass than `delta`; `direction` as in `delta_bounds`.
         """
         value = probability(delta)
-        return worse([law.epsilon_bounds(value) for law in self._directions(direction)])
+        return worse([law.crossing(value) for law in self._directions(direction)])
 
     def epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper, conservative end of `epsilon_bounds`."""
@@ -184,7 +184,7 @@ class PrivacyLoss:
     def quantile_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
         """Return certified bounds of `quantile_epsilon`; wider after composition of losses on no common lattice."""
         value = probability(delta)
-        return worse([law.quantile_bounds(value) for law in self._directions(direction)])
+        return worse([law.crossing(value, tail=True) for law in self._directions(direction)])
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper bound of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.

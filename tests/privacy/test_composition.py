@@ -53,10 +53,10 @@ def tail(p, q, epsilon):
 def check_against(law, p, q, generator):
     """Every certified end must be on its side of the value in forty digits."""
     for epsilon in generator.uniform(-1, 1, 2) * 10.0 ** generator.uniform(-1, 1.5, 2):
-        assert law.delta_bounds(epsilon).lower <= hockey(p, q, epsilon) <= law.delta_bounds(epsilon).upper
-        assert law.tail_bounds(epsilon).lower <= tail(p, q, epsilon) <= law.tail_bounds(epsilon).upper
+        assert law.bounds(epsilon).lower <= hockey(p, q, epsilon) <= law.bounds(epsilon).upper
+        assert law.bounds(epsilon, tail=True).lower <= tail(p, q, epsilon) <= law.bounds(epsilon, tail=True).upper
     for delta in 10.0 ** generator.uniform(-15, 0, 2):
-        ends, quantile = law.epsilon_bounds(delta), law.quantile_bounds(delta)
+        ends, quantile = law.crossing(delta), law.crossing(delta, tail=True)
         if np.isfinite(ends.upper):
             assert hockey(p, q, ends.upper) <= delta
             assert tail(p, q, quantile.upper) <= delta
@@ -94,7 +94,7 @@ def test_transform_and_enumeration_agree_down_to_delta_1e_18(seed, runs):
         assert law._law is not None
         other = ByTransform(law.parts)
         for delta in (0.3, 1e-3, 1e-9, 1e-18):
-            listed, transformed = law.epsilon_bounds(delta), other.epsilon_bounds(delta)
+            listed, transformed = law.crossing(delta), other.crossing(delta)
             assert listed.width < 1e-9 * (1 + listed.upper)
             assert transformed.lower <= listed.upper and listed.lower <= transformed.upper
             # Three outcomes are the worst case for a grid: the lower end costs up to a step per outcome, see the notes
@@ -180,7 +180,7 @@ def test_grid_laws_bracket_the_curve_and_converge_with_the_square_of_the_step(ki
         grid = on_grid(law, offset=0.003, step=step, kind=kind)
         order = np.argsort(grid.index)
         gridded = LossLaw(grid.offset + step * grid.index[order], grid.mass[order])
-        gap = np.array([gridded.delta(e) - law.delta(e) for e in points])
+        gap = np.array([gridded.value(e) - law.value(e) for e in points])
         assert np.all(gap >= -1e-15) if kind == "above" else np.all(gap <= 1e-15)
         gaps.append(np.max(np.abs(gap)))
     assert gaps[1] < 0.4 * gaps[0] and gaps[2] < 0.4 * gaps[1]
@@ -244,12 +244,12 @@ def test_more_runs_than_doubles_can_certify_are_refused():
 
 def test_a_listed_total_with_underflow_keeps_the_largest_loss_between_its_ends():
     law = LossLaw(np.array([1 / 1e-9]), np.ones(1), underflow=1e-300, ceiling=-1e9, shift=2e-6)
-    bounds = ComposedLoss(((law, 1000),)).epsilon_bounds(0.0)
+    bounds = ComposedLoss(((law, 1000),)).crossing(0.0)
     assert 1000 * float(law.loss[0]) in bounds and bounds.width < 0.1
 
 
 @pytest.mark.parametrize("loss", [800.0, 1250.0, 1e9])
 def test_a_loss_beyond_the_reach_of_exp_is_not_lost(loss):
     # delta(epsilon) = 1 - exp(epsilon - loss).
-    bounds = LossLaw(np.array([loss]), np.ones(1)).epsilon_bounds(0.3)
+    bounds = LossLaw(np.array([loss]), np.ones(1)).crossing(0.3)
     assert loss + np.log(0.7) in bounds and bounds.width <= 1e-13 * loss
