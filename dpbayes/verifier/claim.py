@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import narwhals as nw
 import numpy as np
 
 from dpbayes._arguments import shown
 from dpbayes.errors import InputError
-from dpbayes.verifier.fits import Estimate, Family, estimate_partitions
+from dpbayes.verifier.fits import Estimate, Regression, estimate_partitions
 from dpbayes.verifier.formulas import as_floats, collect, column_values
-from dpbayes.verifier.partition import Assignment, PartitionCounts, count_verdicts, is_finite_number, tally
+from dpbayes.verifier.partition import Assignment, PartitionCounts, Partitioned, count_verdicts, is_finite_number, tally
 
 type Direction = Literal["<=", ">", "<", ">="]
 
@@ -30,34 +30,26 @@ _COMPARE = {"<=": operator.le, ">": operator.gt, "<": operator.lt, ">=": operato
 def count_partitions(
     frame: Any,
     *,
-    formula: str,
-    coefficient: str,
     threshold: float | None = None,
     direction: Direction | None = None,
     significant_at: float | None = None,
     n_partitions: int,
     unit: str | None = None,
-    family: Family = "gaussian",
-    absorb: str | Sequence[str] = (),
-    levels: Mapping[str, Any] | None = None,
     assignment: Assignment = "balanced",
-    strata: str | None = None,
     random_state: int | np.random.Generator | None = None,
+    strata: str | None = None,
+    **regression: Unpack[Regression],
 ) -> PartitionCounts:
     """Count the partitions in which a regression coefficient lies beyond a threshold, or is significant.
 
     What is verified is a share of partitions, each of n/M units, not a statement about the coefficient
-    in all records: where small samples are skewed the two differ (`dpbayes.verifier.design.pilot_shares`
+    in all records: where small samples are skewed the two differ (`dpbayes.verifier.pilot.pilot_shares`
     shows by how much, and `sum_estimates` asks about the coefficient itself).
 
     Parameters
     ----------
     frame
         Microdata: any frame that narwhals reads.
-    formula
-        ``response ~ terms``, see `dpbayes.verifier.formulas`.
-    coefficient
-        Name of the coefficient, as formulaic names columns: ``educ``, ``sector[T.b]``, ``np.log(hours)``.
     threshold
         What the claim compares the coefficient with, in its unit. Give this or `significant_at`.
     direction
@@ -72,22 +64,16 @@ def count_partitions(
     unit
         Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay
         together. None: every row is its own unit.
-    family
-        ``"gaussian"`` (least squares), ``"logistic"`` or ``"poisson"``.
-    absorb
-        Columns whose fixed effects are absorbed by demeaning; least squares only. A row without its group
-        is left out, as one with any other missing value.
-    levels
-        Levels of the categorical columns whose types do not declare them: a list, or, to pool levels by a
-        public rule, a mapping from each pooled level to those it stands for.
     assignment
         ``"balanced"`` for replace-one neighbours, ``"independent"`` for add-remove ones.
+    random_state
+        None for a release; a seed or generator for a simulation.
     strata
         A public column, the same in all rows of a unit, over whose values units are spread evenly, so that
         a rare level reaches as many partitions as it can. Balanced assignment only; the guarantee then
         speaks of replacing a unit by one with the same public value.
-    random_state
-        None for a release; a seed or generator for a simulation.
+    **regression
+        `formula`, `coefficient`, `family`, `absorb` and `levels`, see `dpbayes.verifier.fits.Regression`.
 
     Returns
     -------
@@ -97,10 +83,8 @@ def count_partitions(
 
     Raises
     ------
-    MissingColumnError
-        If the frame lacks a column.
-    InputError
-        If a parameter is out of range or the formula has no such coefficient.
+    MissingColumnError, InputError
+        If the frame lacks a column; if a parameter is out of range or the formula has no such coefficient.
 
     References
     ----------
@@ -112,27 +96,14 @@ def count_partitions(
     >>> rng = np.random.default_rng(1)
     >>> x = rng.normal(size=500)
     >>> frame = pl.DataFrame({"x": x, "y": 1 + 2 * x + rng.normal(size=500)})
-    >>> counts = count_partitions(
-    ...     frame, formula="y ~ x", coefficient="x", threshold=1.5, direction=">", n_partitions=20, random_state=1
-    ... )
-    >>> counts.n_partitions
+    >>> claim = {"formula": "y ~ x", "coefficient": "x", "threshold": 1.5, "direction": ">"}
+    >>> count_partitions(frame, n_partitions=20, random_state=1, **claim).n_partitions
     20
     """
     verdict = coefficient_verdict(threshold, direction, significant_at)
-    estimates = estimate_partitions(
-        frame,
-        formula=formula,
-        coefficient=coefficient,
-        n_partitions=n_partitions,
-        unit=unit,
-        family=family,
-        absorb=absorb,
-        levels=levels,
-        assignment=assignment,
-        strata=strata,
-        random_state=random_state,
-    )
-    return tally([None if e is None else verdict(e) for e in estimates], unit, assignment, random_state)
+    partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
+    estimates = estimate_partitions(frame, n_partitions, strata=strata, **partitioned, **regression)
+    return tally([None if e is None else verdict(e) for e in estimates], **partitioned)
 
 
 def coefficient_verdict(
@@ -163,30 +134,14 @@ def count_statistic(
     threshold: float,
     direction: Direction,
     n_partitions: int,
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
+    **partitioned: Unpack[Partitioned],
 ) -> PartitionCounts:
     """Count the partitions in which a statistic of your own lies beyond a threshold.
 
-    Parameters
-    ----------
-    statistic
-        Function of one partition's rows, given as a frame of the kind that came in, to a number. It must use nothing
-        else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A number that
-        is not finite, and any exception, count as not computed. Warnings are silent.
-    frame, threshold, direction, n_partitions, unit, assignment, random_state
-        As in `count_partitions`.
-
-    Returns
-    -------
-    PartitionCounts
-        Confidential.
-
-    Raises
-    ------
-    MissingColumnError, InputError
-        As in `count_partitions`.
+    `statistic` is a function of one partition's rows, given as a frame of the kind that came in, to a number. It must
+    use nothing else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A
+    number that is not finite, and any exception, count as not computed. Warnings are silent. Arguments, result and
+    errors are otherwise those of `count_partitions`.
 
     Examples
     --------
@@ -212,9 +167,7 @@ def count_statistic(
             return None
         return bool(compare(value, threshold)) if math.isfinite(value) else None
 
-    return count_verdicts(
-        frame, verdict, n_partitions=n_partitions, unit=unit, assignment=assignment, random_state=random_state
-    )
+    return count_verdicts(frame, verdict, n_partitions, **partitioned)
 
 
 def _check_claim(threshold: float | None, direction: str | None) -> None:
@@ -232,11 +185,9 @@ def count_within(
     tolerance: float,
     n_partitions: int,
     statistic: Literal["mean", "total"] = "mean",
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
+    **partitioned: Unpack[Partitioned],
 ) -> PartitionCounts:
-    """Count the partitions whose mean or total is near what was claimed.
+    """Count the partitions whose mean or total is near what was claimed: "beyond" counts those.
 
     Parameters
     ----------
@@ -248,24 +199,15 @@ def count_within(
         The claimed mean, or the claimed total of the whole data.
     tolerance
         Largest distance that still counts as near, in the unit of the claim; positive.
-    n_partitions
-        M.
     statistic
         ``"mean"``, or ``"total"``: a partition's total is multiplied by M before it is compared.
-    unit, assignment, random_state
-        As in `dpbayes.verifier.measure.count_partitions`.
-
-    Returns
-    -------
-    PartitionCounts
-        "Beyond" counts the partitions within the tolerance, for which the claim holds.
+    n_partitions, **partitioned
+        As in `count_partitions`.
 
     Raises
     ------
-    MissingColumnError
-        If the frame lacks the column.
-    InputError
-        If the column is not numeric or a number is out of range.
+    MissingColumnError, InputError
+        If the frame lacks the column; if it is not numeric or a number is out of range.
 
     Examples
     --------
@@ -289,9 +231,7 @@ def count_within(
         value = values.mean() if statistic == "mean" else n_partitions * values.sum()
         return bool(abs(value - claim) <= tolerance) if math.isfinite(value) else None
 
-    return count_verdicts(
-        table, verdict, n_partitions=n_partitions, unit=unit, assignment=assignment, random_state=random_state
-    )
+    return count_verdicts(table, verdict, n_partitions, **partitioned)
 
 
 def count_trends(
@@ -303,9 +243,7 @@ def count_trends(
     n_partitions: int,
     signs: Sequence[int] | None = None,
     bands: Sequence[tuple[float, float]] | None = None,
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
+    **partitioned: Unpack[Partitioned],
 ) -> PartitionCounts:
     """Count the partitions whose mean outcome moves over three points of time as was claimed.
 
@@ -320,14 +258,12 @@ def count_trends(
         Numeric columns.
     times
         Three increasing times, as they stand in the column.
-    n_partitions
-        M.
+    n_partitions, **partitioned
+        As in `count_partitions`.
     signs
         The two claimed signs, each 1 or -1. Give signs or bands.
     bands
         The two claimed slopes as (low, high), in outcome per unit of time; the ends belong to the band.
-    unit, assignment, random_state
-        As in `dpbayes.verifier.measure.count_partitions`.
 
     Returns
     -------
@@ -337,19 +273,15 @@ def count_trends(
 
     Raises
     ------
-    MissingColumnError
-        If the frame lacks a column.
-    InputError
-        If a column is not numeric, or times, signs or bands are not of the form asked for.
+    MissingColumnError, InputError
+        If the frame lacks a column, or one is not numeric; if times, signs or bands are not of the form asked for.
 
     Examples
     --------
     >>> import polars as pl
     >>> frame = pl.DataFrame({"person": [1, 1, 1, 2, 2, 2], "year": [2000, 2005, 2010] * 2, "pay": [1, 2, 1, 3, 5, 4]})
-    >>> counts = count_trends(
-    ...     frame, outcome="pay", time="year", times=(2000, 2005, 2010), signs=(1, -1), n_partitions=2, unit="person"
-    ... )
-    >>> counts.beyond
+    >>> claim = {"outcome": "pay", "time": "year", "times": (2000, 2005, 2010), "signs": (1, -1)}
+    >>> count_trends(frame, n_partitions=2, unit="person", **claim).beyond
     2
     """
     points = [float(t) if is_finite_number(t) else math.nan for t in times]
@@ -372,9 +304,7 @@ def count_trends(
         inside = (slopes > low) & (slopes < high) if signs is not None else (slopes >= low) & (slopes <= high)
         return bool(inside.all())
 
-    return count_verdicts(
-        table, verdict, n_partitions=n_partitions, unit=unit, assignment=assignment, random_state=random_state
-    )
+    return count_verdicts(table, verdict, n_partitions, **partitioned)
 
 
 def _claimed_slopes(

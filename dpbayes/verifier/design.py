@@ -89,11 +89,6 @@ def expected(
     noise
         ``"two-sided-geometric"``, exact, or ``"laplace"``, by quadrature between whole numbers.
 
-    Returns
-    -------
-    Expectation
-        Decisions, width, coverage and the distribution of r-hat.
-
     Raises
     ------
     InputError
@@ -168,14 +163,7 @@ def design_surface(
     r: float | Sequence[float],
     **given: Unpack[Supposed],
 ) -> xr.Dataset:
-    """Return `expected` over a grid of M, epsilon and r.
-
-    Parameters
-    ----------
-    n_partitions, epsilon, r
-        The grid.
-    **given
-        ``failed``, ``alpha``, ``threshold``, ``confidence``, ``prob``, ``noise``, as in `expected`.
+    """Return `expected` over a grid of M, epsilon and r; ``**given`` are its other arguments.
 
     Returns
     -------
@@ -218,33 +206,24 @@ def smallest_epsilon(
     quantity: Literal["right", "width"] = "right",
     **given: Unpack[Supposed],
 ) -> float:
-    """Return the smallest epsilon that makes a verification good enough.
+    """Return the smallest epsilon that makes a verification good enough, rounded up to four digits.
+
+    Bisection on a logarithmic scale. A decision rate is nearly, not strictly, monotone in epsilon, because
+    releases are whole numbers; the value returned always reaches what is wanted.
 
     Parameters
     ----------
-    n_partitions, r
+    n_partitions, r, **given
         As in `expected`.
     wanted
         Least chance of the right decision, or largest mean width of the interval.
     quantity
         ``"right"`` or ``"width"``.
-    **given
-        ``failed``, ``alpha``, ``threshold``, ``confidence``, ``prob``, ``noise``, as in `expected`.
-
-    Returns
-    -------
-    float
-        Epsilon, rounded up to four digits; the next lower four digits do not suffice.
 
     Raises
     ------
     InputError
         If not even epsilon 64, next to no noise, suffices, or a parameter is out of range.
-
-    Notes
-    -----
-    Bisection on a logarithmic scale. A decision rate is nearly, not strictly, monotone in epsilon, because
-    releases are whole numbers; the value returned always reaches what is wanted.
 
     Examples
     --------
@@ -278,19 +257,8 @@ def smallest_partitions(
     """Return the smallest number of partitions that makes a verification good enough, at a given epsilon.
 
     More partitions hold fewer units each, so r itself depends on M; r here is what is supposed at the M
-    returned. `pilot_shares` shows how r moves.
-
-    Parameters
-    ----------
-    epsilon
-        Privacy cost of the release.
-    r, wanted, quantity, **given
-        As in `smallest_epsilon`.
-
-    Returns
-    -------
-    int
-        M. It suffices, and so does every larger M up to the next power-of-two step that was tried.
+    returned (`dpbayes.verifier.pilot.pilot_shares` shows how r moves). It suffices, and so does every larger M up to
+    the next power-of-two step that was tried. Arguments are those of `smallest_epsilon`.
 
     Raises
     ------
@@ -340,12 +308,7 @@ def count_surface(
     prob: float = 0.95,
     noise: NoiseName = "two-sided-geometric",
 ) -> xr.Dataset:
-    """Return the operating characteristics for every possible triple of true counts.
-
-    Parameters
-    ----------
-    n_partitions, epsilon, alpha, threshold, confidence, prob, noise
-        As in `expected`; between `confidence` and its complement the answer is open.
+    """Return the operating characteristics for every possible triple of true counts; arguments as in `expected`.
 
     Returns
     -------
@@ -355,15 +318,9 @@ def count_surface(
         chances ``decide_above``, ``decide_below`` and ``undecided``, and ``right``, the chance of the
         decision that fits the true share.
 
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
-
     Examples
     --------
-    >>> surface = count_surface(6, epsilon=2.0)
-    >>> above = surface["decide_above"]
+    >>> above = count_surface(6, epsilon=2.0)["decide_above"]
     >>> bool(above.sel(beyond=6, not_beyond=0) > above.sel(beyond=3, not_beyond=3))
     True
     """

@@ -273,9 +273,7 @@ def _core(margin: FloatArray) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The posterior of p, of r and of the true counts.
-
-    Made by `posterior`; the fields are what the mixture consists of.
+    """The posterior of p, of r and of the true counts, made by `posterior`, as a finite mixture.
 
     Parameters
     ----------
@@ -315,26 +313,14 @@ class Posterior:
         return BetaMixture(self.weights, self.alpha[0] + self.low[0], total)
 
     def share(self, outcome: str) -> BetaMixture:
-        """Return the posterior of one component of p.
-
-        Parameters
-        ----------
-        outcome
-            One of `outcomes`.
-        """
+        """Return the posterior of one component of p, by its name in `outcomes`."""
         index = self._index(outcome)
         counts, probabilities = self.counts(outcome)
         total = sum(self.alpha) + self.n_partitions
         return BetaMixture(probabilities[None, :], self.alpha[index] + int(counts[0]), total)
 
     def counts(self, outcome: str) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the posterior of one true count: its values, and their probabilities.
-
-        Parameters
-        ----------
-        outcome
-            One of `outcomes`.
-        """
+        """Return the posterior of one true count, by its name in `outcomes`: its values, and their probabilities."""
         index = self._index(outcome)
         rows, columns = self.weights.shape
         if index == 0:
@@ -364,10 +350,7 @@ class Posterior:
 
     @property
     def modes(self) -> dict[str, float]:
-        """The paper's point estimates: modes of r (r-hat), of 1 - r (p0-hat), and of the failed share (e-hat).
-
-        With two outcomes there is no e-hat.
-        """
+        """The paper's point estimates: modes of r (r-hat), 1 - r (p0-hat), and the failed share (e-hat), if counted."""
         estimates = {"r-hat": self.r.mode, "p0-hat": 1.0 - self.r.mode}
         if len(self.alpha) == 3:
             estimates["e-hat"] = self.share(OUTCOMES[2]).mode
@@ -426,6 +409,9 @@ def posterior(
 ) -> Posterior:
     r"""Return the exact posterior of a verification release.
 
+    With S the true counts, :math:`P(S \mid y) \propto \mathrm{DirichletMultinomial}(S; M, \alpha)\prod_j f(y_j - S_j)`.
+    A full Gibbs sampler as in section 4 of the paper converges to this; the sum is exact and costs less than one sweep.
+
     Parameters
     ----------
     release
@@ -440,23 +426,12 @@ def posterior(
     max_terms
         Largest number of terms of the mixture.
 
-    Returns
-    -------
-    Posterior
-        Of p, r and the true counts.
-
     Raises
     ------
     InputError
         If the release is no verification release, a parameter is out of range, no true counts can explain the released
         ones, these are too far outside their range for Gaussian noise, or the mixture needs more than `max_terms`
         terms.
-
-    Notes
-    -----
-    With S the true counts, :math:`P(S \mid y) \propto
-    \mathrm{DirichletMultinomial}(S; M, \alpha)\prod_j f(y_j - S_j)`. A full Gibbs sampler as in section 4 of the paper
-    converges to this; the sum is exact and costs less than one of its sweeps.
 
     References
     ----------

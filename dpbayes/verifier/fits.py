@@ -10,7 +10,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 import narwhals as nw
 import numpy as np
@@ -21,6 +21,7 @@ from dpbayes.errors import InputError
 from dpbayes.verifier.formulas import Design, collect, column_values, design
 from dpbayes.verifier.partition import (
     Assignment,
+    Partitioned,
     check_n_partitions,
     missing_units,
     partition_slices,
@@ -43,6 +44,23 @@ INFORMATION_TOLERANCE = 1e-6
 _BLOCK = 256
 
 FAMILIES = ("logistic", "poisson")
+
+
+class Regression(TypedDict, total=False):
+    """A regression in every partition."""
+
+    formula: Required[str]
+    """``response ~ terms``, see `dpbayes.verifier.formulas`."""
+    coefficient: Required[str]
+    """Name of the coefficient, as formulaic names columns: ``educ``, ``sector[T.b]``, ``np.log(hours)``."""
+    family: Family
+    """``"gaussian"`` (least squares, the default), ``"logistic"`` or ``"poisson"``."""
+    absorb: str | Sequence[str]
+    """Columns whose fixed effects are absorbed by demeaning; least squares only. A row without its group is left out,
+    as one with any other missing value."""
+    levels: Mapping[str, Any] | None
+    """Levels of the categorical columns whose types do not declare them: a list, or, to pool levels by a public rule,
+    a mapping from each pooled level to those it stands for."""
 
 
 class Estimate(NamedTuple):
@@ -193,30 +211,27 @@ def _t_p_value(coefficient: float, standard_error: float, df: int) -> float:
 
 def estimate_partitions(
     frame: Any,
-    *,
-    formula: str,
-    coefficient: str,
     n_partitions: int,
-    unit: str | None = None,
-    family: Family = "gaussian",
-    absorb: str | Sequence[str] = (),
-    levels: Mapping[str, Any] | None = None,
-    assignment: Assignment = "balanced",
-    strata: str | None = None,
-    random_state: int | np.random.Generator | None = None,
+    *,
     corrected: bool = False,
+    strata: str | None = None,
+    unit: str | None = None,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
+    **regression: Unpack[Regression],
 ) -> list[Estimate | None]:
     """Return each partition's estimate, or None where it cannot be computed. Confidential."""
     table = collect(frame)
-    n_cells = (1 + corrected) * check_n_partitions(n_partitions)
-    cells = row_partitions(table, unit, n_cells, assignment, random_state, strata=strata)
-    model, column, groups = model_of(table, formula, coefficient, family, absorb, levels)
-    fit = fitter(family, column)
+    split = 2 if corrected else 1
+    partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
+    cells = row_partitions(table, split * check_n_partitions(n_partitions), strata=strata, **partitioned)
+    model, column, groups = model_of(table, **regression)
+    fit = fitter(regression.get("family", "gaussian"), column)
     cells = cells[model.rows]
-    whole = _by_partition(model, cells // (1 + corrected), n_partitions, groups, fit)
+    whole = _by_partition(model, cells // split, n_partitions, groups, fit)
     if not corrected:
         return whole
-    halves = _by_partition(model, cells, n_cells, groups, fit)
+    halves = _by_partition(model, cells, split * n_partitions, groups, fit)
     return [_corrected(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
 
 
@@ -231,9 +246,9 @@ def model_of(
     table: nw.DataFrame[Any],
     formula: str,
     coefficient: str,
-    family: str,
-    absorb: str | Sequence[str],
-    levels: Mapping[str, Any] | None,
+    family: str = "gaussian",
+    absorb: str | Sequence[str] = (),
+    levels: Mapping[str, Any] | None = None,
 ) -> tuple[Design, int, list[IntArray]]:
     """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
     absorbed = [absorb] if isinstance(absorb, str) else list(absorb)

@@ -20,9 +20,9 @@ whole number below 2G + 1 is at most 2G, so exact discrete noise of scale :math:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ from scipy.stats import chi2
 from dpbayes._arguments import ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import NoisyTable, Release
-from dpbayes.verifier.fits import Family, estimate_partitions
-from dpbayes.verifier.partition import Assignment, check_n_partitions, is_finite_number
+from dpbayes.verifier.fits import Regression, estimate_partitions
+from dpbayes.verifier.partition import Assignment, Partitioned, check_n_partitions, is_finite_number
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -79,24 +79,20 @@ class EstimateSums:
 def sum_estimates(
     frame: Any,
     *,
-    formula: str,
-    coefficient: str,
     lower: float,
     upper: float,
     n_partitions: int,
     corrected: bool = True,
     unit: str | None = None,
-    family: Family = "gaussian",
-    absorb: str | Sequence[str] = (),
-    levels: Mapping[str, Any] | None = None,
     assignment: Assignment = "balanced",
-    strata: str | None = None,
     random_state: int | np.random.Generator | None = None,
+    strata: str | None = None,
+    **regression: Unpack[Regression],
 ) -> EstimateSums:
     """Sum the partitions' estimates of a coefficient, each clipped to a public range.
 
     For a claim about the coefficient in all records, which the share of partitions beyond a threshold
-    does not answer where small samples are skewed.
+    does not answer where small samples are skewed. `release_counts` releases the sums, which are confidential.
 
     Parameters
     ----------
@@ -107,13 +103,8 @@ def sum_estimates(
     corrected
         Whether each partition's estimate b is freed of its bias of order M / n by its own halves:
         2 b - (b1 + b2) / 2 (Quenouille). A partition with a half that cannot be computed is not computed.
-    frame, formula, coefficient, n_partitions, unit, family, absorb, levels, assignment, strata, random_state
+    frame, n_partitions, unit, assignment, random_state, strata, **regression
         As in `count_partitions`.
-
-    Returns
-    -------
-    EstimateSums
-        Confidential; `release_counts` releases it.
 
     Raises
     ------
@@ -136,19 +127,9 @@ def sum_estimates(
     50
     """
     low, high = check_range(lower, upper)
+    partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
     estimates = estimate_partitions(
-        frame,
-        formula=formula,
-        coefficient=coefficient,
-        n_partitions=n_partitions,
-        unit=unit,
-        family=family,
-        absorb=absorb,
-        levels=levels,
-        assignment=assignment,
-        strata=strata,
-        random_state=random_state,
-        corrected=corrected,
+        frame, n_partitions, corrected=corrected, strata=strata, **partitioned, **regression
     )
     values = np.array([estimate.coefficient for estimate in estimates if estimate is not None])
     scaled = np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
@@ -239,26 +220,18 @@ def coefficient_posterior(
 ) -> CoefficientPosterior:
     r"""Return the posterior of a coefficient from released sums of the partitions' estimates.
 
+    It is of the coefficient in the population that the records are drawn from, and wider than one of the
+    coefficient in these records alone would be: of the mean of the partitions' estimates, which differs
+    from that by terms of order M / n, only `noise_sd` is unknown.
+
     Parameters
     ----------
     release
-        From `release_counts` of `sum_estimates`.
+        From `release_counts` of `sum_estimates`; `InputError` if it holds no sums of estimates.
     question
         Which table, when the release answers several questions.
     failed_prior
         Beta prior of the share of partitions that cannot be computed.
-
-    Returns
-    -------
-    CoefficientPosterior
-        Of the coefficient in the population that the records are drawn from. It is wider than one of the
-        coefficient in these records alone would be: of the mean of the partitions' estimates, which differs
-        from that by terms of order M / n, only `noise_sd` is unknown.
-
-    Raises
-    ------
-    InputError
-        If the release holds no sums of estimates.
 
     Notes
     -----

@@ -242,27 +242,11 @@ def build_model(
 def recover_counts(
     trace: xr.DataTree, releases: Release | Sequence[Release], *, random_seed: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Draw the true counts given the posterior draws of p.
+    """Draw the true counts given the posterior draws of p of a trace of `build_model`.
 
-    Parameters
-    ----------
-    trace
-        Trace of `build_model`, with ``p``.
-    releases
-        The releases that it was fitted to, in the same order.
-    random_seed
-        Seed of these draws.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (chain, draw, question, outcome): one draw of S for each draw of p, from its exact conditional
-        distribution. Together they are draws of the joint posterior.
-
-    Raises
-    ------
-    InputError
-        If the trace does not fit the releases.
+    `releases` are those that the trace was fitted to, in the same order, else `InputError`. The result has shape
+    (chain, draw, question, outcome): one draw of S for each draw of p, from its exact conditional distribution.
+    Together they are draws of the joint posterior.
     """
     asked = questions_of(releases)
     p = np.asarray(trace["posterior"]["p"])

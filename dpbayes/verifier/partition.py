@@ -8,7 +8,7 @@ import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import narwhals as nw
 import numpy as np
@@ -21,6 +21,18 @@ type Assignment = Literal["balanced", "independent"]
 type IntArray = npt.NDArray[np.int64]
 
 
+class Partitioned(TypedDict, total=False):
+    """How rows come to partitions, besides their number."""
+
+    unit: str | None
+    """Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay together. None:
+    every row is its own unit."""
+    assignment: Assignment
+    """``"balanced"``, the default, for replace-one neighbours, ``"independent"`` for add-remove ones."""
+    random_state: int | np.random.Generator | None
+    """None for a release; a seed or generator for a simulation."""
+
+
 @dataclass(frozen=True)
 class PartitionCounts:
     """Exact counts of partitions: confidential until released.
@@ -29,21 +41,15 @@ class PartitionCounts:
     ----------
     beyond, not_beyond, not_computed
         S1, S0 and Se of the paper: how many partitions lie beyond the threshold, do not, or could not
-        be computed.
+        be computed. `InputError` if one is negative or not whole, or all are 0.
     assignment
         How units came to their partitions. ``"balanced"``: sizes differ by one at most, as fits
         replace-one neighbours; ``"independent"``: every unit by itself, as add-remove neighbours need.
     reproducible
-        Whether the assignment came from a given seed or generator, as in a simulation. Such counts are
-        released in simulations only.
+        Whether the assignment came from a given seed or generator. Such counts are released in simulations only.
     unit
         Column of the protected unit: all rows that share its value stayed in one partition, and are one
         record. None: every row is a record of its own.
-
-    Raises
-    ------
-    InputError
-        If a count is negative or not whole, all are 0, or the unit is not a name.
 
     Examples
     --------
@@ -165,11 +171,11 @@ def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def row_partitions(
     table: nw.DataFrame[Any],
-    unit: str | None,
     n_partitions: int,
-    assignment: Assignment,
-    random_state: int | np.random.Generator | None,
     *,
+    unit: str | None = None,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
     strata: str | None = None,
 ) -> IntArray:
     """Return the partition of every row; `strata` names a public column."""
@@ -177,9 +183,8 @@ def row_partitions(
 
     codes, n_units = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
     public = None if strata is None else _strata(column_values(table, strata), codes, n_units, strata, assignment)
-    return assign_partitions(n_units, n_partitions, assignment=assignment, random_state=random_state, strata=public)[
-        codes
-    ]
+    of_units = assign_partitions(n_units, n_partitions, assignment=assignment, random_state=random_state, strata=public)
+    return of_units[codes]
 
 
 def _strata(values: npt.NDArray[Any], codes: IntArray, n_units: int, name: str, assignment: Assignment) -> IntArray:
@@ -205,38 +210,29 @@ def partition_slices(partition: IntArray, n_partitions: int) -> tuple[IntArray, 
 def count_verdicts(
     frame: Any,
     verdict: Callable[[nw.DataFrame[Any]], bool | None],
-    *,
     n_partitions: int,
-    unit: str | None,
-    assignment: Assignment,
-    random_state: int | np.random.Generator | None,
+    **partitioned: Unpack[Partitioned],
 ) -> PartitionCounts:
     """Partition the rows, ask `verdict` of each partition's rows, and count; an empty partition is not computed."""
     from dpbayes.verifier.formulas import collect
 
     table = collect(frame)
-    partition = row_partitions(table, unit, n_partitions, assignment, random_state)
-    order, bounds = partition_slices(partition, n_partitions)
+    order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
     verdicts = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for first, last in itertools.pairwise(bounds):
             verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
-    return tally(verdicts, unit, assignment, random_state)
+    return tally(verdicts, **partitioned)
 
 
 def tally(
     verdicts: Sequence[bool | None],
-    unit: str | None,
-    assignment: Assignment,
-    random_state: int | np.random.Generator | None,
+    *,
+    unit: str | None = None,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
 ) -> PartitionCounts:
     """Count verdicts; a partition without one is not computed."""
-    return PartitionCounts(
-        sum(v is True for v in verdicts),
-        sum(v is False for v in verdicts),
-        sum(v is None for v in verdicts),
-        assignment,
-        reproducible=random_state is not None,
-        unit=unit,
-    )
+    beyond, other, failed = (sum(verdict is one for verdict in verdicts) for one in (True, False, None))
+    return PartitionCounts(beyond, other, failed, assignment, reproducible=random_state is not None, unit=unit)
