@@ -181,8 +181,8 @@ def release_tables(
     >>> import numpy as np
     >>> from dpbayes.data import datasets
     >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(7))
-    >>> release.tables[0].label, release.tables[0].noise, release.tables[0].counts.shape
-    ('AGEP x SEX', TwoSidedGeometric(scale=20.0), (2, 2))
+    >>> release.tables[0].noise
+    TwoSidedGeometric(scale=20.0)
     """
     tables = _check_tables(tables)
     check_adjacency(adjacency)
