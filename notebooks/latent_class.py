@@ -69,11 +69,11 @@ plt.show()
 # %% [markdown]
 # ## The likelihood
 #
-# All tables are margins of *one* table $X \sim \mathrm{Multinomial}(n, P)$ that nobody may see. `build_model` keeps the counts
-# of its *effects* $m$ (15 numbers that fix all 40 released cells) as parameters, with their sampling law, and the noise's own
-# law on every released count:
+# All tables are margins of *one* table $X \sim \mathrm{Multinomial}(n, P)$ that nobody may see. `build_model` keeps what
+# moves its counts away from $nP$ as parameters $x$ (15 numbers that fix all 40 released cells), with their sampling law,
+# and the noise's own law on every released count:
 #
-# $$m \sim N(n\mu, n(M-\mu\mu^\top)),\qquad y = nb + Bm + \text{noise}.$$
+# $$x \sim N(0, I),\qquad y = nP_{\mathrm{cells}} + Bx + \text{noise},\qquad BB^\top = n\operatorname{Cov}(\text{cells of one record}).$$
 #
 # The file `models/latent_class.py` states the same model with the integers left in; tests hold this form to it.
 
@@ -153,7 +153,7 @@ print("posterior:", share.quantile([0.025, 0.975]).round(4).to_numpy(), " truth:
 # %% [markdown]
 # ## What goes wrong
 #
-# **Too few classes.** One class has no associations at all. The gate passes, since the sampler is fine; the *fit* shows it:
+# **Too few classes.** One class has no associations at all. The convergence check passes, since the sampler is fine; the *fit* shows it:
 # released counts that lie further from the model than the noise can explain.
 
 # %%

@@ -36,6 +36,7 @@ _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
+_CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
 
@@ -46,10 +47,10 @@ class ManyChainSettings:
     chains: int = 128
     batches: int = 4
     draws: int = 24
-    tune: int = 60
-    trajectories: int = 72
+    tune: int = 48
+    trajectories: int = 48
     rounds: int = 4
-    target_accept: float = 0.8
+    target_accept: float = 0.85
     max_steps: int = 400
     backend: str = "numba"
 
@@ -67,7 +68,7 @@ class ManyChainSettings:
         if self.trajectories < self.draws:
             raise InputError(f"trajectories must be at least draws ({self.draws}), got {self.trajectories}")
         if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
-            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.8 is the default")
+            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
         if self.backend not in ("numba", "jax"):
             raise InputError(f"backend must be 'numba' or 'jax', got {shown(self.backend)}")
 
@@ -102,18 +103,24 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
         density = pytensor.function([points, power], outputs, mode=mode, trust_input=True)
         record = pytensor.function([points], vectorize_graph(graphs[2:], {joined: points}), mode=mode, trust_input=True)
-    names = [variable.name for variable in kept]
 
     call = _thread_safe(density, 2)
+    size = sum(value.size for value in point.values())
+    largest = max(size, *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
+    together = max(2, _CACHED // largest)
 
     def evaluate(at: Array, to: float) -> tuple[Array, Array, Array]:
-        prior, likelihood, gradient = call(at, np.asarray(to))
-        return np.asarray(prior), np.asarray(likelihood), np.asarray(gradient)
+        parts = [call(at[place : place + together], np.asarray(to)) for place in range(0, len(at), together)]
+        prior, likelihood, gradient = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return prior, likelihood, gradient
 
     def variables(at: Array) -> dict[str, Array]:
-        return {name: np.asarray(value) for name, value in zip(names, record(at), strict=True)}
+        found = zip(kept, map(np.asarray, record(at)), strict=True)
+        return {  # a value that depends on no parameter comes without the chains' axis
+            variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
+            for variable, value in found
+        }
 
-    size = sum(value.size for value in point.values())
     evaluate(np.zeros((2, size)), 1.0)  # numba compiles at the first call
     variables(np.zeros((2, size)))
     return BatchedDensity(evaluate, _prior_points(model), variables, size)

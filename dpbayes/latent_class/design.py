@@ -48,7 +48,8 @@ MAX_EXACT_CELLS = 20_000
 # summaries of a trace have dimensions too: all draws as one, and the ends of an interval.
 _DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "level", "rank", "sample", "zero_part"}
 _SUMMARIES = {"draws", "quantile"}
-_SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "size_deviations", "level_deviations", "n"}
+_SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n"}
+_SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
 _RECORDED = {
     "cell",
     "exact_counts",
@@ -61,7 +62,7 @@ _RECORDED = {
     "weights_sorted",
 }
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "released_shares", "structural_zeros"}
-_DERIVED = {"n_prior", "n_records", "precision_root", "rotated_counts", "rotation", "sampling_root"}
+_DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root"}
 _RESERVED = _DIMENSIONS | _SUMMARIES | _SAMPLED | _RECORDED | _DATA | _DERIVED
 
 

@@ -44,22 +44,18 @@ class Completion:
             posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
         kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
         if "sampling_root" in data:
-            kept["exact_counts"] = self._jointly(posterior, data, rng)
+            kept["exact_counts"] = self._jointly(posterior, data)
         elif "given_mean" in posterior:
             kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
         return kept
 
-    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
-        """Draw from N(nP + G (y - nP), C - G C), with G = C (C + D)^-1, C of sampling and D of the noise."""
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any]) -> xr.DataArray:
+        """Return the counts that the deviations say (`likelihood.joint_law`)."""
         margin = posterior["margin"].transpose("chain", "draw", "count")
-        n = posterior["n"] if "n" in posterior else data["n_records"]
-        mean = margin * n
-        precision = data["precision_root"] @ data["precision_root"].T
-        sampling = data["sampling_root"] @ data["sampling_root"].T
-        gain = sampling @ precision
-        values, vectors = np.linalg.eigh(sampling - gain @ sampling)
-        spread = rng.standard_normal(mean.shape) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        return mean + (data["released_counts"] - mean.to_numpy()) @ gain.T + spread
+        mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
+        off = data["released_counts"] - mean.to_numpy()
+        moved = off @ data["count_gain"].T + posterior["count_deviations"].to_numpy() @ data["count_root"].T
+        return mean + moved @ data["sampling_root"].T
 
     def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
         mean, variance = posterior["given_mean"], posterior["given_variance"]

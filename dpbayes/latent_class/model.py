@@ -38,6 +38,7 @@ from dpbayes.latent_class.likelihood import (
     class_counts,
     factors_of,
     gaussian_logp,
+    joint_law,
     pilot,
     probabilities,
     released_law,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 LOW_RATIO = 0.5
 """Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
+FEW_CELLS = 100
+"""Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 MAX_JOINT_CELLS = 1500
 """Most cells that are taken jointly: a gradient costs the square of their number."""
 LOW_NOISE = 2.0
@@ -104,10 +107,11 @@ def build_model(
         The parameter a of ``"dirichlet"`` profiles.
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
-        cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: all counts jointly normal, with the covariance
-        of sampling that a pilot fit gives; right where noise is small against sampling, and for structural zeros. By
-        default ``"tables"`` where the ratio of the two is above 1/2 and there are at most 1,500 cells, or where there
-        are structural zeros. The trace of the first has ``level_deviations``.
+        cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
+        covariance of sampling that a pilot fit gives, and the noise keeps its own law; right where noise is small
+        against sampling, and for structural zeros, at a cost of the square of the number of cells. By default
+        ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is above 1/2 and there are at most
+        1,500, or where there are structural zeros.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
@@ -123,8 +127,9 @@ def build_model(
     -------
     pymc.Model
         Free: ``alpha`` (unless fixed); ``stick`` (break); ``level_scores`` z (class, level), or ``level_weights`` of
-        Dirichlet profiles; with likelihood ``"cells"`` the standard normal ``size_deviations`` (class) and
-        ``level_deviations`` (class, level); and ``n``, where only a noisy number of records was released, which is
+        Dirichlet profiles; standard normal deviations of the exact counts from what P says: with likelihood
+        ``"tables"`` ``count_deviations``, with ``"cells"`` ``size_deviations`` (class) and ``level_deviations`` (class,
+        level); and ``n``, where only a noisy number of records was released, which is
         observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from the release itself,
         `dpbayes.latent_class.record_numbers.prior_of_n`).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
@@ -225,6 +230,8 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
     """Return the form of the likelihood that suits a release; it follows from the release alone."""
     if structural_zeros:
         return "tables"
+    if release.n_counts <= FEW_CELLS:
+        return "tables"
     low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
@@ -248,9 +255,7 @@ def release_data(release: Release, form: Likelihood, *, spread: float = SPREAD, 
         noise = np.concatenate([np.full(table.counts.size, table.noise.variance) for table in release.tables])
         weights, profiles = pilot(release, tables, shares, spread)
         sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
-        data["precision_root"] = np.linalg.inv(np.linalg.cholesky(sampling + np.diag(noise))).T
-        values, vectors = np.linalg.eigh(sampling)
-        data["sampling_root"] = vectors * np.sqrt(np.maximum(values, 0.0))
+        data |= joint_law(sampling, noise)
     else:
         turn = rotation(release.domain, shares)
         data["rotation"], data["rotated_counts"] = turn, rotated(release, tables, turn)
@@ -313,26 +318,36 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
-    """Add the released counts to the model, all of them jointly normal."""
+    """Add the released counts to the model, all tables at once, with their noise's own law."""
     noise = _noise(release)
-    root, spread = given["precision_root"], given["sampling_root"]
+    deviations = pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])
+    names = ("sampling_root", "count_gain", "count_root")
+    constant, linear, quadratic = (_constant(f"noise_{i}", part) for i, part in enumerate(noise.coefficients))
 
-    def logp(value: Any, mean: Any, root: Any, spread: Any) -> Any:
-        constant = pt.sum(pt.log(pt.diagonal(root))) - 0.5 * np.log(2.0 * np.pi) * value.shape[0]
-        return constant - 0.5 * pt.sum(pt.sqr(pt.dot(value - mean, root)))
+    def logp(value: Any, mean: Any, z: Any, *given: Any) -> Any:
+        root, gain, turn, constant, linear, quadratic = given
+        off = value - mean
+        moved = pt.dot(gain, off) + pt.dot(turn, z)
+        left = off - pt.dot(root, moved)
+        law = pt.sum(constant - linear * pt.abs(left) - quadratic * pt.sqr(left))
+        return law + 0.5 * (pt.sum(pt.sqr(z)) - pt.sum(pt.sqr(moved))) + pt.sum(pt.log(pt.diagonal(turn)))
 
-    def dist(mean: Any, root: Any, spread: Any, size: Any) -> Any:
-        return noise.around(mean + pt.dot(spread, pm.Normal.dist(shape=mean.shape)), size)
+    def dist(mean: Any, z: Any, root: Any, *rest: Any) -> Any:
+        return noise.around(mean + pt.dot(root, pm.Normal.dist(shape=z.shape)), rest[-1])
 
+    arrays = [given[name] for name in names]
     pm.CustomDist(
         "released",
         mean,
-        root,
-        spread,
+        deviations,
+        *arrays,
+        constant,
+        linear,
+        quadratic,
         dist=dist,
         logp=logp,
         class_name="ReleasedTables",
-        signature="(c),(c,c),(c,c)->(c)",
+        signature="(c),(e),(c,e),(e,c),(e,e),(c),(c),(c)->(c)",
         observed=given["released_counts"],
         dims="count",
     )

@@ -22,9 +22,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import grad_not_implemented
+from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
-from pytensor.scalar.basic import ScalarOp, upgrade_to_float64
+from pytensor.scalar.basic import ScalarOp, float64
 from pytensor.tensor.elemwise import Elemwise
 from scipy.special import erfcx
 
@@ -74,40 +74,35 @@ def _parts(x: float, v: float, b: float) -> tuple[float, float, float]:
     return top + math.log(total / (4.0 * b)), -slope if x < 0.0 else slope, (1.0 - normal / total) / (2.0 * b * b)
 
 
-class _Part(ScalarOp):
-    """One of `_parts`' results: 0 the log-density, 1 and 2 its derivatives in x and v, which have none themselves."""
+class _NormalLaplace(ScalarOp):
+    """`_parts` as an operation of a graph; its second and third output have no derivatives."""
 
-    __props__ = ("which",)
+    nin, nout = 3, 3
 
-    def __init__(self, which: int) -> None:
-        self.which = which
-        self.nin = 3
-        super().__init__(output_types_preference=upgrade_to_float64, name=f"normal_laplace_{which}")
+    def __init__(self) -> None:
+        super().__init__(output_types_preference=lambda *_: (float64,) * 3, name="normal_laplace")
 
     def impl(self, x: float, v: float, b: float) -> Any:
-        return _parts(float(x), float(v), float(b))[self.which]
+        return _parts(float(x), float(v), float(b))
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        if self.which:
-            raise NotImplementedError("the normal-Laplace log-density has first derivatives only")
-        return [
-            cotangents[0] * _Part(1)(*inputs),
-            cotangents[0] * _Part(2)(*inputs),
-            grad_not_implemented(self, 2, inputs[2]),
-        ]
+        for further in cotangents[1:]:
+            if not isinstance(further.type, DisconnectedType):
+                raise NotImplementedError("the normal-Laplace log-density has first derivatives only")
+        _, in_x, in_v = self(*inputs)
+        return [cotangents[0] * in_x, cotangents[0] * in_v, grad_not_implemented(self, 2, inputs[2])]
 
 
-@register_funcify_and_cache_key(_Part)
-def _compile(op: _Part, node: Any, **kwargs: Any) -> Any:
-    which = op.which
-
+@register_funcify_and_cache_key(_NormalLaplace)
+def _compile(op: _NormalLaplace, node: Any, **kwargs: Any) -> Any:
     @numba_njit
-    def part(x: float, v: float, b: float) -> float:
-        return _parts(x, v, b)[which]
+    def parts(x: float, v: float, b: float) -> tuple[float, float, float]:
+        return _parts(x, v, b)
 
-    return part, f"{_SOURCE}-{which}"
+    return parts, _SOURCE
 
 
 def normal_laplace_logp(off: Any, variance: Any, scale: Any) -> Any:
     """Return the log-density of the sum of a normal variable of a variance and a Laplace variable of a scale."""
-    return Elemwise(_Part(0))(*(pt.cast(pt.as_tensor(each), "float64") for each in (off, variance, scale)))
+    inputs = (pt.cast(pt.as_tensor(each), "float64") for each in (off, variance, scale))
+    return Elemwise(_NormalLaplace())(*inputs)[0]

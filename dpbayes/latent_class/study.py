@@ -168,6 +168,11 @@ class Model(Section):
         if self.concentration is not None:
             checked_concentration(self.concentration)
         if self.file is None:
+            if self.profile_prior is not None and self.profiles != "dirichlet":
+                raise ValueError(
+                    f"profile_prior = {self.profile_prior:g} is the parameter of Dirichlet profiles; "
+                    'set profiles = "dirichlet", or leave it out'
+                )
             return self
         if self.impossible:
             raise ValueError("your own model states its own structural zeros; leave impossible out")
@@ -233,10 +238,10 @@ class Sampling(Section):
             raise ValueError("rounds are those of method = 'many-chains'; leave them out, or set the method")
         return self
 
-    def settings(self, model: pm.Model | None = None) -> dict[str, Any]:
-        """Return what `dpbayes.inference.sample` is told, for a model where there is one."""
+    def settings(self) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told."""
         given = {name: getattr(self, name) for name in ("draws", "tune", "chains", "target_accept", "rounds")}
-        return sampler_defaults(model, method=self.method) | {
+        return sampler_defaults(method=self.method) | {
             name: value for name, value in given.items() if value is not None
         }
 
@@ -347,7 +352,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     from dpbayes.latent_class import predict_release
 
     model = _model(spec, release, context)
-    seed, settings = spec.sampling.seed, spec.sampling.settings(model)
+    seed, settings = spec.sampling.seed, spec.sampling.settings()
     trace = sample(model, random_seed=seed, progressbar=context.progressbar, progress=context.progress, **settings)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)

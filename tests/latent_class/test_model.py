@@ -9,8 +9,9 @@ from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class import build_model
+from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, n_effects
-from dpbayes.latent_class.model import release_data
+from dpbayes.latent_class.model import default_likelihood, release_data
 from dpbayes.privacy.laws import Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 from dpbayes.verifier import PartitionCounts, release_counts
@@ -98,28 +99,39 @@ def test_dirichlet_profiles_are_dirichlet():
     assert level.var() == pytest.approx(law.var(), abs=0.015)
 
 
-def _log_likelihood(release, values, spread=2.5):
-    """The law of the joint form, by enumeration of one record's covariances."""
+def _joint(release, values, z, spread=2.5):
+    """The joint form's density of released counts and deviations: p(x) p(y | x) |dx / dz|."""
     data = release_data(release, "tables", spread=spread)
-    covariance = data["sampling_root"] @ data["sampling_root"].T
-    covariance += np.diag(np.concatenate([np.full(t.counts.size, t.noise.variance) for t in release.tables]))
-    law = stats.multivariate_normal(release.n * values["margin"], covariance)
-    return law.logpdf(data["released_counts"])
+    root, half = data["sampling_root"], data["count_root"]
+    off = data["released_counts"] - release.n * values["margin"]
+    x = data["count_gain"] @ off + half @ z
+    left = np.split(off - root @ x, np.cumsum([table.counts.size for table in release.tables])[:-1])
+    noise = [table.noise.relaxed for table in release.tables]
+    law = sum((c - a * np.abs(part) - b * part**2).sum() for (c, a, b), part in zip(noise, left, strict=True))
+    return stats.norm.logpdf(x).sum() + law + np.linalg.slogdet(half)[1], data, off
 
 
-def test_all_tables_jointly_are_normal():
-    release = _release()
+@pytest.mark.parametrize("law", [TwoSidedGeometric(4.0), Gaussian(6.0)])
+def test_all_tables_jointly(law):
+    release = _release(laws=[law] * 3)
     model = build_model(release, n_classes=2, likelihood="tables")
     point = _point(model)
     (margin,) = _evaluate(model, ["margin"])(point)
-    expected = _log_likelihood(release, {"margin": margin})
-    assert model.compile_logp(vars=[model["released"]])(point) == pytest.approx(expected, rel=1e-9)
+    expected, data, off = _joint(release, {"margin": margin}, point["count_deviations"])
+    found = model.compile_logp(vars=[model["released"], model["count_deviations"]])(point)
+    assert found == pytest.approx(expected, rel=1e-9)
+    if isinstance(law, Gaussian):  # the deviations are then independent of all else
+        covariance = data["sampling_root"] @ data["sampling_root"].T + law.variance * np.eye(len(off))
+        alone = stats.norm.logpdf(point["count_deviations"]).sum()
+        assert found - alone == pytest.approx(stats.multivariate_normal(cov=covariance).logpdf(off), rel=1e-9)
 
 
-def test_the_form_follows_from_the_noise():
+def test_the_form_follows_from_the_release(monkeypatch):
     quiet, loud = _release(), _release(laws=[TwoSidedGeometric(40.0)] * 3)
-    names = [{variable.name for variable in build_model(release).free_RVs} for release in (quiet, loud)]
-    assert "level_deviations" not in names[0] and "level_deviations" in names[1]
+    assert [default_likelihood(release) for release in (quiet, loud)] == ["tables"] * 2  # few cells
+    monkeypatch.setattr(model_module, "FEW_CELLS", 0)
+    assert [default_likelihood(release) for release in (quiet, loud)] == ["tables", "cells"]
+    assert "level_deviations" in {v.name for v in build_model(loud).free_RVs}
     assert "level_deviations" in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}
 
 

@@ -83,7 +83,7 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     for part, names in prior.items():
         own = exact([free[name] for name in names])
         np.testing.assert_allclose(np.diff(parts[part].values[0]), np.diff(own), rtol=1e-6, atol=1e-6)
-    counts = ("size_deviations", "level_deviations")
+    counts = ("count_deviations", "size_deviations", "level_deviations")
     rest = [variable for name, variable in free.items() if name in counts] + list(model.observed_RVs)
     # Differences of sums of terms of some thousands: round-off of 1e-9 of those.
     np.testing.assert_allclose(np.diff(likelihood.values[0]), np.diff(exact(rest)), rtol=1e-6, atol=1e-5)

@@ -94,6 +94,7 @@ MISTAKES = [
     (("n_classes = 2", "n_classes = 2\nconcentration = '4'"), "concentration must be a positive number.* got '4'$"),
     (("n_classes = 2", "n_classes = 2\nconcentration = [1, 2, 3]"), r"concentration must be.* got \[1, 2, 3\]$"),
     (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a positive number"),
+    (("n_classes = 2", "n_classes = 2\nprofile_prior = 0.7"), r"profile_prior = 0.7 .* set profiles = .dirichlet"),
     (("n_classes = 2", "n_classes = 2\nprofile_prior = -1"), r"line 15: model\.profile_prior: must be greater than 0"),
     (("n_classes = 2", "n_classes = 2\nlikelihood = 'cells'"), "does not go with structural zeros"),
     (
@@ -153,11 +154,11 @@ def test_a_users_model_that_cannot_be_built_costs_no_release_and_its_correction_
     (tmp_path / "mine.py").write_text(right + "    return ours(release, n_classes=n_classes, spread=2.0)\n")
     loaded = load_spec(study)
     assert loaded.spec.sampling.draws is None and loaded.spec.model.spread is None
-    model, settings = stopped(loaded, tmp_path / "run", allow_python=True)
+    _, settings = stopped(loaded, tmp_path / "run", allow_python=True)
     assert _spent(tmp_path) == pytest.approx(1.0)
     assert read_release(tmp_path / "run.partial" / "release.json").sampler == "opendp"
     given = {name: value for name, value in settings.items() if name not in ("random_seed", "progressbar", "progress")}
-    assert given == sampler_defaults(model)
+    assert given == sampler_defaults()
 
 
 def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
@@ -210,9 +211,9 @@ def test_the_number_of_classes_is_written_out_where_the_tables_are_known(tmp_pat
 
 def test_a_run_samples_with_the_settings_of_its_spec(study, tmp_path, stopped):
     study.write_text(BINARY)
-    model, settings = stopped(load_spec(study, ["sampling.rounds=2", "sampling.seed=7"]), tmp_path / "run")
+    _, settings = stopped(load_spec(study, ["sampling.rounds=2", "sampling.seed=7"]), tmp_path / "run")
     settings.pop("progress", None)
-    assert settings == sampler_defaults(model) | {"rounds": 2, "random_seed": 7, "progressbar": False}
+    assert settings == sampler_defaults() | {"rounds": 2, "random_seed": 7, "progressbar": False}
 
 
 def test_data_sets_of_a_finished_release_are_held_to_the_draws(tmp_path):
