@@ -141,7 +141,7 @@ def whole_number(value: Any, name: str, *, low: int = 1, high: int | None = None
     """
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):
-        span = f"of at least {low}" if high is None else f"from {low} to {high:,}"
+        span = f"of at least {low}" if high is None else f"from {low} to {'2^53' if high == 2**53 else f'{high:,}'}"
         raise InputError(f"{name} must be a whole number {span}, got {shown(value)}{remedy and '; '}{remedy}")
     return int(value)
 

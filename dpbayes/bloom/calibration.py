@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
+from dpbayes._arguments import one_of, positive_finite, probability_below_one, whole_number
 from dpbayes.bloom.all_pairs import all_pairs_epsilon
 from dpbayes.bloom.claims import MAX_FILTERS, MIN_FLIP_PROB, PEOPLE, Definition, EpsilonClaim, check_definition
 from dpbayes.bloom.filters import largest_loss
@@ -58,8 +58,7 @@ def bloom_epsilon(
     epsilon 0.0813509 at delta 0.001 (tight; all pairs, exhaustive)
     """
     check_definition(definition)
-    if pairs not in ("paper", "all"):
-        raise InputError(f"pairs must be 'paper' or 'all', got {shown(pairs)}; only 'all' protects every input")
+    one_of(pairs, get_args(Pairs), "pairs", remedy="only 'all' protects every input")
     k = whole_number(n_filters, "n_filters", high=MAX_FILTERS)
     if k == 1:
         return one_filter_epsilon(n_bits=n_bits, flip_prob=flip_prob, delta=delta, definition=definition)

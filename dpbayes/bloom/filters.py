@@ -11,17 +11,18 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, shown, whole_number
+from dpbayes._arguments import as_array, instance, one_of, shown, whole_number
 from dpbayes.bloom.claims import MAX_FILTERS, check_decay, check_flip_prob
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
 
 _MAX_MATRIX = 10
+Sampler = Literal["secure", "simulation"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,10 +65,7 @@ class Filters:
     @classmethod
     def from_bits(cls, bits: Any) -> "Filters":
         """Pack an array of zeros and ones of shape (k, m), one row per filter."""
-        try:
-            array = np.asarray(bits)
-        except ValueError:
-            raise InputError("the filters are ragged; give every filter the same number of bits") from None
+        array = as_array(bits, "the filters")
         if array.ndim != 2 or array.shape[1] == 0:
             raise InputError(f"bits must have one row per filter and one column per position, got shape {array.shape}")
         whole_number(array.shape[0], "number of filters", high=MAX_FILTERS)
@@ -117,13 +115,12 @@ class FlippedFilters(Filters):
     """
 
     flip_prob: float
-    sampler: Literal["secure", "simulation"] = "simulation"
+    sampler: Sampler = "simulation"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_flip_prob(self.flip_prob)
-        if not isinstance(self.sampler, str) or self.sampler not in ("secure", "simulation"):
-            raise InputError(f"sampler must be 'secure' or 'simulation', got {shown(self.sampler)}")
+        one_of(self.sampler, get_args(Sampler), "sampler")
 
     def __repr__(self) -> str:
         size = f"n_filters={self.n_filters}, n_bits={self.n_bits}"
@@ -202,7 +199,7 @@ class BloomRelease(Enveloped):
 
     counts: np.ndarray
     flip_prob: float
-    sampler: Literal["secure", "simulation"]
+    sampler: Sampler
     decay: float = 0.0
 
     def __post_init__(self) -> None:
@@ -214,8 +211,7 @@ class BloomRelease(Enveloped):
         check_decay(self.decay)
         whole_number(self.n_filters, "n_filters", high=MAX_FILTERS)
         check_flip_prob(self.flip_prob)
-        if not isinstance(self.sampler, str) or self.sampler not in ("secure", "simulation"):
-            raise InputError(f"sampler must be 'secure' or 'simulation', got {shown(self.sampler)}")
+        one_of(self.sampler, get_args(Sampler), "sampler")
 
     @classmethod
     def from_filters(cls, flipped: FlippedFilters, *, decay: float = 0.0) -> "BloomRelease":
@@ -268,23 +264,7 @@ class BloomRelease(Enveloped):
 
 
 def read_bloom_release(path: str | Path) -> BloomRelease:
-    """Read a release that `BloomRelease.write` wrote.
-
-    Parameters
-    ----------
-    path
-        The JSON file.
-
-    Returns
-    -------
-    BloomRelease
-
-    Raises
-    ------
-    DamagedFileError
-        If the file is no such release, or was changed.
-    FileNotFoundError
-        If there is no such file.
+    """Read a release that `BloomRelease.write` wrote; a file that is none, or was changed, is a `DamagedFileError`.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import instance, ordered, probability_below_one, real_numbers, whole_number
+from dpbayes._arguments import instance, ordered, real_numbers, whole_number
 from dpbayes.bloom.claims import MAX_FILTERS, check_decay
 from dpbayes.bloom.filters import Filters
 from dpbayes.errors import InputError
@@ -32,7 +32,7 @@ class BitDistribution:
     --------
     >>> BitDistribution(4).probabilities().tolist()
     [0.25, 0.25, 0.25, 0.25]
-    >>> BitDistribution.geometric(3, ratio=0.5).probabilities().round(4).tolist()
+    >>> BitDistribution(3, decay=3 * np.log(2)).probabilities().round(4).tolist()
     [0.5714, 0.2857, 0.1429]
     """
 
@@ -42,12 +42,6 @@ class BitDistribution:
     def __post_init__(self) -> None:
         whole_number(self.n_bits, "n_bits", high=2**53)
         check_decay(self.decay)
-
-    @classmethod
-    def geometric(cls, n_bits: int, *, ratio: float) -> "BitDistribution":
-        """Each position is `ratio` (between 0 and 1) times as likely as the one before."""
-        probability_below_one(ratio, "ratio", remedy="it is that of neighbouring positions")
-        return cls(whole_number(n_bits, "n_bits", high=2**53), -n_bits * float(np.log(ratio)))
 
     def probabilities(self) -> np.ndarray:
         """Probability of each position, shape (n_bits,)."""

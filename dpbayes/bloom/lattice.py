@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, ordered, real_numbers, shown, whole_number
+from dpbayes._arguments import as_array, instance, one_of, ordered, real_numbers, shown, whole_number
 from dpbayes.bloom.filters import BloomRelease, solve_transition
 from dpbayes.bloom.reach import subset_sums
 from dpbayes.errors import DamagedFileError, InputError
@@ -88,8 +88,7 @@ class ReachNumbers(Enveloped):
             raise InputError(f"weeks must lie between 1 and {MAX_WEEKS}, got {weeks.min()} to {weeks.max()}")
         if not np.isfinite(values).all() or not (np.isfinite(stddev) & (stddev > 0)).all():
             raise InputError("reach must be finite, and each standard deviation positive and finite")
-        if not isinstance(self.noise, str) or self.noise not in ("gaussian", "laplace"):
-            raise InputError(f"noise must be 'gaussian' or 'laplace', got {shown(self.noise)}")
+        one_of(self.noise, ("gaussian", "laplace"), "noise")
         for name, value in {"publishers": names, "sets": sets, "weeks": weeks.astype(int)}.items():
             object.__setattr__(self, name, value)
         for name, value in {"values": values, "stddev": stddev}.items():

@@ -53,11 +53,6 @@ class LogoEstimate:
         """Number m of positions."""
         return int(self.released.sum())
 
-    def linear(self, coefficients: np.ndarray) -> Estimate:
-        """Return the unbiased estimate of ``coefficients @ true counts`` and its standard error over the flips."""
-        coefficients = _coefficients(coefficients, self.counts.size)
-        return Estimate(float(coefficients @ self.counts), float(np.sqrt(max(self.flip_variance(coefficients), 0.0))))
-
     def flip_variance(self, coefficients: np.ndarray) -> float:
         """Return the unbiased estimate of the variance that flipping gives ``coefficients @ counts``."""
         weights = solve_transition(coefficients, self.flip_prob)
@@ -105,7 +100,9 @@ class ReachEstimate:
 
     def combine(self, coefficients: np.ndarray) -> Estimate:
         """Return ``sum_S coefficients[S] n_S`` with its standard error, flipping and hashing together."""
-        coefficients, m = _coefficients(coefficients, self.people.size), self.logos.n_bits
+        coefficients, m = real_numbers(coefficients, "coefficients"), self.logos.n_bits
+        if coefficients.shape != self.people.shape:
+            raise InputError(f"coefficients must be {self.people.size} numbers, one per set, got {coefficients.shape}")
         slope = self.distribution.slope(np.maximum(self.people, 1e-9))
         # n_S as a function of the count of positions without a bit in S has slope -1 / (m slope).
         local = np.where(coefficients != 0.0, -coefficients / (m * slope), 0.0)
@@ -164,13 +161,6 @@ def estimate_reach(
     # Positions without a bit in S hold a logo inside the complement of S.
     empty = subset_sums(logos.counts)[::-1]
     return ReachEstimate(logos, law, law.people(empty / release.n_bits))
-
-
-def _coefficients(values: np.ndarray, size: int) -> np.ndarray:
-    array = real_numbers(values, "coefficients")
-    if array.shape != (size,):
-        raise InputError(f"coefficients must be {size} numbers, one per logo or set, got shape {array.shape}")
-    return array
 
 
 def subset_sums(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:

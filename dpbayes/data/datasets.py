@@ -6,16 +6,15 @@ Everything here is public: ranges, shares and coefficients of the generators are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import whole_number
 from dpbayes.data.domain import Domain, Level
-from dpbayes.data.records import hide_values
 from dpbayes.data.tables import Marginal
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl  # loaded on first use: exact tables do not need it
@@ -108,8 +107,7 @@ def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     """Generate patients."""
     import polars as pl
 
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InputError(f"n must be a positive integer, got {n!r}; it is the number of patients")
+    whole_number(n, "n", remedy="it is the number of patients")
     if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer, np.random.Generator)):
         raise InputError(f"random_state must be an integer or a numpy.random.Generator, got {random_state!r}")
     rng = np.random.default_rng(random_state)
@@ -139,46 +137,6 @@ def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     }
     risk = framingham_risk(**columns)
     return pl.DataFrame(columns | {"bmi": bmi, "framingham": risk})
-
-
-def read_synthea(path: str | Path) -> pl.DataFrame:
-    """Read patients from a table of Synthea observations."""
-    import polars as pl
-
-    unreadable = (
-        f"{Path(path).name} does not read as a table of observations: it is not CSV, or a column of numbers holds "
-        "text; correct the file (what the reader says of it is not shown: it may quote records)"
-    )
-    with hide_values(unreadable):
-        frame = pl.read_csv(path, infer_schema_length=None)
-    needed = ["systolic_mmhg", "total_cholesterol_mgdl", "hdl_cholesterol_mgdl", "bmi"]
-    missing = {"patient", "day", "age", "sex", "smoker", "glucose_mgdl", "hba1c_pct", *needed} - set(frame.columns)
-    if missing:
-        raise MissingColumnError(f"{Path(path).name} lacks the columns {', '.join(sorted(missing))}")
-    with hide_values(unreadable):
-        columns = _latest_day(frame, needed)
-        scored = {name: columns[name].to_numpy() for name in columns.columns if name != "bmi"}
-        return columns.with_columns(framingham=pl.Series(framingham_risk(**scored)))
-
-
-def _latest_day(frame: pl.DataFrame, needed: list[str]) -> pl.DataFrame:
-    """Return the measurements of each adult's last complete day, coded as in `patients`."""
-    import polars as pl
-
-    adults = frame.filter(pl.col("age").is_between(30, 74)).drop_nulls(needed)
-    latest = adults.sort("patient", "day").group_by("patient", maintain_order=True).last()
-    sick = (pl.col("glucose_mgdl") >= 126) | (pl.col("hba1c_pct") >= 6.5)
-    return latest.select(
-        pl.col("age").cast(pl.Float64),
-        male=(pl.col("sex") == "M").cast(pl.Float64),
-        smoker=pl.col("smoker").cast(pl.Float64),
-        diabetes=sick.fill_null(False).cast(pl.Float64),
-        treated=pl.lit(0.0),
-        systolic_mmhg=pl.col("systolic_mmhg").cast(pl.Float64),
-        total_cholesterol_mgdl=pl.col("total_cholesterol_mgdl").cast(pl.Float64),
-        hdl_cholesterol_mgdl=pl.col("hdl_cholesterol_mgdl").cast(pl.Float64),
-        bmi=pl.col("bmi").cast(pl.Float64),
-    )
 
 
 def _bernoulli(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -220,8 +178,7 @@ def persons(n: int, *, rng: np.random.Generator) -> pl.DataFrame:
     """Draw persons among whom some combinations cannot occur."""
     import polars as pl
 
-    if n < 1:
-        raise InputError(f"the number of persons must be at least 1, got {n}")
+    whole_number(n, "n", remedy="it is the number of persons")
     share = np.zeros(tuple(map(len, PERSON_LEVELS.values())))
     for age, marital, work in np.ndindex(*share.shape[:3]):
         at_work = _PERSON_WORK[age][marital]
@@ -263,8 +220,7 @@ def two_level_population(
     import polars as pl
 
     for name, value in (("n_units", n_units), ("groups_per_unit", groups_per_unit), ("group_size", group_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        whole_number(value, name)
     if n_units > 26 or not (np.isfinite(drift) and drift >= 0):
         raise InputError(f"n_units must be at most 26 and drift at least 0, got {n_units!r} and {drift!r}")
     rng = np.random.default_rng(seed)
@@ -327,8 +283,7 @@ def wages(n_persons: int = 2000, *, n_years: int = 6, seed: int = 1) -> pl.DataF
     import polars as pl
 
     for name, value in (("n_persons", n_persons), ("n_years", n_years)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        whole_number(value, name)
     rng = np.random.default_rng(seed)
     education = np.clip(np.round(rng.normal(13.2, 2.6, n_persons)), 6, 21)
     female = rng.random(n_persons) < 0.48

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import beta
 
-from dpbayes._arguments import generator, instance, probability_below_one, shown
+from dpbayes._arguments import generator, instance, probability_below_one, whole_number
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
 from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, table_answers
@@ -154,9 +154,7 @@ class Estimate:
         """
         import polars as pl
 
-        if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 0:
-            raise InputError(f"n_rows must be a whole number of at least 0, got {shown(n_rows)}")
-        counts = rng.multinomial(n_rows, self.weights / self.weights.sum())
+        counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
         codes = np.repeat(self.prior.codes, counts, axis=0)
         columns = {}
         for axis, attribute in enumerate(self.prior.domain):
@@ -331,10 +329,7 @@ def estimate(
     ('noise-aware', [0.48, 0.52])
     """
     instance(prior, Prior, "prior", remedy="Prior.from_frame reads public records")
-    measurements = measure(prior, release, cells=cells)
-    if isinstance(strength, str) and strength != "release":
-        raise InputError(f"strength must be a number of records or 'release', got {shown(strength)}")
-    given = None if isinstance(strength, str) else Strength.given(strength)
+    measurements, given = measure(prior, release, cells=cells), Strength.of(strength)
     if measurements.n < 0.5:
         return Estimate(prior, prior.weights, 0.0, "prior")
     if noise_aware:
@@ -367,9 +362,7 @@ def _noise_aware(measurements: Measurements, strength: Strength, tolerance: floa
 
 def _algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
     tables = table_answers(measurements)
-    count = _SWEEPS * len(tables) if iterations is None else iterations
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"iterations must be a whole number of at least 0, got {shown(iterations)}")
+    count = _SWEEPS * len(tables) if iterations is None else whole_number(iterations, "iterations", low=0)
     # Line 6 of Algorithm 1: uniformly at random.
     order = generator(random_state, "random_state").integers(0, len(tables), count)
     result = iterate(measurements.prior, tables, order=order)

@@ -36,10 +36,7 @@ def build_model(
     margins: Sequence[Sequence[str]] = (),
 ) -> pm.Model:
     r"""State the Dirichlet model of a distribution on a public prior's support."""
-    given = None if isinstance(strength, str) else Strength.given(strength)
-    if isinstance(strength, str) and strength != "release":
-        raise InputError(f"strength must be a number of records or 'release', got {strength!r}")
-    requested = [tuple(names) for names in margins]
+    given, requested = Strength.of(strength), [tuple(names) for names in margins]
     measurements = measure(prior, release)
     if measurements.n <= 0:
         raise InputError(f"the released number of records is {measurements.n:g}: there is nothing to condition on")

@@ -34,6 +34,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import whole_number
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import Release
@@ -210,8 +211,7 @@ def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
     >>> pool(prior, half).marginal(["place", "x"]).tolist()
     [[0.275, 0.225], [0.25, 0.25]]
     """
-    if n_rows < 1:
-        raise InputError(f"n_rows must be at least 1, got {n_rows!r}")
+    whole_number(n_rows, "n_rows")
     rng = np.random.default_rng(_SEED)
     axis = None if credible.by is None else prior.domain.axis(credible.by)
     share = np.ones(1) if credible.by is None else prior.marginal([credible.by])

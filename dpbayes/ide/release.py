@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import instance, shown
+from dpbayes._arguments import instance, shown, whole_number
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
@@ -58,7 +58,7 @@ class Hierarchy:
     """
 
     attribute: str
-    parent: Mapping[Level, Level]
+    parent: Mapping[Any, Level]
 
     def __post_init__(self) -> None:
         if not self.attribute or not self.parent:
@@ -362,9 +362,7 @@ def _check(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_sets: Se
 
 
 def _check_unit(unit: str | None, max_rows_per_unit: int) -> None:
-    whole = isinstance(max_rows_per_unit, int) and not isinstance(max_rows_per_unit, bool)
-    if not whole or max_rows_per_unit < 1:
-        raise InputError(f"max_rows_per_unit must be a whole number of at least 1, got {shown(max_rows_per_unit)}")
+    whole_number(max_rows_per_unit, "max_rows_per_unit")
     if unit is None and max_rows_per_unit > 1:
         raise InputError(
             f"max_rows_per_unit = {max_rows_per_unit} without a unit: name the column whose equal values make rows one "

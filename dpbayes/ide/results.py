@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,13 +51,10 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
         "kl": {"noise-aware": aware.kl, "algorithm-1": plain.kl},
     }
     if truth is not None and by is not None:
-        found: dict[str, Prior | None] = {
-            "prior": public,
-            "pooled prior": None if borrowed is None else prior,
-            "noise-aware": aware.distribution,
-        }
-        found["algorithm-1"] = plain.distribution
-        result["scores"] = _scores(found, truth, by)
+        pooled = {} if borrowed is None else {"pooled prior": prior}
+        found = {"prior": public, **pooled, "noise-aware": aware.distribution, "algorithm-1": plain.distribution}
+        scores = {name: k_marginal_score(q, truth, by=by) for name, q in found.items()}
+        result["scores"] = _said(scores, truth, by)
     result["passed"], result["summary"] = _verdict(chosen, result["certificate"])
     return result, chosen
 
@@ -129,47 +125,38 @@ def _group_scores(
     copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
     codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
     everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
-    theirs = k_marginal_score(everywhere, true, by=name)
-    ours = _synthetic_score(synthetic.frame(), true, theirs, name)
-    again = bootstrap_score(true, by=name, rng=np.random.default_rng(1))
+    scores = {"prior": k_marginal_score(everywhere, true, by=name)}
+    scores["synthetic"] = _synthetic_score(synthetic.frame(), true, scores["prior"], name)
     present = sizes > 0
-    return {
-        "by": name,
-        "groups": [str(group) for group in ours.groups],
-        "errors": {"prior": _list(theirs.errors), "synthetic": _list(ours.errors), _BOOTSTRAP: _list(again.errors)},
-        "score": {"prior": theirs.value, "synthetic": ours.value, _BOOTSTRAP: again.value},
-        "sizes": _sizes({"prior": theirs, "synthetic": ours}, synthetic.sizes[present], sizes[present]),
-    }
+    return _said(scores, true, name) | {"sizes": _sizes(scores, synthetic.sizes[present], sizes[present])}
 
 
 def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> Score:
     """Score synthetic records without regard to their number; a group without any is at distance 2."""
     if frame.is_empty():
-        return replace(like, errors=np.full_like(like.errors, 2.0), set_errors=np.full_like(like.set_errors, 2.0))
+        return Score(like.groups, np.full_like(like.errors, 2.0))
     return k_marginal_score(Prior.from_frame(frame, true.domain), true, by=by)
 
 
 def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
     """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
     missed = released - true
-    off = np.abs(missed) > BIAS_LIMIT
-    penalized = {name: replace(score, errors=np.where(off, 2.0, score.errors)) for name, score in scores.items()}
     return {
         "limit": BIAS_LIMIT,
-        "missed": [int(gap) for gap in missed],
-        "off": off.tolist(),
+        "missed": missed.astype(int).tolist(),
+        "off": (np.abs(missed) > BIAS_LIMIT).tolist(),
         "empty": (released == 0).tolist(),
-        "penalized_score": {name: score.value for name, score in penalized.items()},
+        "penalized_score": {name: score.penalized(missed).value for name, score in scores.items()},
     }
 
 
-def _scores(found: dict[str, Prior | None], truth: Prior, by: str) -> dict[str, Any]:
-    scores = {name: k_marginal_score(q, truth, by=by) for name, q in found.items() if q is not None}
-    scores[_BOOTSTRAP] = bootstrap_score(truth, by=by, rng=np.random.default_rng(1))
+def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
+    """Return scores as plain data, that of another sample of the same people beside them."""
+    scores = scores | {_BOOTSTRAP: bootstrap_score(truth, by=by, rng=np.random.default_rng(1))}
     return {
         "by": by,
         "groups": [str(group) for group in scores["prior"].groups],
-        "errors": {name: _list(score.errors) for name, score in scores.items()},
+        "errors": {name: score.errors.tolist() for name, score in scores.items()},
         "score": {name: score.value for name, score in scores.items()},
     }
 
@@ -196,8 +183,8 @@ def _certificate(found: Estimate) -> dict[str, Any] | None:
         "strength": strength.value,
         "most_likely": strength.most_likely,
         "bound": strength.bound,
-        "grid": _list(strength.grid),
-        "log_likelihood": _list(strength.log_likelihood),
+        "grid": strength.grid.tolist(),
+        "log_likelihood": strength.log_likelihood.tolist(),
     }
 
 
@@ -206,7 +193,7 @@ def _trace(found: Estimate) -> dict[str, Any]:
         return {"step": [], "l1_loss": [], "kl": []}
     trace = found.iterations
     finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
-    return {"step": trace.step.tolist(), "l1_loss": _list(trace.l1_loss), "kl": _list(finite)}
+    return {"step": trace.step.tolist(), "l1_loss": trace.l1_loss.tolist(), "kl": finite.tolist()}
 
 
 def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:
@@ -231,14 +218,10 @@ def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
         {
             "group": name,
             "records": float(part * (prior.n_records or 0.0)),
-            "weights": dict(zip(COMPONENTS, _list(mixed), strict=True)),
+            "weights": dict(zip(COMPONENTS, mixed.tolist(), strict=True)),
         }
         for name, part, mixed in zip(names, share, credible.weights, strict=True)
     ]
-
-
-def _list(values: Any) -> list[float]:
-    return [float(value) for value in values]
 
 
 def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, Any]]:
@@ -258,7 +241,7 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
                 "left": _distance(shares["released"], shares["estimate"]),
                 "cells": table.domain.cell_labels(),
                 **(_interval(found, table.attributes) if intervals else {}),
-                **{name: [float(value) for value in values] for name, values in shares.items()},
+                **{name: values.tolist() for name, values in shares.items()},
             }
         )
     return entries
@@ -270,4 +253,4 @@ def _distance(first: np.ndarray, second: np.ndarray) -> float:
 
 def _interval(found: Estimate, names: tuple[str, ...]) -> dict[str, list[float]]:
     low, high = found.interval(names)
-    return {"low": _list(low.ravel()), "high": _list(high.ravel())}
+    return {"low": low.ravel().tolist(), "high": high.ravel().tolist()}

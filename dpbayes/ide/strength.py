@@ -36,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import gamma
 
-from dpbayes._arguments import positive_finite
+from dpbayes._arguments import positive_finite, shown
+from dpbayes.errors import InputError
 from dpbayes.ide.cells import Measurements
 from dpbayes.ide.noise_aware import ROUNDING, noise_loss
 
@@ -68,8 +69,12 @@ class Strength:
     posterior: Floats
 
     @classmethod
-    def given(cls, value: float) -> Strength:
-        """Return a strength that the caller chose."""
+    def of(cls, value: float | str) -> Strength | None:
+        """Return a strength that the caller chose, or None for the one that the release says."""
+        if isinstance(value, str):
+            if value != "release":
+                raise InputError(f"strength must be a number of records or 'release', got {shown(value)}")
+            return None
         remedy = "in records, or 'release'; n trusts the prior as the population that the records were drawn from"
         number, none = positive_finite(value, "strength", remedy=remedy), np.empty(0)
         return cls(number, number, number, none, none, none)

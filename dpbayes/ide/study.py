@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes.data.domain import Domain
+from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
+from dpbayes.ide.prior import Prior
+from dpbayes.ide.release import GroupRelease, Hierarchy, read_group_release, release_groups
+from dpbayes.ide.workload import choose_cliques, choose_roots, dependence_graph
+from dpbayes.privacy.mechanism import release_tables
+from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
 from dpbayes.runs.spec import PrivacySection, RunSpec, Section, Seed, UnitSection
@@ -20,9 +28,6 @@ from dpbayes.runs.spec import PrivacySection, RunSpec, Section, Seed, UnitSectio
 if TYPE_CHECKING:
     import polars as pl
 
-    from dpbayes.data import Domain
-    from dpbayes.ide import GroupRelease, Hierarchy, Prior
-    from dpbayes.privacy import Release
     from dpbayes.privacy.ledger import Ledger
 
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
@@ -83,7 +88,6 @@ class Data(UnitSection):
     def _tables_fit(self) -> Data:
         if not self.levels or self.tables is None:
             return self
-        from dpbayes.data import Domain
 
         domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
         if self.tables == "by-feature":
@@ -205,7 +209,6 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release
 
 def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:
     """Read the public records, and refuse what a later stage would refuse."""
-    from dpbayes.ide import GroupRelease
     from dpbayes.ide.cells import measure
 
     groups = isinstance(design, GroupRelease)
@@ -226,21 +229,16 @@ def release(
 
 def read_release(path: Path) -> Release | GroupRelease:
     """Read a release of tables or of groups, whichever the file says it is."""
-    from dpbayes.ide import read_group_release
-    from dpbayes.privacy import read_release
-
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         groups = data["format"] == "dpbayes-group-release"
     except (ValueError, TypeError, KeyError, RecursionError):
         groups = False  # the reader of tables says what is wrong
-    return read_group_release(path) if groups else read_release(path)
+    return read_group_release(path) if groups else read_tables(path)
 
 
 def describe(spec: Spec, release: Release | GroupRelease) -> str:
     """Return the release in a line for the terminal."""
-    from dpbayes.ide import GroupRelease
-
     if isinstance(release, GroupRelease):
         what = f"{len(release.units)} units, {len(release.groups)} groups"
         return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
@@ -250,7 +248,6 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:
     """Estimate, write the synthetic records, and return what was found as plain data."""
-    from dpbayes.ide import GroupRelease, Prior
     from dpbayes.ide.results import group_results, table_results
 
     prior = public_prior(spec, context.beside)
@@ -271,7 +268,6 @@ def sections(
     spec: Spec, release: Release | GroupRelease, result: Mapping[str, Any], kept: Mapping[str, Any]
 ) -> Findings:
     """Return what the page says; see `dpbayes.ide.page`."""
-    from dpbayes.ide import GroupRelease
     from dpbayes.ide.page import group_findings, table_findings
 
     return group_findings(release, result) if isinstance(release, GroupRelease) else table_findings(release, result)
@@ -279,7 +275,6 @@ def sections(
 
 def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
-    from dpbayes.ide import GroupRelease
     from dpbayes.ide.cells import estimated_size
     from dpbayes.ide.model import MAX_ROWS, merge_rows, sampler_defaults
 
@@ -310,8 +305,6 @@ def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_reco
 
 def public_prior(spec: Spec, beside: Path) -> Prior:
     """Return the prior that the public records make."""
-    from dpbayes.ide import Prior
-
     domain, _ = _domain(spec)
     if spec.data.embedded is not None:
         return Prior.from_frame(_population(spec.data).public, domain)
@@ -321,8 +314,6 @@ def public_prior(spec: Spec, beside: Path) -> Prior:
 
 def workloads(spec: Spec, prior: Prior) -> dict[str, Any]:
     """Choose both levels' workloads on the public data; the public sizes stand for the private ones."""
-    from dpbayes.ide import choose_cliques, choose_roots, dependence_graph
-
     _, hierarchy = _domain(spec)
     graph = dependence_graph(prior)
     found: dict[str, Any] = {"names": list(graph.names), "information": graph.information.tolist()}
@@ -330,7 +321,11 @@ def workloads(spec: Spec, prior: Prior) -> dict[str, Any]:
         return found  # a finished release says which tables were asked for
     assert spec.groups is not None and hierarchy is not None
     records, quarter = prior.n_records or 1.0, spec.privacy.epsilon / 4
-    common = {"epsilon": quarter, "stability": spec.data.max_rows_per_unit, "max_error": spec.groups.max_error}
+    common: dict[str, Any] = {
+        "epsilon": quarter,
+        "stability": spec.data.max_rows_per_unit,
+        "max_error": spec.groups.max_error,
+    }
     units = choose_cliques(graph, n_records=records / len(hierarchy.units), **common)
     groups = choose_roots(
         graph, n_records=records / len(hierarchy.groups), max_information=spec.groups.max_information, **common
@@ -348,9 +343,6 @@ def band(column: Any, recode: Recode) -> Any:
 
 def _domain(spec: Spec) -> tuple[Domain, Hierarchy | None]:
     """Return the attributes, and the groups of a run with groups that draws its own release."""
-    from dpbayes.data import Domain
-    from dpbayes.ide import Hierarchy
-
     if spec.data.embedded is not None:
         population = _population(spec.data)
         return population.domain, Hierarchy("group", population.parent)
@@ -395,10 +387,6 @@ def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.D
 def _release_of(
     spec: Spec, records: pl.DataFrame, beside: Path, *, rng: np.random.Generator | None, ledger: Ledger | None
 ) -> Release | GroupRelease:
-    from dpbayes.data import marginals
-    from dpbayes.ide import release_groups
-    from dpbayes.privacy import release_tables
-
     assert spec.privacy is not None
     domain, hierarchy = _domain(spec)
     common: dict[str, Any] = {"epsilon": spec.privacy.epsilon, "noise": spec.privacy.noise, "purpose": spec.title}

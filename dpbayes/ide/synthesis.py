@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import one_of
 from dpbayes.data.domain import Level
 from dpbayes.errors import InputError
 from dpbayes.ide.algorithm1 import TableAnswers, advance, kl_divergence, l1_loss
@@ -153,8 +154,7 @@ def synthesize_groups(
     """
     from joblib import Parallel, delayed
 
-    if method not in ("algorithm-1", "noise-aware"):
-        raise InputError(f"method must be 'algorithm-1' or 'noise-aware', got {method!r}")
+    one_of(method, ("algorithm-1", "noise-aware"), "method")
     priors = _priors(prior, released)
     units = {
         unit: _estimate_unit(priors[unit], release, method, iterations, random_state)

@@ -24,7 +24,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "mu_for": "cost",
         "naive_regression": "regression",
         "optimal_covariance": "allocation",
-        "precision_bound": "bound",
+        "bound_terms": "bound",
         "read_moments": "moments",
         "release_moments": "moments",
         "release_records": "release",

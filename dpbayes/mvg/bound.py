@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, shown
+from dpbayes._arguments import one_of, positive_finite, probability_below_one, real_numbers, whole_number
 from dpbayes.errors import InputError
 from dpbayes.mvg.cost import MatrixGaussian
 from dpbayes.mvg.covariance import Covariance, check_directions
@@ -25,14 +25,11 @@ type FloatArray = npt.NDArray[np.float64]
 
 ZetaReading = Literal["printed", "laurent-massart"]
 
-_READINGS: tuple[str, ...] = get_args(ZetaReading)
-
 
 @lru_cache(maxsize=1024)
 def harmonic_number(r: int, power: float = 1.0) -> float:
     r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`, rounded once."""
-    size = _positive_integer(r, "r")
-    return math.fsum(np.arange(1, size + 1, dtype=float) ** -power)
+    return math.fsum(np.arange(1, r + 1, dtype=float) ** -power)
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,38 @@ def bound_terms(
     delta: float,
     zeta: ZetaReading = "printed",
 ) -> BoundTerms:
-    r"""Return alpha, beta, zeta and the precision bound B of Theorem 2."""
-    rows, columns = _positive_integer(m, "m"), _positive_integer(n, "n")
+    r"""Return alpha, beta, zeta and B of Theorem 2, equation (1).
+
+    Parameters
+    ----------
+    m, n
+        Rows (features) and columns (records) of the query's value.
+    gamma
+        Supremum of the Frobenius norm of the query's value.
+    sensitivity
+        Frobenius sensitivity of the query.
+    epsilon, delta
+        The guarantee.
+    zeta
+        ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`, ``"laurent-massart"`` for its
+        square root, which is what the tail bound for the norm itself gives.
+
+    Returns
+    -------
+    BoundTerms
+        Its ``bound`` is the largest :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` that the theorem allows.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
+    0.0001347138235
+    """
+    rows, columns = (whole_number(size, name, high=2**53) for size, name in ((m, "m"), (n, "n")))
     norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
     s2 = positive_finite(sensitivity, "sensitivity", remedy="it is the Frobenius sensitivity of the query")
     budget = positive_finite(epsilon, "epsilon", remedy="it is the privacy parameter of Theorem 2")
@@ -75,54 +102,7 @@ def bound_terms(
 
 def check_reading(zeta: Any) -> None:
     """Raise `InputError` unless `zeta` names a reading."""
-    if not isinstance(zeta, str) or zeta not in _READINGS:
-        raise InputError(f"zeta must be one of {', '.join(_READINGS)}, got {shown(zeta)}; 'printed' is the paper's")
-
-
-def precision_bound(
-    *,
-    m: int,
-    n: int,
-    gamma: float,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
-) -> float:
-    r"""Return B, the right-hand side of Theorem 2, equation (1).
-
-    Parameters
-    ----------
-    m, n
-        Rows (features) and columns (records) of the query's value.
-    gamma
-        Supremum of the Frobenius norm of the query's value.
-    sensitivity
-        Frobenius sensitivity of the query.
-    epsilon, delta
-        The guarantee.
-    zeta
-        ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`,
-        ``"laurent-massart"`` for its square root, which is what the tail bound for the norm itself
-        gives.
-
-    Returns
-    -------
-    float
-        The largest :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` that the theorem
-        allows.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-
-    Examples
-    --------
-    >>> round(precision_bound(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5), 13)
-    0.0001347138235
-    """
-    return bound_terms(m=m, n=n, gamma=gamma, sensitivity=sensitivity, epsilon=epsilon, delta=delta, zeta=zeta).bound
+    one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
 
 
 def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> FloatArray:
@@ -175,7 +155,7 @@ def unimodal_noise(
     sensitivity
         The sensitivity set; the theorem uses its Frobenius radius, the exact cost uses all of it.
     epsilon, delta, zeta
-        As in `precision_bound`.
+        As in `bound_terms`.
 
     Returns
     -------
@@ -185,7 +165,7 @@ def unimodal_noise(
     Raises
     ------
     InputError
-        As `precision_bound`, `check_allocation` and `Covariance`.
+        As `bound_terms`, `check_allocation` and `Covariance`.
 
     References
     ----------
@@ -201,14 +181,8 @@ def unimodal_noise(
     """
     shape = directional_shape(theta, directions)
     check_sensitivity(sensitivity)
-    bound = precision_bound(
+    bound = bound_terms(
         m=shape.size, n=n, gamma=gamma, sensitivity=sensitivity.frobenius, epsilon=epsilon, delta=delta, zeta=zeta
-    )
+    ).bound
     # shape has precision norm 1 because theta sums to one; the columns' is sqrt(n).
     return MatrixGaussian(shape.scaled(math.sqrt(n) / bound), Covariance.identity(n), sensitivity)
-
-
-def _positive_integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 2**53:
-        raise InputError(f"{name} must be a positive integer below 2^53, got {shown(value)}")
-    return int(value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from dpbayes.mvg.sensitivity import (
     FeatureRanges,
     FrobeniusBall,
     Maximum,
-    RecordEllipsoid,
     Sensitivity,
     box_maximum,
     check_sensitivity,
@@ -32,22 +32,7 @@ from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_
 
 
 def mu_for(epsilon: float, delta: float) -> float:
-    """Return the mu of the Gaussian mechanism that just satisfies (epsilon, delta).
-
-    Parameters
-    ----------
-    epsilon, delta
-        The guarantee; epsilon positive, delta in (0, 1).
-
-    Returns
-    -------
-    float
-        Sensitivity divided by noise standard deviation.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
+    """Return the mu (sensitivity over stddev) of the Gaussian mechanism that just satisfies (epsilon, delta).
 
     Examples
     --------
@@ -103,28 +88,39 @@ def exact_mu(row_cov: CovarianceLike, col_cov: CovarianceLike, sensitivity: Sens
     if sensitivity.size != row.size:
         raise InputError(f"the sensitivity has {sensitivity.size} features but row_cov has {row.size} rows")
     column = math.sqrt(float(np.max(col.precision_diagonal)))
-    record = (
-        _ranges_maximum(row, sensitivity) if isinstance(sensitivity, FeatureRanges) else _ellipsoid(row, sensitivity)
-    )
+    if isinstance(sensitivity, FeatureRanges) and row.is_diagonal:
+        value = float(row.precision_diagonal @ sensitivity.reach**2)
+        record = Maximum(value, "closed form", value)
+    elif isinstance(sensitivity, FeatureRanges):
+        record = box_maximum(row.precision(), *sensitivity.box)
+    else:  # sup d'Pd over d'A^-1 d <= 1 is the top eigenvalue of A^1/2 P A^1/2
+        half = sensitivity.covariance.colour(np.eye(row.size))
+        value = float(np.linalg.eigvalsh(half.T @ row.precision() @ half)[-1])
+        record = Maximum(value, "closed form", value)
     return Maximum(column * math.sqrt(record.value), record.method, column * math.sqrt(record.lower))
 
 
-def _ranges_maximum(row: Covariance, sensitivity: FeatureRanges) -> Maximum:
-    if row.is_diagonal:
-        value = float(row.precision_diagonal @ sensitivity.reach**2)
-        return Maximum(value, "closed form", value)
-    return box_maximum(row.precision(), *sensitivity.box)
+class GaussianCost:
+    """What a Gaussian mechanism costs, as a function of its mu: a number, or an upper bound where that is known."""
 
+    mu: Any  # a Maximum, that each kind of noise finds its own way
 
-def _ellipsoid(row: Covariance, sensitivity: RecordEllipsoid) -> Maximum:
-    # sup d'Pd over d'A^-1 d <= 1 is the top eigenvalue of A^1/2 P A^1/2.
-    half = sensitivity.covariance.colour(np.eye(row.size))
-    value = float(np.linalg.eigvalsh(half.T @ row.precision() @ half)[-1])
-    return Maximum(value, "closed form", value)
+    @property
+    def rho(self) -> float:
+        """The zero-concentrated privacy parameter, mu squared over two."""
+        return self.mu.value**2 / 2.0
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon at this `delta`."""
+        return gaussian_epsilon(self.mu.value, delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the smallest delta at this `epsilon`."""
+        return gaussian_delta(self.mu.value, epsilon)
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixGaussian:
+class MatrixGaussian(GaussianCost):
     """Gaussian matrix noise together with its exact privacy cost.
 
     Parameters
@@ -170,19 +166,6 @@ class MatrixGaussian:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the noise."""
         return self.row_cov.size, self.col_cov.size
-
-    @property
-    def rho(self) -> float:
-        """The zero-concentrated privacy parameter, mu squared over two."""
-        return self.mu.value**2 / 2.0
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at this `delta` (an upper bound when mu is one)."""
-        return gaussian_epsilon(self.mu.value, delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the smallest delta at this `epsilon` (an upper bound when mu is one)."""
-        return gaussian_delta(self.mu.value, epsilon)
 
     @property
     def total_stddev(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import real_numbers, shown
+from dpbayes._arguments import real_numbers, whole_number
 from dpbayes.errors import InputError
 
 type FloatArray = npt.NDArray[np.float64]
@@ -51,10 +51,7 @@ class Covariance:
     directions: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or not 1 <= self.size <= 2**53:
-            raise InputError(
-                f"size must be a positive integer below 2^53, got {shown(self.size)}; it is the number of rows"
-            )
+        whole_number(self.size, "size", high=2**53, remedy="it is the number of rows")
         if self.variances is not None:
             object.__setattr__(self, "variances", _check_variances(self.variances, int(self.size)))
         if self.directions is not None:
@@ -165,6 +162,11 @@ class Covariance:
         scales = np.sqrt(self.variances).reshape(-1, *[1] * (array.ndim - 1))
         rotated = array if self.directions is None else self.directions.T @ array
         return np.asarray(rotated / scales)
+
+    def white_reach(self, reach: FloatArray) -> FloatArray:
+        """Return bounds of the absolute entries of `whiten` on columns whose entries are at most `reach` in size."""
+        rotated = reach if self.directions is None else np.abs(self.directions).T @ reach
+        return rotated if self.variances is None else rotated / np.sqrt(self.variances)
 
     def _spectral(self, power: float) -> FloatArray:
         if self.variances is None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from dpbayes._arguments import instance
 from dpbayes.errors import InputError
 from dpbayes.inference.half_normal import HalfNormalScore
 from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, WhitenedRecords
@@ -79,7 +80,7 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     >>> [rv.name for rv in build_moment_model(whiten_moments(release)).observed_RVs]
     ['released_gram', 'released_response']
     """
-    _check_whitened(data, WhitenedMoments, "whiten_moments(release, features=...)")
+    instance(data, WhitenedMoments, "data", remedy="use mvg.whiten_moments(release, features=...)")
     settings = RegressionPriors() if priors is None else priors
     size = len(data.coordinates.predictors) + 1
     rows, columns = (index[1:] for index in np.triu_indices(size))  # all but the known corner
@@ -161,7 +162,7 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
     >>> [rv.name for rv in build_record_model(whiten_records(release, ranges)).observed_RVs]
     ['released_mean', 'released_scatter']
     """
-    _check_whitened(data, WhitenedRecords, "whiten_records(release, ranges, features=...)")
+    instance(data, WhitenedRecords, "data", remedy="use mvg.whiten_records(release, ranges, features=...)")
     settings = RegressionPriors() if priors is None else priors
     coords = _coords(data.coordinates) | {
         "feature": list(data.coordinates.features),
@@ -252,13 +253,6 @@ class _Common:
         original = pm.Deterministic("coefficient", slope * units, dims="predictor")
         pm.Deterministic("intercept", centre[-1] + half[-1] * intercept - original @ centre[:-1])
         pm.Deterministic("residual_stddev", half[-1] * residual)
-
-
-def _check_whitened(data: object, wanted: type, call: str) -> None:
-    if not isinstance(data, wanted):
-        raise InputError(
-            f"the model takes a release in whitened coordinates, got {type(data).__name__}; use mvg.{call}"
-        )
 
 
 def _coords(coordinates: Coordinates) -> dict[str, list[str]]:

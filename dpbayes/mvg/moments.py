@@ -13,19 +13,18 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, ordered, positive_finite, real_numbers, shown
+from dpbayes._arguments import instance, one_of, ordered, positive_finite, real_numbers, shown, whole_number
 from dpbayes.errors import InputError
-from dpbayes.mvg.cost import mu_for
+from dpbayes.mvg.cost import GaussianCost, mu_for
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.mvg.sensitivity import ClippedRecords, FeatureRanges, Maximum, box_maximum, inside_ranges, sign_vectors
+from dpbayes.mvg.sensitivity import FeatureRanges, Maximum, box_maximum, clip_records, sign_vectors
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect, matrix
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from dpbayes.privacy.laws import Gaussian
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
@@ -69,8 +68,7 @@ class MomentQuery:
     Raises
     ------
     InputError
-        If n is not a positive integer, the centre has another shape, or the intercept is not
-        positive.
+        If n is no whole number above 0, the centre has another shape, or the intercept is not positive.
 
     Examples
     --------
@@ -89,8 +87,7 @@ class MomentQuery:
 
     def __post_init__(self) -> None:
         instance(self.ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
-        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or not 1 <= self.n <= 2**53:
-            raise InputError(f"n must be a positive integer below 2^53, got {shown(self.n)}; it is the public divisor")
+        whole_number(self.n, "n", high=2**53, remedy="it is the public divisor")
         middle = (self.ranges.lower + self.ranges.upper) / 2.0
         centre = middle if self.centre is None else np.atleast_1d(real_numbers(self.centre, "centre"))
         if centre.shape != middle.shape or not np.all(np.isfinite(centre)):
@@ -99,11 +96,8 @@ class MomentQuery:
         if self.intercept is not None:
             remedy = "it is a public constant; None leaves the means out"
             object.__setattr__(self, "intercept", positive_finite(self.intercept, "intercept", remedy=remedy))
-        if type(self.rows_per_unit) is not int or not 1 <= self.rows_per_unit <= self.n:
-            raise InputError(
-                f"rows_per_unit must be a whole number from 1 to n, got {shown(self.rows_per_unit)}; it is how many "
-                "records one unit has at most"
-            )
+        remedy = "it is how many records one unit has at most"
+        whole_number(self.rows_per_unit, "rows_per_unit", high=self.n, remedy=remedy)
         if (self.unit is not None and not isinstance(self.unit, str)) or (self.unit is None and self.rows_per_unit > 1):
             raise InputError(f"unit must name the column of the units, got {shown(self.unit)}")
         if self.features is not None:
@@ -134,9 +128,9 @@ class MomentQuery:
         assert self.centre is not None
         return (self.ranges.lower + self.ranges.upper) / 2.0 - self.centre, self.ranges.widths / 2.0
 
-    def vectors(self, records: npt.ArrayLike | ClippedRecords) -> FloatArray:
+    def vectors(self, records: npt.ArrayLike) -> FloatArray:
         """Return the vectors z of shape (size, n) after clipping; they are confidential."""
-        values = inside_ranges(records, self.ranges)
+        values = clip_records(records, self.ranges)
         if self.ranges.adjacency == "replace-one" and values.shape[1] != self.n:
             raise InputError(f"the query states n = {self.n} records, but {values.shape[1]} were given")
         assert self.centre is not None
@@ -145,7 +139,7 @@ class MomentQuery:
             return centred
         return np.vstack([np.full((1, centred.shape[1]), self.intercept), centred])
 
-    def value(self, records: npt.ArrayLike | ClippedRecords) -> FloatArray:
+    def value(self, records: npt.ArrayLike) -> FloatArray:
         """Return the exact moment matrix, shape (size, size). **Confidential**: release it with `release_moments`."""
         z = self.vectors(records)
         return np.asarray(z @ z.T / self.n)
@@ -220,7 +214,7 @@ class MomentQuery:
 
 
 @dataclass(frozen=True, eq=False)
-class SymmetricGaussian:
+class SymmetricGaussian(GaussianCost):
     """Symmetric noise for a moment query with its exact privacy cost."""
 
     query: MomentQuery
@@ -265,14 +259,6 @@ class SymmetricGaussian:
         if self.query.intercept is not None and self.adjacency == "replace-one":
             variances[0, 0] = 0.0
         return np.asarray(variances)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at this `delta` (an upper bound when mu is one)."""
-        return gaussian_epsilon(self.mu.value, delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the smallest delta at this `epsilon` (an upper bound when mu is one)."""
-        return gaussian_delta(self.mu.value, epsilon)
 
 
 def calibrate_moments(
@@ -339,8 +325,7 @@ class MomentRelease(Enveloped):
     def __post_init__(self) -> None:
         instance(self.noise, SymmetricGaussian, "noise", remedy="it is the noise that was drawn")
         array = matrix(self.value, (self.noise.query.size,) * 2, "value", symmetric=True)
-        if not isinstance(self.sampler, str) or self.sampler not in ("opendp", "simulation"):
-            raise InputError(f"sampler must be 'opendp' or 'simulation', got {shown(self.sampler)}")
+        one_of(self.sampler, get_args(SamplerName), "sampler")
         object.__setattr__(self, "value", array)
 
     @property
@@ -417,7 +402,7 @@ def read_moments(path: str | Path) -> MomentRelease:
 
 
 def release_moments(
-    records: npt.ArrayLike | ClippedRecords,
+    records: npt.ArrayLike,
     noise: SymmetricGaussian,
     *,
     rng: np.random.Generator | None = None,
@@ -435,8 +420,7 @@ def release_moments(
     Parameters
     ----------
     records
-        Matrix of shape (m, n), columns are records; or the result of `clip_records` with the ranges
-        of the query.
+        Matrix of shape (m, n), columns are records; each value is clipped to its range first.
     noise
         From `calibrate_moments`.
     rng
@@ -452,8 +436,7 @@ def release_moments(
     Raises
     ------
     InputError
-        If the shape does not fit, the records were clipped to other ranges or, under replace-one,
-        the number of records is not the stated n.
+        If the shape does not fit or, under replace-one, the number of records is not the stated n.
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 
@@ -509,8 +492,6 @@ def _rounding_slack(noise: SymmetricGaussian) -> float:
     largest = np.abs(centre) + half
     if noise.query.intercept is not None:
         largest = np.concatenate([[noise.query.intercept], largest])
-    basis = np.eye(row.size) if row.directions is None else np.abs(row.directions)
-    scales = np.ones(row.size) if row.variances is None else np.sqrt(row.variances)
-    white = basis.T @ largest / scales
+    white = row.white_reach(largest)
     terms = n + 2 * row.size + 16
     return 2.0 * terms * 2.0**-53 * float(white @ white) * n / noise.query.n

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import generator, instance, shown
-from dpbayes.errors import InputError
+from dpbayes._arguments import generator, instance, whole_number
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def moment_posterior(
     instance(data, WhitenedMoments, "data", remedy="use mvg.whiten_moments(release, features=...)")
     settings = RegressionPriors() if priors is None else priors
     instance(settings, RegressionPriors, "priors", remedy="None takes the default scales")
-    if type(draws) is not int or not 1 <= draws <= 1_000_000:
-        raise InputError(f"draws must be a whole number from 1 to 1,000,000, got {shown(draws)}")
+    whole_number(draws, "draws", high=1_000_000)
     rng, started = generator(random_seed, "random_seed"), time.perf_counter()
     problem = Problem(data, settings)
     for proposals in (_PROPOSALS, _MORE_PROPOSALS):
@@ -419,7 +417,7 @@ def _pick(masses: FloatArray, rng: np.random.Generator) -> npt.NDArray[np.int64]
 
 
 def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, seconds: float) -> xr.DataTree:
-    """Return the groups of the output contract, with the variables of `build_moment_model`."""
+    """Return the groups of the output contract, with the names and dims of `build_moment_model`."""
     import json
     from datetime import UTC, datetime
 
@@ -429,48 +427,24 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
     from dpbayes.inference.convergence import check_convergence
     from dpbayes.inference.schema import annotate
 
-    data, coordinates = problem.data, problem.data.coordinates
-    q, names = problem.count, coordinates.predictors
-    x, beta, tau = (np.stack([getattr(chain, key) for chain in chains]) for key in ("x", "beta", "tau"))
-    factor = problem.split(x)[1]
-    half, centre = coordinates.half, coordinates.centre
-    slopes = beta[..., 1:] * (half[-1] / half[:-1])
-    pair = ("chain", "draw")
-    variables: dict[str, Any] = {
-        "intercept_range": (pair, beta[..., 0]),
-        "coefficient_range": ((*pair, "predictor"), beta[..., 1:]),
-        "residual_range": (pair, tau),
-        "mean_range": ((*pair, "predictor"), x[..., :q]),
-        "scatter_diagonal": ((*pair, "predictor"), factor[..., range(q), range(q)] ** 2),
-        "coefficient": ((*pair, "predictor"), slopes),
-        "intercept": (pair, centre[-1] + half[-1] * beta[..., 0] - slopes @ centre[:-1]),
-        "residual_stddev": (pair, half[-1] * tau),
-    }
-    coords: dict[str, Any] = {"chain": np.arange(CHAINS), "draw": np.arange(draws), "predictor": list(names)}
-    if q > 1:
-        variables["scatter_lower"] = ((*pair, "pair"), x[..., 2 * q :])
-        coords["pair"] = [f"{names[i]}:{names[j]}" for i, j in zip(*problem.lower, strict=True)]
-    lp = np.stack([chain.lp for chain in chains])
-    stats = {
-        "lp": (pair, lp),
-        "energy": (pair, -lp),
-        "acceptance_rate": (pair, np.stack([chain.acceptance for chain in chains])),
-        "diverging": (pair, np.zeros(lp.shape, dtype=bool)),
-        "reached_max_treedepth": (pair, np.zeros(lp.shape, dtype=bool)),
-    }
-    rows, columns = (index[1:] for index in np.triu_indices(q + 1))
+    names, moments = problem.data.coordinates.predictors, problem.data.moments
+    rows, columns = (index[1:] for index in np.triu_indices(problem.count + 1))
+    grams = [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)]
+    pairs = [f"{names[i]}:{names[j]}" for i, j in zip(*problem.lower, strict=True)]
+    chain = {"chain": np.arange(CHAINS), "draw": np.arange(draws)}
+    lp, acceptance = (np.stack([getattr(one, key) for one in chains]) for key in ("lp", "acceptance"))
+    never = np.zeros(lp.shape, dtype=bool)
+    stats = {"lp": lp, "energy": -lp, "acceptance_rate": acceptance, "diverging": never, "reached_max_treedepth": never}
     observed = {
-        "released_gram": ("gram", data.moments[rows, columns]),
-        "released_response": ("response_moment", data.moments[:, -1]),
-    }
-    places = {
-        "gram": [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)],
-        "response_moment": ["intercept", *names, "square"],
+        "released_gram": xr.DataArray(moments[rows, columns], {"gram": grams}),
+        "released_response": xr.DataArray(moments[:, -1], {"response_moment": ["intercept", *names, "square"]}),
     }
     groups = {
-        "posterior": xr.Dataset(variables, coords=coords),
-        "sample_stats": xr.Dataset(stats, coords={key: coords[key] for key in pair}),
-        "observed_data": xr.Dataset(observed, coords=places),
+        "posterior": xr.Dataset(
+            _variables(problem, chains), {**chain, "predictor": list(names), **({"pair": pairs} if pairs else {})}
+        ),
+        "sample_stats": xr.Dataset({name: (("chain", "draw"), value) for name, value in stats.items()}, chain),
+        "observed_data": xr.Dataset(observed),
         "constant_data": xr.Dataset(),
     }
     trace = xr.DataTree.from_dict(groups)
@@ -486,6 +460,29 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
         "convergence_variables": json.dumps(["intercept", "coefficient", "residual_stddev"]),
     }
     return annotate(trace, verdict=check_convergence(trace))
+
+
+def _variables(problem: Problem, chains: list[_Chain]) -> dict[str, Any]:
+    """Return the posterior's variables with their dims, in range units and in original ones."""
+    x, beta, tau = (np.stack([getattr(chain, key) for chain in chains]) for key in ("x", "beta", "tau"))
+    q, coordinates = problem.count, problem.data.coordinates
+    half, centre = coordinates.half, coordinates.centre
+    slopes = beta[..., 1:] * (half[-1] / half[:-1])
+    scalars = {
+        "intercept_range": beta[..., 0],
+        "residual_range": tau,
+        "intercept": centre[-1] + half[-1] * beta[..., 0] - slopes @ centre[:-1],
+        "residual_stddev": half[-1] * tau,
+    }
+    vectors = {
+        "coefficient_range": beta[..., 1:],
+        "mean_range": x[..., :q],
+        "scatter_diagonal": np.exp(2.0 * x[..., q : 2 * q]),
+        "coefficient": slopes,
+    }
+    variables: dict[str, Any] = {name: (("chain", "draw"), values) for name, values in scalars.items()}
+    variables |= {name: (("chain", "draw", "predictor"), values) for name, values in vectors.items()}
+    return variables | ({"scatter_lower": (("chain", "draw", "pair"), x[..., 2 * q :])} if q > 1 else {})
 
 
 def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, FloatArray]:

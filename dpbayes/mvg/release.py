@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, real_numbers, shown
+from dpbayes._arguments import instance, one_of, real_numbers
 from dpbayes.errors import InputError
 from dpbayes.mvg.cost import MatrixGaussian, exact_mu
 from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
-from dpbayes.mvg.sensitivity import ClippedRecords, FeatureRanges, inside_ranges
+from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
 from dpbayes.privacy.laws import Gaussian
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 type FloatArray = npt.NDArray[np.float64]
 
 
+_PARTS = ("variances", "directions")
+
+
 def draw(row_cov: CovarianceLike, col_cov: CovarianceLike, *, rng: np.random.Generator) -> FloatArray:
-    r"""Draw one m x n matrix Z with :math:`\operatorname{vec} Z \sim N(0."""
+    r"""Draw one m x n matrix Z with :math:`\operatorname{vec} Z \sim N(0, \Psi \otimes \Sigma)`."""
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
     noise = row.colour(rng.standard_normal((row.size, col.size)))
     return noise if col.is_identity else col.colour(noise.T).T
@@ -45,8 +48,7 @@ class MatrixRelease:
         array, shape = real_numbers(self.values, "values"), (self.noise.row_cov.size, self.noise.col_cov.size)
         if array.shape != shape or not np.all(np.isfinite(array)):
             raise InputError(f"values must be finite numbers of shape {shape}, as the noise has, got {array.shape}")
-        if not isinstance(self.sampler, str) or self.sampler not in ("opendp", "simulation"):
-            raise InputError(f"sampler must be 'opendp' or 'simulation', got {shown(self.sampler)}")
+        one_of(self.sampler, get_args(SamplerName), "sampler")
         object.__setattr__(self, "values", array)
 
     @property
@@ -58,21 +60,14 @@ class MatrixRelease:
     def digest(self) -> str:
         """SHA-256 of the released values and of their noise covariances."""
         seal = hashlib.sha256(repr((self.values.shape, self.adjacency, self.sampler)).encode())
-        for array in (self.values, *(_parts(self.noise.row_cov)), *(_parts(self.noise.col_cov))):
-            seal.update(np.ascontiguousarray(array).tobytes())
+        covariances = [getattr(c, key) for c in (self.noise.row_cov, self.noise.col_cov) for key in _PARTS]
+        for array in (self.values, *covariances):
+            seal.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return seal.hexdigest()
-
-    def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon at this `delta`."""
-        return self.noise.epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the exact delta at this `epsilon`."""
-        return self.noise.delta(epsilon)
 
 
 def release_records(
-    records: npt.ArrayLike | ClippedRecords,
+    records: npt.ArrayLike,
     noise: MatrixGaussian,
     *,
     ranges: FeatureRanges,
@@ -83,7 +78,7 @@ def release_records(
 ) -> MatrixRelease:
     r"""Release records (the identity query) with matrix Gaussian noise.
 
-    Records are clipped to `ranges` first, clipped ones once more. For a real release (`rng` None)
+    Records are clipped to `ranges` first. For a real release (`rng` None)
     the clipped matrix is moved to the coordinates in which the noise is standard, passed through
     OpenDP's Gaussian sampler there, which draws the noisy value on the lattice of spacing 2^-1074,
     and moved back. Rounding while moving can change the distance of two neighbours by some 2^-50 of
@@ -92,8 +87,7 @@ def release_records(
     Parameters
     ----------
     records
-        Matrix of shape (m, n), columns are records; or the result of `clip_records` with the same
-        `ranges`.
+        Matrix of shape (m, n), columns are records.
     noise
         Law and privacy cost, for example from `calibrate`. Its sensitivity set must cover `ranges`.
     ranges
@@ -117,9 +111,8 @@ def release_records(
     Raises
     ------
     InputError
-        If a shape does not fit, the adjacencies differ, the records were clipped to other ranges,
-        or the ranges reach outside the noise's sensitivity set. No message shows a value of the
-        records.
+        If a shape does not fit, the adjacencies differ, or the ranges reach outside the noise's sensitivity set. No
+        message shows a value of the records.
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 
@@ -135,7 +128,7 @@ def release_records(
     instance(noise, MatrixGaussian, "noise", remedy="calibrate returns one")
     instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
     _check_covers(noise, ranges)
-    values = inside_ranges(records, ranges)
+    values = clip_records(records, ranges)
     if values.shape != noise.shape:
         raise InputError(f"records have shape {values.shape} but the noise is {noise.shape}")
 
@@ -177,10 +170,6 @@ def _check_covers(noise: MatrixGaussian, ranges: FeatureRanges) -> None:
         )
 
 
-def _parts(covariance: Covariance) -> list[FloatArray]:
-    return [part for part in (covariance.variances, covariance.directions) if part is not None]
-
-
 def _whiten(values: FloatArray, row: Covariance, col: Covariance) -> FloatArray:
     half = row.whiten(values)
     return half if col.is_identity else col.whiten(half.T).T
@@ -195,9 +184,7 @@ def _rounding_slack(noise: MatrixGaussian, ranges: FeatureRanges) -> float:
     r"""Bound how far rounding in `_whiten` moves the difference of two neighbours, in the Euclidean norm."""
     m, n = noise.shape
     row, col = noise.row_cov, noise.col_cov
-    basis = np.eye(m) if row.directions is None else np.abs(row.directions)
-    scales = np.ones(m) if row.variances is None else np.sqrt(row.variances)
-    largest = basis.T @ (ranges.widths / 2.0) / scales
+    largest = row.white_reach(ranges.widths / 2.0)
     terms, entries = float(m), 1.0
     if not col.is_identity:
         spread = 1.0 if col.is_diagonal else math.sqrt(n)

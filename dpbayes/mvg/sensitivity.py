@@ -286,17 +286,7 @@ def _local_search(form: FloatArray) -> float:
     return best
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ClippedRecords:
-    """Records of shape (m, n) inside their stated ranges."""
-
-    values: FloatArray
-    n_clipped: npt.NDArray[np.int64]
-    n_missing: npt.NDArray[np.int64]
-    ranges: FeatureRanges
-
-
-def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecords:
+def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> FloatArray:
     """Move every value into its feature's stated range, and a missing one to the middle; `records` is m x n."""
     try:
         values = np.asarray(records, dtype=float)
@@ -309,28 +299,4 @@ def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> ClippedRecord
             "with one row per record"
         )
     low, high = ranges.lower[:, None], ranges.upper[:, None]
-    missing = ~np.isfinite(values)
-    filled = np.where(missing, (low + high) / 2.0, values)
-    outside = (filled < low) | (filled > high)
-    return ClippedRecords(np.clip(filled, low, high), outside.sum(axis=1), missing.sum(axis=1), ranges)
-
-
-def inside_ranges(records: npt.ArrayLike | ClippedRecords, ranges: FeatureRanges) -> FloatArray:
-    """Return the values, shape (m, n), of records inside the ranges that set a release's sensitivity."""
-    if not isinstance(records, ClippedRecords):
-        return clip_records(records, ranges).values
-    _check_same(records.ranges, ranges)
-    return clip_records(records.values, ranges).values
-
-
-def _check_same(stated: FeatureRanges, used: FeatureRanges) -> None:
-    """Refuse records whose stated ranges are not those that a release uses. Ranges are public, so they are named."""
-    if stated.size != used.size:
-        raise InputError(f"the records were clipped to {stated.size} ranges, the release uses {used.size}; use one")
-    other = np.flatnonzero((stated.lower != used.lower) | (stated.upper != used.upper))
-    if other.size:
-        i = int(other[0])
-        raise InputError(
-            f"the records were clipped to [{stated.lower[i]:g}, {stated.upper[i]:g}] in feature {i}, but the noise was "
-            f"made for [{used.lower[i]:g}, {used.upper[i]:g}]; clip the original records to the ranges of the release"
-        )
+    return np.clip(np.where(np.isfinite(values), values, (low + high) / 2.0), low, high)

@@ -56,9 +56,6 @@ class Data(UnitSection):
     """Seed of the generated patients."""
     file: str | None = None
     """A CSV or Parquet file of records, beside the spec."""
-    layout: Literal["table", "synthea"] = "table"
-    """Whether the file is one row per record, or Synthea's vitals with one row per patient and day: of synthetic
-    persons, since which of them are complete, and with them the public number of records, depends on their values."""
     ranges: dict[str, list[float]] | None = None
     """Public bounds [lower, upper] of each column of a file; those of the patients by default."""
     max_rows_per_unit: int = Field(default=1, ge=1, le=1_000_000)
@@ -70,13 +67,6 @@ class Data(UnitSection):
             raise ValueError("embedded patients need n, how many to generate")
         if self.embedded is not None and (self.ranges is not None or self.truth_public):
             raise ValueError("embedded patients are public and have known ranges; leave truth_public and ranges out")
-        if self.layout == "synthea" and not self.truth_public:
-            raise ValueError(
-                'layout = "synthea" counts the patients whose values are complete, so their number is no public one; '
-                "it is for Synthea's synthetic persons, with truth_public = true"
-            )
-        if self.unit is not None and self.layout != "table":
-            raise ValueError(f"unit = {self.unit!r} is a column of a file with one row per record; leave it out")
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise ValueError(f"ranges.{name} must be [lower, upper] with lower < upper, got {bounds}")
@@ -166,7 +156,7 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
     """Return the columns of the records, all with a range by default. The records may be confidential."""
     import polars as pl
 
-    from dpbayes.data.datasets import patients, read_synthea
+    from dpbayes.data.datasets import patients
 
     names = list(data.known_ranges) if columns is None else list(columns)
     if data.embedded is not None:
@@ -175,8 +165,6 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
     assert data.file is not None
     path = beside / data.file
     lazy = scan_records(path, setting="data.file", text=[] if data.unit is None else [data.unit])
-    if data.layout == "synthea":
-        lazy = read_synthea(path).lazy()
     require_columns(lazy, names, path, source="data.ranges")
     if data.unit is not None:
         require_columns(lazy, [data.unit], path, source="data.unit")
@@ -252,7 +240,7 @@ def _least_squares(records: np.ndarray, ranges: FeatureRanges) -> dict[str, Any]
     """Return least squares on the clipped records: shown beside the estimates where the records are public."""
     from dpbayes.mvg.sensitivity import clip_records
 
-    values = clip_records(records, ranges).values
+    values = clip_records(records, ranges)
     columns = np.vstack([np.ones(values.shape[1]), values[:-1]]).T
     estimate = np.linalg.lstsq(columns, values[-1], rcond=None)[0]
     residual = float(np.sum((values[-1] - columns @ estimate) ** 2)) / (values.shape[1] - columns.shape[1])

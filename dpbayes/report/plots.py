@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,22 +23,22 @@ STEPS = 10
 ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
 
 
+def _panels(count: int, *, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Any]]:
+    """Return a figure with so many panels in rows of `columns`."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    options |= {"figsize": (size[0] * columns, size[1] * rows), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(rows, columns, **options)
+    for place, axis in enumerate(axes.flat):
+        axis.tick_params(labelsize=8)
+        axis.set_visible(place < count)
+    return figure, list(axes.flat[:count])
+
+
 def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[str, float]) -> Figure:
     """Plot how each chain's ranks among all draws depart from uniform ones."""
-    columns = min(3, len(draws))
-    rows = -(-len(draws) // columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(3.6 * columns, 2.3 * rows),
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
-    for axis in axes.flat[len(draws) :]:
-        axis.set_visible(False)
-    for axis, (name, values) in zip(axes.flat, draws.items(), strict=False):
+    figure, axes = _panels(len(draws), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
+    for axis, (name, values) in zip(axes, draws.items(), strict=True):
         chains, length = values.shape
         ranks = np.sort((rankdata(values).reshape(values.shape) - 0.5) / values.size, axis=1)
         grid = (np.arange(length) + 0.5) / length
@@ -48,7 +48,6 @@ def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[s
         axis.axhspan(-band, band, color="0.92", zorder=0)
         axis.axhline(0, color="0.6", linewidth=0.8)
         axis.set_title(name, fontsize=8)
-        axis.tick_params(labelsize=8)
     figure.supxlabel("fractional rank among all draws", fontsize=9)
     figure.supylabel("difference from uniform", fontsize=9)
     return figure
@@ -175,30 +174,16 @@ def evolution_plot(draws: Mapping[str, npt.NDArray[np.float64]]) -> Figure:
 
 
 def energy_plot(energy: npt.NDArray[np.float64], bfmi: npt.NDArray[np.float64]) -> Figure:
-    """Plot the law of the energy, shape ``(chains, draws)``, beside that of its changes (Betancourt 2017, sec."""
-    chains = len(energy)
-    columns = min(4, chains)
-    rows = -(-chains // columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(2.6 * columns, 2.2 * rows),
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
-    for axis in axes.flat[chains:]:
-        axis.set_visible(False)
+    """Plot the law of the energy, shape ``(chains, draws)``, beside that of its changes (Betancourt 2017)."""
+    figure, axes = _panels(len(energy), columns=4, size=(2.6, 2.2), sharex=True, sharey=True)
     centred = energy - energy.mean(axis=1, keepdims=True)
     changes = np.diff(energy, axis=1)
     reach = max(float(np.abs(centred).max()), float(np.abs(changes).max()), 1e-12)
     bins = np.linspace(-reach, reach, 41)
-    for chain, axis in enumerate(axes.flat[:chains]):
+    for chain, axis in enumerate(axes):
         axis.hist(centred[chain], bins=bins, density=True, color=COLOURS[0], alpha=0.35)
         axis.hist(changes[chain], bins=bins, density=True, histtype="step", color=COLOURS[1], linewidth=1.4)
         axis.set_title(f"chain {chain}, BFMI {bfmi[chain]:.2f}", fontsize=9)
-        axis.tick_params(labelsize=8)
         axis.set_yticks([])
     handles = [
         plt.Rectangle((0, 0), 1, 1, color=COLOURS[0], alpha=0.35, label="energy"),
@@ -216,29 +201,22 @@ def ladder_panels(
     ladder: tuple[str, Sequence[float]] | None,
 ) -> Figure:
     """Plot quantities across runs, a panel per quantity: title to values, shape ``(runs,)`` or ``(runs, rows)``."""
-    columns = min(3, len(quantities))
-    rows = -(-len(quantities) // columns)
     tall = 2.7 if ladder else 2.4 + 0.05 * max(map(len, labels))
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(3.6 * columns, tall * rows), squeeze=False, layout="constrained"
-    )
-    for axis in axes.flat[len(quantities) :]:
-        axis.set_visible(False)
+    figure, axes = _panels(len(quantities), columns=3, size=(3.6, tall))
     place = np.arange(len(labels), dtype=float) if ladder is None else np.asarray(ladder[1], dtype=float)
-    for axis, (title, values) in zip(axes.flat, quantities.items(), strict=False):
+    for axis, (title, values) in zip(axes, quantities.items(), strict=True):
         many = values if values.ndim == 2 else values[:, None]
         low, middle, high = np.nanquantile(many, [0.25, 0.5, 0.75], axis=1)
         if many.shape[1] > 1:
             axis.vlines(place, low, high, color=COLOURS[0], linewidth=5, alpha=0.35)
         axis.plot(place, middle, "o-" if ladder else "o", color=COLOURS[0], linewidth=1, markersize=5)
         axis.set_title(title, fontsize=9)
-        axis.tick_params(labelsize=8)
         axis.grid(color="0.92")
         _scale(axis, low, middle, high)
         if ladder is None:
             axis.set_xticks(place, labels, rotation=30, ha="right", fontsize=8)
             axis.set_xlim(-0.5, len(labels) - 0.5)
-        elif _spans_decades(place):
+        elif place.min() > 0 and place.max() >= 8 * place.min():
             axis.set_xscale("log")
             axis.set_xticks(place, [f"{value:g}" for value in place])
             axis.minorticks_off()
@@ -287,10 +265,6 @@ def _scale(
         axis.set_yscale("log")
     else:
         axis.set_ylim(0, 1.15 * finite.max() or 1)
-
-
-def _spans_decades(values: npt.NDArray[np.float64]) -> bool:
-    return bool(values.min() > 0 and values.max() >= 8 * values.min())
 
 
 def source_bars(rows: Sequence[tuple[str, float, float, float, float]]) -> Figure:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dpbayes.privacy.zcdp import zcdp_epsilon
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
 
@@ -28,21 +26,6 @@ _DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
 def size_of(release: Release) -> float:
     """Return the number of records, or its noisy value."""
     return release.n if isinstance(release.n, int) else max(release.n.value, 1.0)
-
-
-def mean_magnitude(noise: NoiseLaw) -> float:
-    """Return the mean of the noise's absolute value."""
-    width = float(getattr(noise, noise.parameter))
-    if noise.name == "laplace":
-        return width
-    if noise.name == "two-sided-geometric":
-        ratio = math.exp(-1.0 / width)
-        return 2.0 * ratio / -math.expm1(-2.0 / width)
-    # From a thousand on, the lattice of a discrete Gaussian moves this by less than one part in ten million.
-    if noise.name == "gaussian" or width > 1e3:
-        return width * math.sqrt(2.0 / math.pi)
-    x = np.arange(1, math.ceil(12.0 * width) + 2)
-    return float(2.0 * (x * np.exp(noise.log_prob(x))).sum())
 
 
 def privacy_fact(release: Release) -> Fact:

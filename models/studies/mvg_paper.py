@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from pydantic import Field, model_validator
 
 from dpbayes._arguments import positive_finite, probability_below_one, real_numbers
-from dpbayes.errors import InputError, SpecError
+from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
     MatrixGaussian,
     MomentQuery,
+    bound_terms,
     calibrate,
     calibrate_moments,
     compare_noise,
     exact_mu,
     mu_for,
     optimal_covariance,
-    precision_bound,
     release_moments,
     release_records,
     unimodal_noise,
@@ -42,8 +43,9 @@ from dpbayes.mvg.allocation import NoiseCost, noise_ellipses, supremum_norm
 from dpbayes.mvg.bound import ZetaReading, directional_shape
 from dpbayes.mvg.covariance import CovarianceLike, as_covariance
 from dpbayes.mvg.moments import SymmetricGaussian
-from dpbayes.mvg.sensitivity import ClippedRecords, Sensitivity, clip_records
-from dpbayes.mvg.study import Data, Privacy, check_columns, feature_ranges, load_records, record_matrix
+from dpbayes.mvg.sensitivity import Sensitivity, clip_records
+from dpbayes.mvg.study import Data as RecordsData
+from dpbayes.mvg.study import Privacy, check_columns, feature_ranges, load_records, record_matrix
 from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.runs.protocol import Context, Findings
@@ -88,6 +90,13 @@ class SvrSection(Section):
     """Seed of the public patients from which the weights of the optimal allocation are taken."""
 
 
+class Data(RecordsData):
+    """Where the records come from."""
+
+    layout: Literal["table", "synthea"] = "table"
+    """Whether the file is one row per record, or Synthea's vitals with one row per patient and day."""
+
+
 class Spec(RunSpec):
     """One of the two experiments."""
 
@@ -126,7 +135,10 @@ def release(spec: Spec, context: Context, *, rng: Any, ledger: Any) -> None:
 
 def fit(spec: Spec, release: None, context: Context) -> dict[str, Any]:
     """Run the experiment."""
-    frame = load_records(spec.data, context.beside)
+    if spec.data.layout == "synthea" and spec.data.file is not None:
+        frame = read_synthea(context.beside / spec.data.file).select(list(spec.data.known_ranges))
+    else:
+        frame = load_records(spec.data, context.beside)
     ranges, records = feature_ranges(spec.data.known_ranges, frame.columns), record_matrix(frame)
     rng = np.random.default_rng(spec.privacy.simulation_seed)
     if spec.covariance is None:
@@ -134,6 +146,32 @@ def fit(spec: Spec, release: None, context: Context) -> dict[str, Any]:
     settings = {"epsilon": spec.privacy.epsilon, "delta": spec.privacy.delta, "draws": spec.covariance.draws}
     results = covariance_study(records, ranges, sizes=spec.covariance.sizes, **settings, rng=rng)
     return {"features": frame.columns, "results": [asdict(row) for row in results]}
+
+
+def read_synthea(path: Path) -> pl.DataFrame:
+    """Read the measurements of each adult's last complete day from Synthea's observations, coded as in `patients`."""
+    from dpbayes.data.datasets import framingham_risk
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; data.file is resolved beside the spec")
+    frame = pl.read_csv(path, infer_schema_length=None)
+    needed = ["systolic_mmhg", "total_cholesterol_mgdl", "hdl_cholesterol_mgdl", "bmi"]
+    missing = {"patient", "day", "age", "sex", "smoker", "glucose_mgdl", "hba1c_pct", *needed} - set(frame.columns)
+    if missing:
+        raise MissingColumnError(f"{path.name} lacks the columns {', '.join(sorted(missing))}")
+    adults = frame.filter(pl.col("age").is_between(30, 74)).drop_nulls(needed)
+    latest = adults.sort("patient", "day").group_by("patient", maintain_order=True).last()
+    sick = (pl.col("glucose_mgdl") >= 126) | (pl.col("hba1c_pct") >= 6.5)
+    coded = latest.select(
+        "age",
+        pl.col("sex").eq("M").alias("male"),
+        "smoker",
+        sick.fill_null(False).alias("diabetes"),
+        pl.lit(0.0).alias("treated"),
+        *needed,
+    ).cast(pl.Float64)
+    scored = {name: coded[name].to_numpy() for name in coded.columns if name != "bmi"}
+    return coded.with_columns(framingham=pl.Series(framingham_risk(**scored)))
 
 
 def _run_svr(
@@ -197,9 +235,9 @@ def check_bound(
     passes.
     """
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
-    bound = precision_bound(
+    bound = bound_terms(
         m=row.size, n=col.size, gamma=gamma, sensitivity=sensitivity, epsilon=epsilon, delta=delta, zeta=zeta
-    )
+    ).bound
     precision = row.precision_norm * col.precision_norm
     return BoundCheck(precision <= bound * (1.0 + 1e-12), precision, bound)
 
@@ -241,7 +279,7 @@ def equimodal_noise(
     The columns have the shape of the rows when `col_shape` is None, for a symmetric query.
     """
     columns = row_shape if col_shape is None else col_shape
-    bound = precision_bound(
+    bound = bound_terms(
         m=row_shape.size,
         n=columns.size,
         gamma=gamma,
@@ -249,7 +287,7 @@ def equimodal_noise(
         epsilon=epsilon,
         delta=delta,
         zeta=zeta,
-    )
+    ).bound
     half = math.sqrt(bound)
     return MatrixGaussian(
         row_shape.scaled(row_shape.precision_norm / half), columns.scaled(columns.precision_norm / half), sensitivity
@@ -361,12 +399,11 @@ def _standard_wishart(size: int, n: int, draws: int, rng: np.random.Generator) -
     return np.asarray(z @ z.transpose(0, 2, 1))
 
 
-def unit_records(records: npt.ArrayLike, ranges: FeatureRanges) -> tuple[ClippedRecords, FeatureRanges]:
+def unit_records(records: npt.ArrayLike, ranges: FeatureRanges) -> tuple[FloatArray, FeatureRanges]:
     """Clip records to their public ranges and scale every feature to [0, 1]; return them with the unit ranges."""
-    clipped = clip_records(records, ranges)
-    scaled = (clipped.values - ranges.lower[:, None]) / ranges.widths[:, None]
+    scaled = (clip_records(records, ranges) - ranges.lower[:, None]) / ranges.widths[:, None]
     unit = FeatureRanges(np.zeros(ranges.size), np.ones(ranges.size), ranges.adjacency)
-    return ClippedRecords(np.clip(scaled, 0.0, 1.0), clipped.n_clipped, clipped.n_missing, unit), unit
+    return np.clip(scaled, 0.0, 1.0), unit
 
 
 def covariance_study(
@@ -381,14 +418,14 @@ def covariance_study(
 ) -> tuple[CovarianceResult, ...]:
     """Compare a covariance query with an identity query at the same guarantee, as in Section 0.5.1."""
     scaled, unit = unit_records(records, ranges)
-    available = scaled.values.shape[1]
+    available = scaled.shape[1]
     if not sizes or min(sizes) < 2 or max(sizes) > available:
         raise InputError(f"sizes must lie between 2 and the {available} records, got {list(sizes)}")
     if draws < 1:
         raise InputError(f"draws must be at least 1, got {draws}")
     results = []
     for n in sizes:
-        part = replace(scaled, values=np.ascontiguousarray(scaled.values[:, :n]))
+        part = np.ascontiguousarray(scaled[:, :n])
         query = MomentQuery(unit, int(n))
         moments = calibrate_moments(query, epsilon=epsilon, delta=delta)
         matrix = calibrate(Covariance.identity(unit.size), Covariance.identity(n), unit, epsilon=epsilon, delta=delta)
@@ -404,12 +441,12 @@ def covariance_study(
     return tuple(results)
 
 
-def _by_covariance(records: ClippedRecords, noise: SymmetricGaussian, rng: np.random.Generator) -> FloatArray:
+def _by_covariance(records: FloatArray, noise: SymmetricGaussian, rng: np.random.Generator) -> FloatArray:
     return release_moments(records, noise, rng=rng).value
 
 
 def _by_identity(
-    records: ClippedRecords, noise: MatrixGaussian, ranges: FeatureRanges, rng: np.random.Generator
+    records: FloatArray, noise: MatrixGaussian, ranges: FeatureRanges, rng: np.random.Generator
 ) -> FloatArray:
     centred = release_records(records, noise, ranges=ranges, rng=rng).values - 0.5
     return np.asarray(centred @ centred.T / centred.shape[1])
@@ -486,8 +523,8 @@ class SvrStudy:
 def public_weights(records: npt.ArrayLike, ranges: FeatureRanges) -> FloatArray:
     """Return weights for the optimal allocation from **public** records: squared linear coefficients, unit-scaled."""
     scaled, _ = unit_records(records, ranges)
-    design = np.vstack([np.ones(scaled.values.shape[1]), scaled.values[:-1]]).T
-    squared = np.linalg.lstsq(design, scaled.values[-1], rcond=None)[0][1:] ** 2
+    design = np.vstack([np.ones(scaled.shape[1]), scaled[:-1]]).T
+    squared = np.linalg.lstsq(design, scaled[-1], rcond=None)[0][1:] ** 2
     largest = float(np.max(squared))
     return np.append(np.maximum(squared, largest / 20.0), largest)
 
@@ -504,16 +541,16 @@ def svr_study(
     """Fit support vector regression to releases of the training records and score it on a clean holdout."""
     settings = SvrConfig() if config is None else config
     scaled, unit = unit_records(records, ranges)
-    n = scaled.values.shape[1]
+    n = scaled.shape[1]
     if n < 40:
         raise InputError(f"the study splits its records three ways and needs at least 40, got {n}")
     order = rng.permutation(n)
     n_holdout, n_tuning = round(n * settings.holdout), round(n * settings.tuning)
-    kept, held = order[n_holdout:], scaled.values[:, order[:n_holdout]]
-    part = replace(scaled, values=scaled.values[:, kept])
+    kept, held = order[n_holdout:], scaled[:, order[:n_holdout]]
+    part = scaled[:, kept]
     width = float(ranges.widths[-1])
     theta = binary_allocation(unit.size, settings.favoured, settings.share)
-    clean = part.values
+    clean = part
     cost, gamma = _tune(clean, n_tuning, settings)
     scores = [
         SvrScore(
@@ -538,7 +575,7 @@ def svr_study(
 
 def _score(
     name: str,
-    part: ClippedRecords,
+    part: FloatArray,
     setting: StudySetting,
     n_tuning: int,
     held: FloatArray,
@@ -608,20 +645,20 @@ class ReleasedMatrix:
     total_mu: float
 
 
-def _iid(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _iid(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     shape = Covariance.identity(setting.ranges.size)
     return _exact(records, shape, setting, rng)
 
 
-def _binary_paper(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _binary_paper(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     return _paper(records, setting.theta, None, setting, rng, setting.epsilon, setting.delta)
 
 
-def _binary_exact(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _binary_exact(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     return _exact(records, Covariance.diagonal(1.0 / np.sqrt(setting.theta)), setting, rng)
 
 
-def _derived_paper(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _derived_paper(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     # The theorem knows only (epsilon, delta), so the two parts compose by addition.
     share, epsilon, delta = setting.derive_share, setting.epsilon, setting.delta
     derived = _derive(records, setting, rng, mu_for(epsilon * share, delta * share))
@@ -630,7 +667,7 @@ def _derived_paper(records: ClippedRecords, setting: StudySetting, rng: np.rando
     return ReleasedMatrix(released.values, released.noise, float(np.hypot(derived.mu, released.total_mu)))
 
 
-def _derived_exact(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _derived_exact(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     first, second = split_mu(setting.epsilon, setting.delta, setting.derive_share)
     shape = _derive(records, setting, rng, first).shape
     columns = Covariance.identity(setting.n)
@@ -640,7 +677,7 @@ def _derived_exact(records: ClippedRecords, setting: StudySetting, rng: np.rando
     return ReleasedMatrix(values, noise, float(np.hypot(first, noise.mu.value)))
 
 
-def _optimal(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
+def _optimal(records: FloatArray, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     cost = mu_for(setting.epsilon, setting.delta)
     return _exact(
         records, optimal_covariance(setting.ranges, mu=cost, weights=setting.weights).covariance, setting, rng
@@ -648,7 +685,7 @@ def _optimal(records: ClippedRecords, setting: StudySetting, rng: np.random.Gene
 
 
 #: Name to mechanism, in the order of the study's tables.
-MECHANISMS: dict[str, Callable[[ClippedRecords, StudySetting, np.random.Generator], ReleasedMatrix]] = {
+MECHANISMS: dict[str, Callable[[FloatArray, StudySetting, np.random.Generator], ReleasedMatrix]] = {
     "i.i.d. Gaussian": _iid,
     "binary MVG": _binary_paper,
     "derived MVG": _derived_paper,
@@ -658,16 +695,12 @@ MECHANISMS: dict[str, Callable[[ClippedRecords, StudySetting, np.random.Generato
 }
 
 
-def release_by(
-    name: str, records: ClippedRecords, setting: StudySetting, *, rng: np.random.Generator
-) -> ReleasedMatrix:
+def release_by(name: str, records: FloatArray, setting: StudySetting, *, rng: np.random.Generator) -> ReleasedMatrix:
     """Release unit-scaled records by the mechanism called `name` (simulated)."""
     return MECHANISMS[name](records, setting, rng)
 
 
-def _exact(
-    records: ClippedRecords, shape: Covariance, setting: StudySetting, rng: np.random.Generator
-) -> ReleasedMatrix:
+def _exact(records: FloatArray, shape: Covariance, setting: StudySetting, rng: np.random.Generator) -> ReleasedMatrix:
     noise = calibrate(
         shape, Covariance.identity(setting.n), setting.ranges, epsilon=setting.epsilon, delta=setting.delta
     )
@@ -676,7 +709,7 @@ def _exact(
 
 
 def _paper(
-    records: ClippedRecords,
+    records: FloatArray,
     theta: FloatArray,
     directions: FloatArray | None,
     setting: StudySetting,
@@ -692,7 +725,7 @@ def _paper(
     return ReleasedMatrix(values, noise, noise.mu.value)
 
 
-def _derive(records: ClippedRecords, setting: StudySetting, rng: np.random.Generator, mu: float) -> DerivedDirections:
+def _derive(records: FloatArray, setting: StudySetting, rng: np.random.Generator, mu: float) -> DerivedDirections:
     noise = calibrate_moments(MomentQuery(setting.ranges, setting.n), mu=mu)
     released = release_moments(records, noise, rng=rng)
     # With few records and a small budget the noisy covariance may have no positive eigenvalue; a public ridge of one

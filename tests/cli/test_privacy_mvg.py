@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.privacy import mvg
 from dpbayes.errors import InputError
-from dpbayes.mvg import compare_noise, precision_bound
+from dpbayes.mvg import bound_terms, compare_noise
 from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer()
@@ -23,9 +23,9 @@ def test_json_holds_the_bound_and_every_mechanism():
     result = runner.invoke(app, [*ANCHOR, "--json", "--stddev", "11.541925299545678"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.output)
-    expected = precision_bound(
+    expected = bound_terms(
         m=10, n=70_000, gamma=record["gamma"], sensitivity=record["sensitivity"], epsilon=1.0, delta=1 / 70000
-    )
+    ).bound
     assert record["bound"] == expected == pytest.approx(2.7982758e-17, rel=1e-7)
     assert record["gamma"] == pytest.approx(836.6600265340755, rel=1e-14)
     rows = {row["mechanism"]: row for row in record["mechanisms"]}
@@ -58,13 +58,13 @@ def test_plot_is_written(tmp_path):
         (["--range", "0-1", "-n", "10"], "--range takes LOWER:UPPER"),
         (["--range", "1:0", "-n", "10"], "lower < upper"),
         (["--range", "0x0:1", "-n", "10"], "repeats a feature"),
-        (["--range", "0:1", "-n", "0"], "positive integer"),
+        (["--range", "0:1", "-n", "0"], "whole number"),
         (["--range", "2x0:1", "-n", "10", "--theta", "0.5,0.6"], "theta must sum to 1"),
         (["--range", "2x0:1", "-n", "10", "--theta", "a,b"], "--theta takes numbers"),
         (["--range", "2x0:1", "-n", "10", "--weights", "1"], "weights must be 2"),
         (["--range", "0:1", "-n", "10", "--epsilon", "-1"], "epsilon must be positive"),
         (["--range", "0:1", "-n", "10", "--delta", "1"], "delta must be below 1"),
-        (["--range", "0:1", "-n", "10", "--zeta", "other"], "zeta must be one of"),
+        (["--range", "0:1", "-n", "10", "--zeta", "other"], "zeta must be 'printed'"),
         (["--range", "0:1", "-n", "10", "--adjacency", "near"], "adjacency must be one of"),
         (["--range", "0:1", "-n", "10", "--plot", "x.png"], "two features"),
         (["--range", "0:1", "-n", "10", "--stddev", "0"], "--stddev must be positive"),

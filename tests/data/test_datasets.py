@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpbayes.data import check_consistent, datasets
-from dpbayes.data.datasets import PATIENT_RANGES, WAGE_EQUATION, framingham_risk, patients, read_synthea, wages
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.data.datasets import PATIENT_RANGES, WAGE_EQUATION, framingham_risk, patients, wages
+from dpbayes.errors import InputError
 from dpbayes.verifier.fits import estimate_partitions
 
 
@@ -83,43 +83,6 @@ def test_bad_seed_and_measurement():
         patients(3, "one")
     with pytest.raises(InputError, match="HDL cholesterol must be positive"):
         framingham_risk(**MAN, systolic_mmhg=125, total_cholesterol_mgdl=161, hdl_cholesterol_mgdl=[55, 0])
-
-
-OBSERVATIONS = """patient,day,age,sex,smoker,systolic_mmhg,total_cholesterol_mgdl,hdl_cholesterol_mgdl,bmi,\
-glucose_mgdl,hba1c_pct
-a,2001-01-01,40,F,1,120,180,50,25.5,,
-a,2003-01-01,42,F,1,130,190,55,26.5,130,5.0
-a,2004-01-01,43,F,1,,190,55,26.5,80,5.0
-b,2001-01-01,29,M,0,120,180,50,25.5,90,5.0
-c,2001-01-01,60,M,0,150,210,45,31,,
-"""
-
-
-def test_synthea_keeps_the_last_complete_day_of_every_adult(tmp_path):
-    path = tmp_path / "vitals.csv"
-    path.write_text(OBSERVATIONS)
-    table = read_synthea(path)
-    assert table.columns == list(PATIENT_RANGES)
-    assert table["age"].to_list() == [42.0, 60.0] and table["diabetes"].to_list() == [1.0, 0.0]
-    assert table["male"].to_list() == [0.0, 1.0] and table["systolic_mmhg"].to_list() == [130.0, 150.0]
-    score = framingham_risk(
-        age=60, male=1, smoker=0, diabetes=0, treated=0, systolic_mmhg=150, total_cholesterol_mgdl=210,
-        hdl_cholesterol_mgdl=45,
-    )  # fmt: skip
-    assert table["framingham"][1] == pytest.approx(float(score))
-    path.write_text(OBSERVATIONS.replace("bmi", "weight"))
-    with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
-        read_synthea(path)
-
-
-def test_synthea_trial_data(shared_data):
-    path = shared_data / "synthea_vitals.csv"
-    if not path.is_file():
-        pytest.skip("needs synthea_vitals.csv, which is not here")
-    table = read_synthea(path)
-    assert len(table) == 57
-    for name, (low, high) in PATIENT_RANGES.items():
-        assert table[name].is_between(low, high).all(), name
 
 
 def test_rows_are_by_person_and_year():

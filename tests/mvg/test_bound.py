@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import Covariance, precision_bound
+from dpbayes.mvg import Covariance
 from dpbayes.mvg.bound import bound_terms, harmonic_number
 from dpbayes.runs.registry import system_module
 
@@ -25,7 +25,7 @@ AUTHORS = [
 
 def _bound(case, **changes):
     names = ("m", "n", "gamma", "sensitivity", "epsilon", "delta")
-    return precision_bound(**(dict(zip(names, case, strict=True)) | changes))
+    return bound_terms(**(dict(zip(names, case, strict=True)) | changes)).bound
 
 
 def _mpmath_bound(m, n, gamma, s2, epsilon, delta, *, root=False):
@@ -99,7 +99,7 @@ def test_terms_by_hand():
 
 def test_condition_is_checkable():
     guarantee = {"gamma": 1.0, "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-5}
-    bound = precision_bound(m=2, n=3, **guarantee)
+    bound = bound_terms(m=2, n=3, **guarantee).bound
     # ||sigma(Sigma^-1)|| = sqrt(2) / v and ||sigma(I_3)|| = sqrt(3).
     variance = math.sqrt(6.0) / bound
     assert check_bound(np.eye(2) * variance, Covariance.identity(3), **guarantee)
@@ -121,9 +121,9 @@ def test_condition_is_checkable():
         ({"delta": 0.0}, "delta must be positive"),
         ({"delta": 1.0}, "delta must be below 1"),
         ({"delta": math.nan}, "delta must be positive"),
-        ({"m": 0}, "m must be a positive integer"),
-        ({"n": 2.5}, "n must be a positive integer"),
-        ({"zeta": "rooted"}, "zeta must be one of"),
+        ({"m": 0}, "m must be a whole number"),
+        ({"n": 2.5}, "n must be a whole number"),
+        ({"zeta": "rooted"}, "zeta must be 'printed'"),
     ],
 )
 def test_bad_input(change, message):

@@ -72,7 +72,7 @@ def test_bad_parts():
         Covariance(2, np.ones(2), np.eye(3))
     with pytest.raises(InputError, match="positive and finite, got -1"):
         Covariance.diagonal([1.0, -1.0])
-    with pytest.raises(InputError, match="size must be a positive integer"):
+    with pytest.raises(InputError, match="size must be a whole number"):
         Covariance.identity(0)
     with pytest.raises(InputError, match="must have 3 rows"):
         as_covariance(np.eye(2), "row_cov", size=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import Covariance, FrobeniusBall, mu_for, precision_bound, unimodal_noise
+from dpbayes.mvg import Covariance, FrobeniusBall, bound_terms, mu_for, unimodal_noise
 from dpbayes.mvg.bound import check_allocation, directional_shape
 from dpbayes.runs.registry import system_module
 
@@ -23,7 +23,7 @@ def _rotation(size, seed=0):
 def test_algorithm_one_step_by_step(zeta):
     m, n, theta, basis = 3, 20, np.array([0.5, 0.3, 0.2]), _rotation(3)
     noise = unimodal_noise(theta, basis, n=n, sensitivity=BALL, zeta=zeta, **GUARANTEE)
-    bound = precision_bound(m=m, n=n, sensitivity=1.5, zeta=zeta, **GUARANTEE)
+    bound = bound_terms(m=m, n=n, sensitivity=1.5, zeta=zeta, **GUARANTEE).bound
     budget = bound**2 / n  # P of step 2: (-beta + sqrt(...))^4 / (16 alpha^4 n)
     variances = 1.0 / np.sqrt(theta * budget)
     np.testing.assert_allclose(noise.row_cov.matrix(), basis @ np.diag(variances) @ basis.T, rtol=1e-10)
@@ -108,7 +108,7 @@ def test_split_composes_to_the_whole():
         (lambda: paper.derive_directions(np.eye(2), mu=-1.0), "mu must be finite and not negative"),
         (lambda: paper.derive_directions(np.eye(2), mu=0.0, power=-1.0), "power must be"),
         (lambda: paper.split_mu(1.0, 1e-5, 0.0), "share must be positive"),
-        (lambda: unimodal_noise([0.5, 0.5], None, n=0, sensitivity=BALL, **GUARANTEE), "n must be a positive"),
+        (lambda: unimodal_noise([0.5, 0.5], None, n=0, sensitivity=BALL, **GUARANTEE), "n must be a whole number"),
         (
             lambda: unimodal_noise([0.5, 0.5], None, n=2, sensitivity=BALL, gamma=-1.0, epsilon=1.0, delta=1e-5),
             "gamma must be positive",

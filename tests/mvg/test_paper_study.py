@@ -10,10 +10,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.data.datasets import PATIENT_RANGES, patients
-from dpbayes.errors import InputError
+from dpbayes.data.datasets import PATIENT_RANGES, framingham_risk, patients
+from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.mvg import FeatureRanges, compare_noise, mu_for
-from dpbayes.mvg.sensitivity import ClippedRecords
 from dpbayes.report.compare import RunFacts, shared_tables
 from dpbayes.runs.registry import system_module
 
@@ -79,8 +78,8 @@ def test_component_rss_by_hand():
 def test_unit_records_read_only_the_public_ranges():
     ranges = FeatureRanges([10.0, 0.0], [20.0, 4.0], "replace-one")
     scaled, unit = paper.unit_records([[15.0, 30.0], [1.0, 2.0]], ranges)
-    assert scaled.values.tolist() == [[0.5, 1.0], [0.25, 0.5]]
-    assert scaled.n_clipped.tolist() == [1, 0] and unit.widths.tolist() == [1.0, 1.0]
+    assert scaled.tolist() == [[0.5, 1.0], [0.25, 0.5]]
+    assert unit.widths.tolist() == [1.0, 1.0]
 
 
 def test_bad_sizes():
@@ -98,15 +97,14 @@ def test_every_mechanism_keeps_the_guarantee(name, epsilon):
     ranges = FeatureRanges(np.zeros(size), np.ones(size), "replace-one")
     theta = np.array([0.4, 0.4, 0.1, 0.1])
     setting = paper.StudySetting(ranges, n, epsilon, 1e-5, theta, np.array([4.0, 3.0, 1.0, 1.0]))
-    zeros = np.zeros(size, int)
-    records = ClippedRecords(np.random.default_rng(3).random((size, n)), zeros, zeros, ranges)
+    records = np.random.default_rng(3).random((size, n))
     released = paper.release_by(name, records, setting, rng=np.random.default_rng(4))
     price = mu_for(epsilon, 1e-5)
     if "MVG" in name:
         assert released.total_mu < price
     else:
         assert released.total_mu == pytest.approx(price, rel=1e-9)
-    white = released.noise.row_cov.whiten(released.values - records.values)
+    white = released.noise.row_cov.whiten(released.values - records)
     # 1,200 standard normals: the sum of squares has standard deviation sqrt(2,400); 4.9 of them, false alarm 1e-6.
     assert abs(np.sum(white**2) - size * n) < 4.9 * np.sqrt(2 * size * n)
 
@@ -321,3 +319,40 @@ def test_strips_show_every_draw():
     assert len(figure.axes) == 2
     assert [len(line.get_xdata()) for line in figure.axes[0].lines].count(3) == 2
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["a", "b"]
+
+
+OBSERVATIONS = """patient,day,age,sex,smoker,systolic_mmhg,total_cholesterol_mgdl,hdl_cholesterol_mgdl,bmi,\
+glucose_mgdl,hba1c_pct
+a,2001-01-01,40,F,1,120,180,50,25.5,,
+a,2003-01-01,42,F,1,130,190,55,26.5,130,5.0
+a,2004-01-01,43,F,1,,190,55,26.5,80,5.0
+b,2001-01-01,29,M,0,120,180,50,25.5,90,5.0
+c,2001-01-01,60,M,0,150,210,45,31,,
+"""
+
+
+def test_synthea_keeps_the_last_complete_day_of_every_adult(tmp_path):
+    path = tmp_path / "vitals.csv"
+    path.write_text(OBSERVATIONS)
+    table = paper.read_synthea(path)
+    assert table.columns == list(PATIENT_RANGES)
+    assert table["age"].to_list() == [42.0, 60.0] and table["diabetes"].to_list() == [1.0, 0.0]
+    assert table["male"].to_list() == [0.0, 1.0] and table["systolic_mmhg"].to_list() == [130.0, 150.0]
+    score = framingham_risk(
+        age=60, male=1, smoker=0, diabetes=0, treated=0, systolic_mmhg=150, total_cholesterol_mgdl=210,
+        hdl_cholesterol_mgdl=45,
+    )  # fmt: skip
+    assert table["framingham"][1] == pytest.approx(float(score))
+    path.write_text(OBSERVATIONS.replace("bmi", "weight"))
+    with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
+        paper.read_synthea(path)
+
+
+def test_synthea_trial_data(shared_data):
+    path = shared_data / "synthea_vitals.csv"
+    if not path.is_file():
+        pytest.skip("needs synthea_vitals.csv, which is not here")
+    table = paper.read_synthea(path)
+    assert len(table) == 57
+    for name, (low, high) in PATIENT_RANGES.items():
+        assert table[name].is_between(low, high).all(), name

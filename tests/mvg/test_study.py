@@ -163,7 +163,6 @@ def test_a_unit_of_several_rows_is_refused_and_one_of_one_row_is_what_the_releas
         (BASE.replace("epsilon = 1.0", "epsilon = -1.0"), "greater than 0"),
         (BASE.replace("draws = 300", "draw = 3"), "Extra inputs"),
         (BASE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"), "leave truth_public and ranges out"),
-        (FILE.replace("[privacy]", 'layout = "synthea"\n[privacy]'), "so their number is no public one"),
         (FILE.replace("[privacy]", "max_rows_per_unit = 2\n[privacy]"), "name its column by unit"),
         (BASE.replace("[privacy]", 'unit = "person"\nmax_rows_per_unit = 2\n[privacy]'), "there is no file of them"),
         (FILE.replace("delta = 1e-5", "delta = 1e-5\nsimulation_seed = 1"), "would give the exact counts back"),

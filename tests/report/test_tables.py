@@ -8,26 +8,26 @@ import pytest
 from dpbayes.data import datasets
 from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric, release_tables
 from dpbayes.report import PrivacyTerms
-from dpbayes.report.tables import mean_magnitude, privacy_fact, privacy_terms, released_section
+from dpbayes.report.tables import privacy_fact, privacy_terms, released_section
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 20.0])
 def test_mean_magnitude_of_geometric_noise_has_a_closed_form(scale):
     # 2 tanh(1/2s) sum x e^(-x/s) = 1 / sinh(1/s)
-    assert mean_magnitude(TwoSidedGeometric(scale)) == pytest.approx(1 / np.sinh(1 / scale), rel=1e-12)
+    assert TwoSidedGeometric(scale).mean_magnitude == pytest.approx(1 / np.sinh(1 / scale), rel=1e-12)
 
 
 @pytest.mark.parametrize("law", [DiscreteGaussian(0.3), DiscreteGaussian(0.7), DiscreteGaussian(30.0)])
 def test_mean_magnitude_of_discrete_gaussian_noise_is_its_sum(law):
     x = np.arange(-1000, 1001)
     weights = np.exp(-0.5 * (x / law.stddev) ** 2)
-    assert mean_magnitude(law) == pytest.approx((np.abs(x) * weights).sum() / weights.sum(), rel=1e-10)
+    assert law.mean_magnitude == pytest.approx((np.abs(x) * weights).sum() / weights.sum(), rel=1e-10)
 
 
 def test_a_wide_discrete_gaussian_has_the_magnitude_of_a_continuous_one():
-    assert mean_magnitude(DiscreteGaussian(1000.0)) == pytest.approx(mean_magnitude(Gaussian(1000.0)), rel=1e-6)
-    assert mean_magnitude(Gaussian(2.0)) == pytest.approx(2.0 * np.sqrt(2 / np.pi))
-    assert mean_magnitude(Laplace(5.0)) == 5.0
+    assert DiscreteGaussian(1000.0).mean_magnitude == pytest.approx(Gaussian(1000.0).mean_magnitude, rel=1e-6)
+    assert Gaussian(2.0).mean_magnitude == pytest.approx(2.0 * np.sqrt(2 / np.pi))
+    assert Laplace(5.0).mean_magnitude == 5.0
 
 
 def test_the_terms_of_a_release_have_delta_0_where_its_epsilon_is_pure_and_none_where_the_cost_is_a_curve():

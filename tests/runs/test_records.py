@@ -163,18 +163,6 @@ def test_a_release_that_is_not_there_is_named(tmp_path, system):
         execute(load_spec(path), out=tmp_path / "run", echo=lambda line: None)
 
 
-def test_synthea_records_that_do_not_read_are_not_shown(tmp_path, monkeypatch, capfd):
-    columns = "patient,day,age,sex,smoker,systolic_mmhg,total_cholesterol_mgdl,hdl_cholesterol_mgdl,bmi,glucose_mgdl"
-    row = f"p,1,40,F,{SECRET},120,200,50,25,90,5"
-    (tmp_path / "records.csv").write_text(f"{columns},hba1c_pct\n{row}\n")
-    spec = SPECS["mvg"].replace('file = "FILE"', 'file = "FILE"\nlayout = "synthea"\ntruth_public = true')
-    monkeypatch.setitem(SPECS, "mvg", spec)
-    assert run(tmp_path, monkeypatch, "mvg", "records.csv") == 2
-    shown = capfd.readouterr()
-    assert "records.csv does not read as a table of observations" in shown.err
-    assert_nothing_is_shown(shown, tmp_path, "records.csv")
-
-
 def test_an_error_that_nobody_foresaw_shows_no_text_unless_asked(tmp_path, monkeypatch, capfd):
     def fail(*_, **__):
         raise pl.exceptions.ComputeError(SECRET)

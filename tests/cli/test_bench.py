@@ -3,11 +3,11 @@
 import math
 
 import pytest
+from benchmark_page import Measured, run_benchmarks, write_benchmarks
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
 from dpbayes.errors import InputError
-from dpbayes.report.benchmarks import Measured, run_benchmarks, write_benchmarks
 
 FILE = """
 import pytest
