@@ -37,6 +37,7 @@ type FloatArray = npt.NDArray[np.float64]
 
 #: Largest number of features for which a full weight matrix is optimized over all vertices.
 MATRIX_LIMIT = 12
+_GAP, _STEPS = 1e-9, 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,33 +109,19 @@ def optimal_covariance(
         covariance = Covariance.identity(size).scaled((sensitivity.radius / cost) ** 2)
     elif isinstance(sensitivity, RecordEllipsoid):
         covariance = sensitivity.covariance.scaled(cost**-2)
+    elif weights is None or np.ndim(weights) == 1:
+        covariance = Covariance.diagonal(optimal_variances(sensitivity.reach, cost, weights=weights))
     else:
-        return _for_ranges(sensitivity, cost, weights)
+        return _for_matrix(sensitivity.reach, cost, Covariance.from_matrix(weights, "weights"))
     objective = _objective(covariance, weights)
     return OptimalCovariance(covariance, objective, objective)
 
 
-def _for_ranges(sensitivity: FeatureRanges, mu: float, weights: npt.ArrayLike | None) -> OptimalCovariance:
-    values = None if weights is None else real_numbers(weights, "weights")
-    if values is None or values.ndim == 1:
-        covariance = Covariance.diagonal(optimal_variances(sensitivity.reach, mu, weights=values))
-        objective = _objective(covariance, values)
-        # The proof that no other covariance does better needs the box to be symmetric.
-        return OptimalCovariance(covariance, objective, objective)
-    return _for_matrix(sensitivity.reach, mu, Covariance.from_matrix(values, "weights"))
-
-
 def _objective(covariance: Covariance, weights: npt.ArrayLike | None) -> float:
-    if weights is None:
-        return float(np.sum(covariance.marginal_variances))
-    values = real_numbers(weights, "weights")
-    if values.ndim == 1:
-        if values.shape != (covariance.size,):
-            raise InputError(f"weights must have shape ({covariance.size},), got {values.shape}")
-        return float(covariance.marginal_variances @ values)
-    if values.shape != (covariance.size, covariance.size):
-        raise InputError(f"weights must have shape ({covariance.size}, {covariance.size}), got {values.shape}")
-    return float(np.sum(covariance.matrix() * values))
+    values = np.ones(covariance.size) if weights is None else real_numbers(weights, "weights")
+    if values.shape not in ((covariance.size,), (covariance.size,) * 2):
+        raise InputError(f"weights must be one number or one row per feature, {covariance.size}, got {values.shape}")
+    return float(np.sum((covariance.marginal_variances if values.ndim == 1 else covariance.matrix()) * values))
 
 
 def _for_matrix(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCovariance:
@@ -148,10 +135,10 @@ def _for_matrix(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCov
     # C = K K'; with e = K'd and X = K' Sigma K the problem is: least trace of X with e' X^-1 e <= mu^2 at every vertex.
     factor = weights.colour(np.eye(size))
     vertices = sign_vectors(size)[2 ** (size - 1) :] * reach  # s and -s are one constraint
-    smallest, objective, lower = smallest_trace(vertices @ factor)
+    smallest, lower = smallest_trace(vertices @ factor)
     inverse = weights.whiten(np.eye(size))  # K^-1
     covariance = inverse.T @ smallest @ inverse / mu**2
-    return OptimalCovariance(Covariance.from_matrix(covariance), objective / mu**2, lower / mu**2)
+    return OptimalCovariance(Covariance.from_matrix(covariance), float(np.trace(smallest)) / mu**2, lower / mu**2)
 
 
 def _positive_vector(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -161,70 +148,27 @@ def _positive_vector(values: npt.ArrayLike, name: str) -> FloatArray:
     return vector
 
 
-_GAP, _ROUNDS, _STEPS = 1e-9, 40, 50
+def smallest_trace(points: FloatArray) -> tuple[FloatArray, float]:
+    r"""Return a matrix of least trace whose ellipsoid holds the points, and a lower bound of the least trace.
 
-
-def smallest_trace(points: FloatArray) -> tuple[FloatArray, float, float]:
-    r"""Return the matrix of least trace whose ellipsoid holds the points."""
-    size = points.shape[1]
-    basis = _symmetric_basis(size)
-    rows = np.einsum("ki,kj->kij", points, points).reshape(len(points), -1) @ basis
-    y = np.linalg.lstsq(basis, (np.eye(size) / (2.0 * np.max(np.sum(points**2, axis=1)))).ravel(), rcond=None)[0]
-    best, upper, lower = np.eye(size), np.inf, 0.0
-    sharpness = len(points) / float(np.trace(np.linalg.inv((basis @ y).reshape(size, size))))
-    for _ in range(_ROUNDS):
-        y = _centre(y, rows, basis, sharpness)
-        shape = np.linalg.inv((basis @ y).reshape(size, size))
-        worst = float(np.max(rows @ y))
-        if float(np.trace(shape)) * worst < upper:
-            upper, best = float(np.trace(shape)) * worst, shape * worst
-        multipliers = 1.0 / (1.0 - rows @ y)
-        moment = (points.T * (multipliers / multipliers.sum())) @ points
-        lower = max(lower, float(np.sum(np.sqrt(np.maximum(np.linalg.eigvalsh(moment), 0.0)))) ** 2)
+    The dual is :math:`\max_w (\operatorname{tr} M_w^{1/2})^2` over weights of the points, :math:`M_w = \sum_k w_k p_k
+    p_k^T`. At any w, :math:`M_w^{1/2}` scaled until it holds the points is feasible, so that every step has its gap; a
+    weight grows with how far its point is outside.
+    """
+    weights, best, upper, lower = np.full(len(points), 1.0 / len(points)), np.eye(points.shape[1]), np.inf, 0.0
+    for _ in range(_STEPS):
+        squares, directions = np.linalg.eigh((points.T * weights) @ points)
+        roots = np.sqrt(np.maximum(squares, 1e-14 * squares[-1]))
+        trace = float(roots.sum())
+        outside = np.sum((points @ directions) ** 2 / roots, axis=1)
+        lower = max(lower, trace**2)
+        if trace * float(outside.max()) < upper:
+            upper, best = trace * float(outside.max()), (directions * roots * outside.max()) @ directions.T
         if upper <= lower * (1.0 + _GAP):
             break
-        sharpness *= 8.0
-    return (best + best.T) / 2.0, upper, lower
-
-
-def _centre(y: FloatArray, rows: FloatArray, basis: FloatArray, sharpness: float) -> FloatArray:
-    """Minimize ``sharpness * tr Y^-1 - sum log(1 - rows y)`` by damped Newton steps."""
-    for _ in range(_STEPS):
-        size = round(basis.shape[0] ** 0.5)
-        inverse = np.linalg.inv((basis @ y).reshape(size, size))
-        squared, slack = inverse @ inverse, 1.0 - rows @ y
-        scaled = rows / slack[:, None]
-        gradient = -sharpness * (basis.T @ squared.ravel()) + scaled.sum(axis=0)
-        curvature = basis.T @ (np.kron(inverse, squared) + np.kron(squared, inverse)) @ basis
-        step = -np.linalg.solve(sharpness * curvature + scaled.T @ scaled, gradient)
-        decrement = -float(gradient @ step)
-        if decrement < 1e-9:
-            break
-        length, value = 1.0, _barrier(y, rows, basis, sharpness)
-        while _barrier(y + length * step, rows, basis, sharpness) > value - 0.1 * length * decrement and length > 1e-12:
-            length /= 2.0
-        y = y + length * step
-    return y
-
-
-def _barrier(y: FloatArray, rows: FloatArray, basis: FloatArray, sharpness: float) -> float:
-    """Return the barrier function; infinite outside its domain."""
-    size = round(basis.shape[0] ** 0.5)
-    eigenvalues = np.linalg.eigvalsh((basis @ y).reshape(size, size))
-    slack = 1.0 - rows @ y
-    if eigenvalues[0] <= 0 or np.min(slack) <= 0:
-        return np.inf
-    return float(sharpness * np.sum(1.0 / eigenvalues) - np.sum(np.log(slack)))
-
-
-def _symmetric_basis(size: int) -> FloatArray:
-    """Return the unit symmetric matrices as columns, shape (size^2, size (size + 1) / 2)."""
-    rows, columns = np.triu_indices(size)
-    basis = np.zeros((size, size, len(rows)))
-    place = np.arange(len(rows))
-    basis[rows, columns, place] = 1.0
-    basis[columns, rows, place] = 1.0
-    return basis.reshape(size * size, len(rows))
+        weights = weights * (outside / trace) ** 3
+        weights /= weights.sum()
+    return best, lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +240,8 @@ def compare_noise(
     """
     instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
     size = ranges.size
-    c = np.ones(size) if weights is None else real_numbers(weights, "weights")
-    if c.shape != (size,) or not np.all(np.isfinite(c) & (c > 0)):
+    c = np.ones(size) if weights is None else _positive_vector(weights, "weights")
+    if c.shape != (size,):
         raise InputError(f"weights must be {size} positive numbers, got {weights!r}")
     shares = np.full(size, 1.0 / size) if theta is None else theta
     shape, columns = directional_shape(shares, directions), Covariance.identity(n)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
-from dpbayes.mvg.sensitivity import FeatureRanges
+from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, whiten_moments
+from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import prior_section
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
-    from dpbayes.mvg.regression import NaiveFit, WhitenedMoments
     from dpbayes.privacy.ledger import Ledger
 
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
@@ -238,8 +238,6 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def _least_squares(records: np.ndarray, ranges: FeatureRanges) -> dict[str, Any]:
     """Return least squares on the clipped records: shown beside the estimates where the records are public."""
-    from dpbayes.mvg.sensitivity import clip_records
-
     values = clip_records(records, ranges)
     columns = np.vstack([np.ones(values.shape[1]), values[:-1]]).T
     estimate = np.linalg.lstsq(columns, values[-1], rcond=None)[0]
@@ -265,8 +263,6 @@ def _delta(spec: Spec) -> float:
 
 
 def _whitened(spec: Spec, release: MomentRelease) -> WhitenedMoments:
-    from dpbayes.mvg.regression import whiten_moments
-
     if release.query.features is None:
         raise SpecError("the release names no features; make it with MomentQuery(..., features=...)")
     return whiten_moments(release, features=spec.regression.columns)
@@ -303,8 +299,6 @@ def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
 
 def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return what the page says: coefficients with the naive ones beside, sources of width, release, prior."""
-    from dpbayes.mvg.regression import naive_regression
-
     white = _whitened(spec, release)
     naive, truth, delta = naive_regression(white), kept.get("truth"), _delta(spec)
     rows = _rows(result, naive, truth)
@@ -392,29 +386,24 @@ def _coefficient_columns() -> list[Any]:
 
 
 def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Figure:
-    import matplotlib.pyplot as plt
+    from dpbayes.report.plots import intervals_of_runs
 
-    figure, axis = plt.subplots(figsize=(6.4, 0.9 + 0.6 * len(rows)), layout="constrained")
-    for place, (_, mean, low, high, naive, naive_low, naive_high, exact) in enumerate(rows):
-        unit = (high - low) / 3.92
-        bars = [(mean, low, high, -0.12, "#2f5fa8", "noise-aware")]
-        if naive is not None:
-            bars.append((naive, naive_low, naive_high, 0.12, "#c2571a", "naive: the noise ignored"))
-        for centre, start, end, shift, colour, label in bars:
-            ends = [(start - mean) / unit, (end - mean) / unit]
-            axis.plot(ends, [place + shift] * 2, color=colour, linewidth=4, label=label if place == 0 else None)
-            axis.plot((centre - mean) / unit, place + shift, "|", color="#111111", markersize=10)
-        if exact is not None:
-            mark = "exact records" if place == 0 else None
-            axis.plot((exact - mean) / unit, place, "x", color="#111111", label=mark)
-    axis.set_yticks(range(len(rows)), [row[0] for row in rows])
-    axis.invert_yaxis()
-    axis.set_xlabel("posterior standard deviations from the posterior mean")
-    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    numbers = np.array([[np.nan if value is None else value for value in row[1:]] for row in rows], dtype=float)
+    mean, unit = numbers[:, :1], (numbers[:, 2:3] - numbers[:, 1:2]) / 3.92
+    scaled = (numbers - mean) / unit
+    shown = {"noise-aware": scaled[:, :3], "naive: the noise ignored": scaled[:, 3:6]}
+    if np.isfinite(scaled[:, 6]).all():
+        shown["exact records"] = np.repeat(scaled[:, 6:], 3, axis=1)
+    figure = intervals_of_runs(
+        [row[0] for row in rows],
+        np.stack(list(shown.values())),
+        list(shown),
+        unit="posterior standard deviations from the posterior mean",
+    )
     return Figure(
         figure,
-        "Each term scaled by its noise-aware posterior: zero is the posterior mean, one its standard deviation. A "
-        "cross marks least squares on the exact records, shown only where they are public.",
+        "Each term scaled by its noise-aware posterior: zero is the posterior mean, one its standard deviation. Least "
+        "squares on the exact records are shown only where they are public.",
         "Noise-aware and naive 95 % intervals of every coefficient, with exact least squares.",
     )
 
@@ -466,18 +455,10 @@ def _release_section(release: MomentRelease, epsilon: float, delta: float) -> Pa
     )
 
 
-@dataclass(frozen=True)
-class _Build:
-    """`build_moment_model` of one release, as an object that pickles."""
+def _build_model(release: MomentRelease, columns: list[str]) -> pm.Model:
+    from dpbayes.mvg.model import build_moment_model
 
-    release: MomentRelease
-    columns: tuple[str, ...]
-
-    def __call__(self) -> pm.Model:
-        from dpbayes.mvg.model import build_moment_model
-        from dpbayes.mvg.regression import whiten_moments
-
-        return build_moment_model(whiten_moments(self.release, features=self.columns))
+    return build_moment_model(whiten_moments(release, features=columns))
 
 
 def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int | None) -> Calibration:
@@ -488,7 +469,7 @@ def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int 
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
     epsilon = design.noise.epsilon(_delta(spec))
     return Calibration(
-        build_model=_Build(design, tuple(spec.regression.columns)),
+        build_model=partial(_build_model, design, spec.regression.columns),
         design=f"moments of {design.query.n:,} records, {len(spec.regression.predictors)} predictors, epsilon "
         f"{epsilon:.4g}, replace-one",
         sampling={"target_accept": spec.regression.target_accept, "adaptation": sampler_defaults()["adaptation"]},

@@ -74,7 +74,7 @@ def test_realistic_margins_and_correlations():
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, True])
 def test_bad_size(n):
-    with pytest.raises(InputError, match="n must be a positive integer"):
+    with pytest.raises(InputError, match="n must be a whole number"):
         patients(n, 1)
 
 

@@ -116,3 +116,12 @@ def test_scaling():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_twelve_features_have_a_certified_optimum():
+    rng = np.random.default_rng(12)
+    factor, reach = rng.standard_normal((12, 12)), rng.uniform(0.2, 3.0, 12)
+    found = optimal_covariance(
+        FeatureRanges(np.zeros(12), reach, "replace-one"), mu=1.0, weights=factor @ factor.T + 0.05 * np.eye(12)
+    )
+    assert found.lower <= found.objective <= found.lower * (1 + 1e-4)
