@@ -115,11 +115,6 @@ def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: fl
         The named pair's epsilon is at least the lower bound: what a mechanism costs at the least. No pair of this kind
         has an epsilon above the upper bound. The paper's pair is one of these.
 
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-
     Examples
     --------
     The pair that the paper calls worst is not the worst of its own kind:

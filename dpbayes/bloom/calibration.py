@@ -43,10 +43,6 @@ def bloom_epsilon(
         "paper" for the pair that the paper calls worst, "all" for a number that holds for every pair (tight only). One
         filter is always covered exhaustively.
 
-    Returns
-    -------
-    EpsilonClaim
-
     Raises
     ------
     InputError
@@ -93,11 +89,6 @@ def flip_prob_for(
     -------
     float
         Deterministic. The upper bound of `bloom_epsilon` at it does not exceed the target.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range.
 
     Examples
     --------

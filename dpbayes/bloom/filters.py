@@ -140,10 +140,6 @@ def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None
         None for a release: exact coins and permutation from the operating system's generator. A NumPy generator is for
         simulation, and the result says so.
 
-    Returns
-    -------
-    FlippedFilters
-
     Raises
     ------
     InputError

@@ -547,11 +547,6 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
         Covers the pair that the paper calls worst: all zeros against ones in all filters at one position
         (one-position). It is not always the worst; see `worst_known_pair` and `bloom_epsilon(..., pairs="all")`.
 
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-
     References
     ----------
     The "buffling" technical details (2020), part III.1, where the same law is simulated.

@@ -267,11 +267,6 @@ def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> Privac
     PrivacyLoss
         P is the output law under D, Q that under D': "backward" is the paper's ln R under D'.
 
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-
     Examples
     --------
     >>> loss = one_filter_loss(n_bits=100, flip_prob=0.1, count_ones=50)

@@ -131,10 +131,6 @@ def estimate_reach(
         Law of the positions that the filters were built with; by default the release's, which is uniform for filters.
         For a decaying one the standard error's hashing part is an upper bound.
 
-    Returns
-    -------
-    ReachEstimate
-
     Raises
     ------
     InputError

@@ -112,10 +112,6 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
     flip_prob
         Flip probability p.
 
-    Returns
-    -------
-    Signal
-
     Raises
     ------
     InputError

@@ -8,10 +8,9 @@ counts add the curvatures :math:`1/D` of their losses, and the Laplace form of t
 .. math:: V_{ff} = \frac{1}{\lambda} C_{ff}
     - \frac{n^2}{\lambda^2}\, C_{fM}\Bigl(D + \frac{n^2}{\lambda} C_{MM}\Bigr)^{-1} C_{Mf},
 
-of the rank of the release: no matrix over the rows is formed. A share of mean m and variance V gets
-the quantiles of the Beta law with these moments, which a Dirichlet law's margins have exactly.
-Strengths are averaged over by their posterior (`dpbayes.ide.strength`): the interval is that of the
-mixture.
+of the rank of the release: no matrix over the rows is formed. A share of mean m and variance V gets the quantiles of
+the Beta law with these moments, which a Dirichlet law's margins have exactly. Strengths are averaged over by their
+posterior (`dpbayes.ide.strength`): the interval is that of the mixture.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ class Estimate:
     n
         Number of records that the release speaks of, at least 0.
     method
-        ``"noise-aware"``, ``"algorithm-1"``, or ``"prior"`` where the released number of records
-        was not positive.
+        ``"noise-aware"``, ``"algorithm-1"``, or ``"prior"`` where the released number of records was not positive.
     strength, solution, posterior
         Noise-aware: the prior's strength, the certified solution, and what intervals are read from.
     iterations
@@ -281,9 +279,8 @@ def estimate(
     release
         The noisy tables, over attributes of the prior.
     noise_aware
-        True: minimize :math:`\lambda\,KL(q\|p)` plus the negative log-likelihood of the noise, so
-        that large noise leaves the prior alone. False: Algorithm 1 of the paper, which trusts the
-        answers fully.
+        True: minimize :math:`\lambda\,KL(q\|p)` plus the negative log-likelihood of the noise, so that large noise
+        leaves the prior alone. False: Algorithm 1 of the paper, which trusts the answers fully.
     strength
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
@@ -305,9 +302,8 @@ def estimate(
     Returns
     -------
     Estimate
-        The distribution with its certificate or its trace. If the number of records was released
-        with noise and came out below 1/2, the release says nothing and the prior is returned as it
-        is, with n = 0.
+        The distribution with its certificate or its trace. If the number of records was released with noise and came
+        out below 1/2, the release says nothing and the prior is returned as it is, with n = 0.
 
     Raises
     ------

@@ -8,8 +8,7 @@ log-likelihood of the cell's noise, as below. With one multiplier per cell the d
 .. math:: \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
           \qquad q_\theta \propto p\, e^{n M^T\theta/\lambda},
 
-smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two
-values differ by
+smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two values differ by
 
 .. math:: \text{gap} = \sum_c \ell_c(r_c) + \ell_c^*(\theta_c) - \theta_c r_c \ge 0, \qquad r = y - nMq_\theta,
 
@@ -25,8 +24,7 @@ and an exact count known to the estimate up to a normal error of variance V,
 r being the released count minus the predicted one. It is the likelihood term of the Gaussian
 variational bound on the posterior, convex in r whatever V. At V = 0 it is the noise law itself:
 :math:`|r|/s` for two-sided geometric and Laplace noise (the convex extension of the discrete law's
-negative log-pmf to the reals), :math:`r^2/2\sigma^2` for the two Gaussians, where V changes only a
-constant.
+negative log-pmf to the reals), :math:`r^2/2\sigma^2` for the two Gaussians, where V changes only a constant.
 """
 
 from __future__ import annotations

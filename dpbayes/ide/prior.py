@@ -33,8 +33,7 @@ class Prior:
         Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have
         weight 0: it belongs to the support, and Definition 3.1 can give it mass.
     n_records
-        How many records the weights were estimated from, or None where they are no sample (a full
-        domain, a model).
+        How many records the weights were estimated from, or None where they are no sample (a full domain, a model).
 
     Raises
     ------

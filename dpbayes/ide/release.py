@@ -48,8 +48,7 @@ class Hierarchy:
     attribute
         Column that names the group of a confidential record.
     parent
-        Group to upper unit. The list is public: it comes from a gazetteer, never from the
-        confidential data.
+        Group to upper unit. The list is public: it comes from a gazetteer, never from the confidential data.
 
     Examples
     --------
@@ -89,9 +88,8 @@ class Hierarchy:
 class GroupRelease(Enveloped):
     """What leaves the custodian for Algorithm 2: a release for each upper unit and one for each group.
 
-    Each holds the tables of one workload and the noisy number of records. Units, and groups, are
-    disjoint, so that each level costs what its costliest release costs (parallel composition), and
-    the two levels add up.
+    Each holds the tables of one workload and the noisy number of records. Units, and groups, are disjoint, so that each
+    level costs what its costliest release costs (parallel composition), and the two levels add up.
 
     Parameters
     ----------

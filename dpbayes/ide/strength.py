@@ -11,11 +11,10 @@ public sample of m records errs as well, so two samples of one population differ
 **Likelihood.** To second order the released counts are :math:`y \sim N(n M p,\, \frac{n^2}{\lambda}
 C + N)`, C the covariance of the cells under the prior and N the noise's. In the eigenvectors of
 :math:`N^{-1/2} C N^{-1/2}` (eigenvalues g) they are independent, :math:`z_k` with variance :math:`1
-+ \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. Cells that depend on each other count once. A drift
-is rarely spread over all directions as C is: mostly a few directions move far. So the departure in
-a direction is :math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many
-degrees of freedom, each as likely beforehand: a direction far out is then no reason to distrust the
-others.
++ \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. Cells that depend on each other count once. A drift is rarely spread
+over all directions as C is: mostly a few directions move far. So the departure in a direction is
+:math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely
+beforehand: a direction far out is then no reason to distrust the others.
 
 **Decision.** Beforehand the populations agree up to sampling with probability .8; otherwise
 :math:`\log\lambda` is uniform between 1 and the bound :math:`1/(1/n + 1/m)`. A strength

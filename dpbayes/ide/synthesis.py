@@ -119,13 +119,11 @@ def synthesize_groups(
         ``"algorithm-1"`` as in the paper, all groups of a unit advancing together;
         ``"noise-aware"`` weighs the noise instead, group by group.
     iterations
-        Algorithm 1: updates at each level; twice the number of tables by default, as the authors
-        had it (section 4.2).
+        Algorithm 1: updates at each level; twice the number of tables by default, as the authors had it (section 4.2).
     random_state
         Seed of the updates' order and of the records drawn; it touches nothing confidential.
     n_jobs
-        Processes that share the groups, by joblib; under ``joblib.parallel_config(backend="dask")``
-        a cluster's.
+        Processes that share the groups, by joblib; under ``joblib.parallel_config(backend="dask")`` a cluster's.
 
     Returns
     -------

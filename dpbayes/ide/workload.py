@@ -1,9 +1,8 @@
 r"""Which marginals to ask for (section 4.2), chosen on the public data alone.
 
-Pairwise mutual information makes a graph of attributes. Cliques of its strongest edges are the
-upper level's workload: there are records enough for tables of several attributes. A group has few,
-so its workload is one-way marginals of attributes that are nearly independent of each other; the
-dependence between the others is taken from the prior.
+Pairwise mutual information makes a graph of attributes. Cliques of its strongest edges are the upper level's workload:
+there are records enough for tables of several attributes. A group has few, so its workload is one-way marginals of
+attributes that are nearly independent of each other; the dependence between the others is taken from the prior.
 
 The paper tuned both by hand. Here a size budget decides. The noise of a released cell has scale :math:`\Delta
 |W|/\epsilon_0`, which is the mean absolute value of Laplace noise, so that a table of K cells of n records has an
@@ -56,9 +55,8 @@ def dependence_graph(prior: Prior, names: Sequence[str] | None = None) -> Depend
     Returns
     -------
     DependenceGraph
-        Mutual information :math:`\sum_{ab} p_{ab} \log\frac{p_{ab}}{p_a p_b}` less its bias under
-        independence, :math:`(K_a - 1)(K_b - 1)/2m` with K the levels that occur, where the prior is
-        a sample of m records.
+        Mutual information :math:`\sum_{ab} p_{ab} \log\frac{p_{ab}}{p_a p_b}` less its bias under independence,
+        :math:`(K_a - 1)(K_b - 1)/2m` with K the levels that occur, where the prior is a sample of m records.
 
     References
     ----------
@@ -119,9 +117,8 @@ def choose_cliques(
     Returns
     -------
     tuple of tuple of str
-        Maximal cliques, so that no table is a margin of another, and a one-way table of each
-        attribute that is in none. Edges are tried from the strongest; an edge is kept if every
-        table still meets `max_error`.
+        Maximal cliques, so that no table is a margin of another, and a one-way table of each attribute that is in none.
+        Edges are tried from the strongest; an edge is kept if every table still meets `max_error`.
 
     Raises
     ------
@@ -181,9 +178,8 @@ def choose_roots(
     Returns
     -------
     tuple of tuple of str
-        Attributes are taken by how much information they carry about all others, each if it is
-        nearly independent of those taken before and the error allows one table more; at least one
-        is taken.
+        Attributes are taken by how much information they carry about all others, each if it is nearly independent of
+        those taken before and the error allows one table more; at least one is taken.
 
     Examples
     --------

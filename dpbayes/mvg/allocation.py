@@ -66,10 +66,9 @@ def optimal_covariance(
 
     A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I` and an ellipsoid
     :math:`\Sigma \succeq A / \mu^2`, so those are optimal whatever the weights: direction buys
-    nothing there. For feature ranges and diagonal weights the optimum over *all* covariances is
-    diagonal (`optimal_variances`). For feature ranges and a full weight matrix the minimum over
-    covariances is a convex problem with one constraint per vertex; it is solved through its dual
-    and the gap is reported.
+    nothing there. For feature ranges and diagonal weights the optimum over *all* covariances is diagonal
+    (`optimal_variances`). For feature ranges and a full weight matrix the minimum over covariances is a convex problem
+    with one constraint per vertex; it is solved through its dual and the gap is reported.
 
     Parameters
     ----------
@@ -81,8 +80,7 @@ def optimal_covariance(
     size
         Number of features, needed for a `FrobeniusBall`.
     weights
-        C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite
-        matrix.
+        C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite matrix.
 
     Returns
     -------

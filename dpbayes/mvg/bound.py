@@ -73,11 +73,6 @@ def bound_terms(
     BoundTerms
         Its ``bound`` is the largest :math:`\|\sigma(\Sigma^{-1})\|_2 \|\sigma(\Psi^{-1})\|_2` that the theorem allows.
 
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-
     Examples
     --------
     >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
@@ -161,11 +156,6 @@ def unimodal_noise(
     -------
     MatrixGaussian
         Noise that satisfies Theorem 2, with its exact privacy cost.
-
-    Raises
-    ------
-    InputError
-        As `bound_terms`, `check_allocation` and `Covariance`.
 
     References
     ----------

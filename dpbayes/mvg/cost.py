@@ -51,8 +51,7 @@ def exact_mu(row_cov: CovarianceLike, col_cov: CovarianceLike, sensitivity: Sens
     attained at the two bottom eigenvectors. When one column changes by d,
     :math:`\|\Sigma^{-1/2} d e_j^T \Psi^{-1/2}\|_F^2 = d^T \Sigma^{-1} d \, (\Psi^{-1})_{jj}`, so
     :math:`\mu^2 = \max_j (\Psi^{-1})_{jj} \max_d d^T \Sigma^{-1} d`: over an ellipsoid an
-    eigenvalue, over feature ranges a sum when Sigma is diagonal and otherwise a maximum over
-    vertices.
+    eigenvalue, over feature ranges a sum when Sigma is diagonal and otherwise a maximum over vertices.
 
     Parameters
     ----------
@@ -135,11 +134,6 @@ class MatrixGaussian(GaussianCost):
     mu
         `exact_mu` of the three: the value, and whether it is exact or an upper bound.
 
-    Raises
-    ------
-    InputError
-        As `exact_mu`.
-
     Examples
     --------
     >>> noise = MatrixGaussian([[9.0]], Covariance.identity(50), FrobeniusBall(1.0, "replace-one"))
@@ -191,14 +185,8 @@ def calibrate(
     Returns
     -------
     MatrixGaussian
-        Its row covariance is `row_shape` times one number, and its ``mu`` is the largest that
-        (epsilon, delta) allows (when mu is only bounded above, the bound is what meets the
-        guarantee).
-
-    Raises
-    ------
-    InputError
-        As `exact_mu`, or if epsilon or delta is out of range.
+        Its row covariance is `row_shape` times one number, and its ``mu`` is the largest that (epsilon, delta) allows
+        (when mu is only bounded above, the bound is what meets the guarantee).
 
     Examples
     --------

@@ -144,8 +144,7 @@ class Covariance:
     def colour(self, array: FloatArray) -> FloatArray:
         """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance.
 
-        A diagonal covariance scales `array` in place and returns it; an identity returns it
-        untouched.
+        A diagonal covariance scales `array` in place and returns it; an identity returns it untouched.
         """
         if self.variances is None:
             return array

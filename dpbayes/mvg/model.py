@@ -1,9 +1,8 @@
 r"""Bayesian linear regression from a release whose noise covariance is known.
 
-The noise is part of the model, so the posterior is as wide as data and noise together leave it.
-`build_moment_model` conditions on a released second-moment matrix, `build_record_model` on released
-records. Priors are in range units: a coefficient of 1 moves the response by half its range when the
-predictor moves by half of its own.
+The noise is part of the model, so the posterior is as wide as data and noise together leave it. `build_moment_model`
+conditions on a released second-moment matrix, `build_record_model` on released records. Priors are in range units: a
+coefficient of 1 moves the response by half its range when the predictor moves by half of its own.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
 
     .. math:: \frac{\tau^2}{n} \begin{pmatrix} G & 2Gb \\ 2b^TG & 4b^TGb + 2\tau^2 \end{pmatrix};
 
-    g is exactly normal, h nearly so (its skewness is of order n^-1/2, and noise of the release
-    hides it at small n). The released g and h add independent noise of known variance, so both
-    integrate out in one multivariate normal; the released G adds noise to the latent G, on which
-    nothing but positive definiteness is assumed. The predictors need not be normal: the regression
-    is conditional on them.
+    g is exactly normal, h nearly so (its skewness is of order n^-1/2, and noise of the release hides it at small n).
+    The released g and h add independent noise of known variance, so both integrate out in one multivariate normal; the
+    released G adds noise to the latent G, on which nothing but positive definiteness is assumed. The predictors need
+    not be normal: the regression is conditional on them.
 
     Parameters
     ----------
@@ -54,11 +52,10 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     Returns
     -------
     pymc.Model
-        Free: ``intercept_range``, ``coefficient_range`` (predictor), ``residual_range``,
-        ``mean_range`` (predictor), ``scatter_diagonal`` (predictor), ``scatter_lower`` (pair).
-        Recorded in original units: ``intercept``, ``coefficient`` (predictor), ``residual_stddev``.
-        Observed: ``released_gram`` (gram) and ``released_response`` (response_moment), in whitened
-        units.
+        Free: ``intercept_range``, ``coefficient_range`` (predictor), ``residual_range``, ``mean_range`` (predictor),
+        ``scatter_diagonal`` (predictor), ``scatter_lower`` (pair). Recorded in original units: ``intercept``,
+        ``coefficient`` (predictor), ``residual_stddev``. Observed: ``released_gram`` (gram) and ``released_response``
+        (response_moment), in whitened units.
 
     Raises
     ------
@@ -126,12 +123,11 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
 def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None = None) -> pm.Model:
     r"""Build the noise-aware regression on released records.
 
-    Records are a sample from a normal population: predictors N(m, V), response linear in them with
-    residual variance tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is
-    N(M, S + I), and mean and scatter of the released records are sufficient. Their law is exact: a
-    multivariate normal and a Wishart with n - 1 degrees of freedom. Where noise dwarfs the
-    population the normal assumption costs nothing; where it does not, regression coefficients
-    depend on first and second moments only, but intervals assume normal tails.
+    Records are a sample from a normal population: predictors N(m, V), response linear in them with residual variance
+    tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is N(M, S + I), and mean and scatter of the
+    released records are sufficient. Their law is exact: a multivariate normal and a Wishart with n - 1 degrees of
+    freedom. Where noise dwarfs the population the normal assumption costs nothing; where it does not, regression
+    coefficients depend on first and second moments only, but intervals assume normal tails.
 
     Parameters
     ----------
@@ -143,9 +139,8 @@ def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None
     Returns
     -------
     pymc.Model
-        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean``
-        (feature) and ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1,
-        in whitened units.
+        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
+        ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
 
     Raises
     ------

@@ -2,9 +2,8 @@ r"""Second moments: the query :math:`S(X) = \frac1n \sum_j z_j z_j^T`, its symme
 
 The noise is :math:`E = F G F^T` with :math:`F F^T` the shape and G symmetric:
 :math:`G_{ii} \sim N(0, \sigma^2)`, :math:`G_{ij} \sim N(0, \sigma^2/2)`, independent on and above
-the diagonal. Its density depends on :math:`\|F^{-1} E F^{-T}\|_F` alone, so the release is a
-Gaussian mechanism with mu = (whitened Frobenius sensitivity) / sigma; m(m+1)/2 numbers are drawn
-and the result stays symmetric.
+the diagonal. Its density depends on :math:`\|F^{-1} E F^{-T}\|_F` alone, so the release is a Gaussian mechanism with mu
+= (whitened Frobenius sensitivity) / sigma; m(m+1)/2 numbers are drawn and the result stays symmetric.
 """
 
 from __future__ import annotations
@@ -39,24 +38,21 @@ type FloatArray = npt.NDArray[np.float64]
 class MomentQuery:
     r"""Second moments of bounded records, (1/n) Z Z' with z = (intercept, x - centre).
 
-    The divisor n is public. Under replace-one that is the number of records; under add-remove it is
-    a stated number, an absent record adds nothing to the sum, and the number of records itself
-    stays protected.
+    The divisor n is public. Under replace-one that is the number of records; under add-remove it is a stated number, an
+    absent record adds nothing to the sum, and the number of records itself stays protected.
 
     Parameters
     ----------
     ranges
-        Bounds of the features and the adjacency. A `fill` plays no part: an absent record is left
-        out.
+        Bounds of the features and the adjacency. A `fill` plays no part: an absent record is left out.
     n
         The public divisor.
     centre
         Public point subtracted from every record, shape (m,); the middle of the ranges when None,
         which makes the sensitivity smallest. Never the data's mean.
     intercept
-        A public constant put in front of every record, so that the first row holds the means times
-        this constant; None leaves it out. Around the length of a half-diagonal of the ranges is a
-        good choice.
+        A public constant put in front of every record, so that the first row holds the means times this constant; None
+        leaves it out. Around the length of a half-diagonal of the ranges is a good choice.
     features
         Names of the features, shape (m,), which a release then carries; None for unnamed ones.
     unit

@@ -95,9 +95,8 @@ def whiten_moments(
     release
         With an intercept, under replace-one.
     features
-        Predictors and response. A release that carries names (`MomentQuery.features`) gives those
-        asked for, in any order: the analyst chooses the regression. For one without, names of all
-        its rows; x0, x1, ... when None.
+        Predictors and response. A release that carries names (`MomentQuery.features`) gives those asked for, in any
+        order: the analyst chooses the regression. For one without, names of all its rows; x0, x1, ... when None.
     response
         Place of the response among `features`.
 
@@ -109,8 +108,7 @@ def whiten_moments(
     Raises
     ------
     InputError
-        If the release has no intercept, protects n, lacks a feature, or its noise mixes the
-        response with a predictor.
+        If the release has no intercept, protects n, lacks a feature, or its noise mixes the response with a predictor.
 
     Examples
     --------

@@ -78,11 +78,10 @@ def release_records(
 ) -> MatrixRelease:
     r"""Release records (the identity query) with matrix Gaussian noise.
 
-    Records are clipped to `ranges` first. For a real release (`rng` None)
-    the clipped matrix is moved to the coordinates in which the noise is standard, passed through
-    OpenDP's Gaussian sampler there, which draws the noisy value on the lattice of spacing 2^-1074,
-    and moved back. Rounding while moving can change the distance of two neighbours by some 2^-50 of
-    the ranges; the noise is larger by that much, so that the stated mu holds.
+    Records are clipped to `ranges` first. For a real release (`rng` None) the clipped matrix is moved to the
+    coordinates in which the noise is standard, passed through OpenDP's Gaussian sampler there, which draws the noisy
+    value on the lattice of spacing 2^-1074, and moved back. Rounding while moving can change the distance of two
+    neighbours by some 2^-50 of the ranges; the noise is larger by that much, so that the stated mu holds.
 
     Parameters
     ----------
@@ -93,11 +92,9 @@ def release_records(
     ranges
         Bounds of the features from the specification, with the adjacency.
     rng
-        None draws from OpenDP (about 0.1 ms a value); a NumPy generator simulates, and the result
-        says so.
+        None draws from OpenDP (about 0.1 ms a value); a NumPy generator simulates, and the result says so.
     ledger
-        Privacy-budget ledger in which the release is reserved before noise is drawn and confirmed
-        with its digest.
+        Privacy-budget ledger in which the release is reserved before noise is drawn and confirmed with its digest.
     ledger_delta
         Share of the ledger's delta that a ledger of plain addition charges.
     purpose
