@@ -240,6 +240,23 @@ def test_draws_of_a_summed_out_count_follow_its_law(latent):
         assert abs(drawn.mean() - mean) <= 5 * math.sqrt(p @ (grid - mean) ** 2 / 3000)
 
 
+@pytest.mark.parametrize("bounds", [{}, {"lower": 12}, {"lower": 8, "upper": 30}], ids=str)
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("latent", [None, *COUNTS])
+def test_cumulative_probabilities_of_released_numbers_are_sums_of_their_probabilities(latent, law, bounds):
+    options = {name: values[2] for name, values in EXTRAS[latent].items()} if latent else {}
+    dist = Released.dist(20.3, law(3.0), latent=latent, **options, **bounds)
+    at = np.array([7, 13, 21, 29.0, 40])
+    if law in (Geometric, DiscreteGaussianNoise):
+        grid, weight = np.arange(-60.0, 200.0), 1.0
+    else:
+        weight = 0.02
+        grid = np.arange(-60.0, 200.0, weight) + weight / 2
+    [logp, logcdf] = evaluated(pm.logp(dist, grid), pm.logcdf(dist, at))
+    want = [weight * np.exp(logp[grid <= x]).sum() for x in at]
+    np.testing.assert_allclose(np.exp(logcdf), want, rtol=1e-9 if weight == 1.0 else 2e-4, atol=1e-12)
+
+
 # --- in models -------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +315,7 @@ def test_masked_rows_are_imputed_and_support_points_lie_within_the_bounds():
             {"latent": "geometric"},
             "latent must be one of poisson, negative-binomial, binomial or None, got 'geometric'",
         ),
+        ({"latent": "multinomial"}, "write the cells as Poisson counts of mean total"),
         ({"latent": "negative-binomial"}, "alpha belongs to a negative-binomial count"),
         ({"latent": "binomial"}, "n belongs to a binomial count"),
         ({"alpha": 2.0}, "alpha belongs to a negative-binomial count and only to it; got latent=None"),

@@ -6,7 +6,6 @@ A latent count is a real number for a gradient sampler, and the noise of a relea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +17,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
+from dpbayes.distributions import Released
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric
-
-# exp(-x^2 / 2 sigma^2) at 12 sigma is below 1e-31.
-_DISCRETE_GAUSSIAN_WIDTH = 12.0
+from dpbayes.privacy.laws import NoiseLaw
 
 _LEAST_VARIANCE = 1e-100  # of a law's noise; its inverse and the squares of that are finite
 
@@ -94,33 +91,17 @@ class ReleasedNoise:
 
     def around(self, centre: Any, size: Any = None) -> Any:
         """Return random released counts: the centre plus noise, rounded first where the law is on the integers."""
-        groups = {law: [i for i, other in enumerate(self.laws) if other == law] for law in dict.fromkeys(self.laws)}
+        names = [law.name for law in self.laws]
+        kinds = {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
         shape = centre.shape if rv_size_is_none(size) else pt.concatenate([size, centre.shape[-1:]])
         centre = pt.broadcast_to(centre, shape)
-        order = np.argsort(np.concatenate(list(groups.values())))
         parts = []
-        for law, members in groups.items():
-            part = centre[..., np.array(members)]
-            base = pt.round(part) if law.is_discrete else part
-            parts.append(base + _noise(law, base.shape))
+        for members in kinds.values():
+            laws, part = [self.laws[i] for i in members], centre[..., np.array(members)]
+            base = pt.round(part) if laws[0].is_discrete else part
+            parts.append(Released.dist(base, laws).astype("float64"))
+        order = np.argsort(np.concatenate(list(kinds.values())))
         return pt.concatenate(parts, axis=-1)[..., order]
-
-
-def _noise(law: NoiseLaw, shape: Any) -> Any:
-    """Return draws of one law as a graph."""
-    if isinstance(law, TwoSidedGeometric):
-        # The difference of two geometric variables of success probability 1 - exp(-1/s).
-        success = -math.expm1(-1.0 / law.scale)
-        first, second = (pm.Geometric.dist(p=success, size=shape) for _ in range(2))
-        return (first - second).astype("float64")
-    if isinstance(law, Laplace):
-        return pm.Laplace.dist(0.0, law.scale, size=shape)
-    if isinstance(law, Gaussian):
-        return pm.Normal.dist(0.0, law.stddev, size=shape)
-    assert isinstance(law, DiscreteGaussian)
-    half = math.ceil(_DISCRETE_GAUSSIAN_WIDTH * law.stddev + 1.0)
-    weights = np.exp(law.log_prob(np.arange(-half, half + 1)))
-    return (pm.Categorical.dist(p=weights / weights.sum(), size=shape) - half).astype("float64")
 
 
 def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) -> Any:

@@ -35,7 +35,6 @@ import numpy.typing as npt
 import pytensor.tensor as pt
 
 from dpbayes.latent_class.design import Cell
-from dpbayes.privacy.laws import DiscreteGaussian, Gaussian
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -81,7 +80,7 @@ class Tables:
         axes = tuple(release.domain.axes(table.attributes) for table in release.tables)
         groups: dict[tuple[bool, bool], list[int]] = {}
         for number, table in enumerate(release.tables):
-            gaussian = isinstance(table.noise, Gaussian | DiscreteGaussian)
+            gaussian = not table.noise.is_pure
             groups.setdefault((gaussian, len(axes[number]) > 2), []).append(number)
         blocks = []
         for (gaussian, higher), members in sorted(groups.items()):
@@ -170,7 +169,7 @@ def _turned(release: Release, tables: Tables, turn: Array, counts: Array) -> Arr
     found, start = np.array(counts), 0
     for table, axes in zip(release.tables, tables.axes, strict=True):
         part = slice(start, start := start + table.counts.size)
-        if not isinstance(table.noise, Gaussian | DiscreteGaussian):
+        if table.noise.is_pure:
             continue
         own = found[..., part].reshape(*counts.shape[:-1], *table.counts.shape)
         for place, axis in enumerate(axes):

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from scipy.special import betainc, betaincc, betaln, gammaln, xlog1py, xlogy
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import Laplace, NoiseLaw, TwoSidedGeometric
+from dpbayes.privacy.laws import NoiseLaw, PureNoise
 from dpbayes.verifier.exact import (
     check_alpha,
     check_explained,
@@ -179,10 +179,10 @@ class CountGrid:
     kernel: FloatArray
 
 
-def count_grid(noise: TwoSidedGeometric | Laplace, n_partitions: int) -> CountGrid:
+def count_grid(noise: PureNoise, n_partitions: int) -> CountGrid:
     """Return the values of a count between 0 and M under the noise law."""
     counts = np.arange(n_partitions + 1, dtype=np.float64)
-    if isinstance(noise, TwoSidedGeometric):
+    if noise.is_discrete:
         values = counts
         probability = np.exp(noise.log_prob(values[None, :] - counts[:, None]))
         probability[:, 0], probability[:, -1] = noise.cdf(-counts), noise.sf(n_partitions - 1 - counts)
@@ -192,7 +192,7 @@ def count_grid(noise: TwoSidedGeometric | Laplace, n_partitions: int) -> CountGr
     return CountGrid(probability, kernel)
 
 
-def _between_whole_numbers(noise: Laplace, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _between_whole_numbers(noise: PureNoise, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the nodes of Laplace noise, both ends included, and their chances at each true count."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     inner = (counts[:-1, None] + 0.5 * (1 + nodes)).ravel()
@@ -221,7 +221,7 @@ class Releases:
     """Every release that is possible for one M, noise law and prior, and its posterior. Made by `releases_of`."""
 
     n_partitions: int
-    noise: TwoSidedGeometric | Laplace
+    noise: PureNoise
     alpha: tuple[float, ...]
     prob: float
 
@@ -345,7 +345,7 @@ def most_partitions(noise: NoiseName, n_outcomes: int) -> int:
 
 
 @lru_cache(maxsize=2)
-def _cached(n_partitions: int, noise: TwoSidedGeometric | Laplace, alpha: tuple[float, ...], prob: float) -> Releases:
+def _cached(n_partitions: int, noise: PureNoise, alpha: tuple[float, ...], prob: float) -> Releases:
     return Releases(n_partitions, noise, alpha, prob)
 
 
