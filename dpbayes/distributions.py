@@ -652,6 +652,7 @@ def _log_released(form: _Form, centre: Any, extra: Any, spread: Any, lower: Any,
 
 def _summed(form: _Form, part: str, *values: Any) -> Any:
     """Return what `SummedCounts` gives, of any shape."""
+    assert form.latent is not None
     values = pt.broadcast_arrays(*values)
     summed = SummedCounts(_LATENTS[form.latent], form.noise.code, part == "bounds")
     return summed(*[each.ravel() for each in values])[0].reshape(values[0].shape)
