@@ -241,9 +241,9 @@ def test_draws_of_a_summed_out_count_follow_its_law(latent):
         assert abs(drawn.mean() - mean) <= 5 * math.sqrt(p @ (grid - mean) ** 2 / 3000)
 
 
-@pytest.mark.parametrize("bounds", [{}, {"lower": 12}, {"lower": 8, "upper": 30}], ids=str)
+@pytest.mark.parametrize("bounds", [{}, {"lower": 8, "upper": 30}], ids=str)
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("latent", [None, *COUNTS])
+@pytest.mark.parametrize("latent", [None, "negative-binomial"])
 def test_cumulative_probabilities_of_released_numbers_are_sums_of_their_probabilities(latent, law, bounds):
     options = {name: values[2] for name, values in EXTRAS[latent].items()} if latent else {}
     dist = Released.dist(20.3, law(3.0), latent=latent, **options, **bounds)
@@ -258,8 +258,9 @@ def test_cumulative_probabilities_of_released_numbers_are_sums_of_their_probabil
     np.testing.assert_allclose(np.exp(logcdf), want, rtol=1e-9 if weight == 1.0 else 2e-4, atol=1e-12)
 
 
-@pytest.mark.parametrize("latent", [None, "poisson", "negative-binomial"])
-@pytest.mark.parametrize("law", [Geometric(3.0), DiscreteGaussianNoise(5.0)], ids=str)
+@pytest.mark.parametrize(
+    ("law", "latent"), [(Geometric(3.0), "negative-binomial"), (DiscreteGaussianNoise(5.0), None)], ids=str
+)
 def test_posteriors_are_calibrated_where_rows_below_a_threshold_are_absent(law, latent):
     """Simulation-based calibration without a sampler: a mean's posterior on a grid, from 250 data sets of 4 rows.
 
