@@ -22,7 +22,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "filters_loss": "many_filters",
         "flip_prob_for": "calibration",
         "one_filter_loss": "one_filter",
-        "read_bloom_release": "filters",
         "read_reach_numbers": "lattice",
         "shuffle_flip": "filters",
         "signal_to_noise": "signal",

@@ -10,7 +10,6 @@ channel of one bit, applied to 2^k numbers in k sweeps.
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -257,23 +256,6 @@ class BloomRelease(Enveloped):
                 f"its adjacency is {shown(body['adjacency'])}, and that of Bloom filters is one-position"
             )
         return cls(np.array(body["counts"], dtype=np.int64), body["flip_prob"], body["sampler"], body["decay"])
-
-
-def read_bloom_release(path: str | Path) -> BloomRelease:
-    """Read a release that `BloomRelease.write` wrote; a file that is none, or was changed, is a `DamagedFileError`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "release.json"
-    ...     _ = BloomRelease(np.array([70, 10, 15, 5]), 0.1, "simulation").write(path)
-    ...     read_bloom_release(path).n_bits
-    100
-    """
-    if not isinstance(path, str | Path):
-        raise InputError(f"path must be a str or a Path, got {type(path).__name__}; give that of the JSON file")
-    return BloomRelease.read(path)
 
 
 def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
-from dpbayes.bloom.filters import BloomRelease, Filters, read_bloom_release, shuffle_flip
+from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters
 from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, read_reach_numbers, shown_sets
 from dpbayes.bloom.reach import debias, estimate_reach
@@ -21,7 +21,7 @@ from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section
-from dpbayes.report.tables import simulation_warning
+from dpbayes.report.tables import interval_columns, mean_and_interval, simulation_warning
 from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed, Tune
@@ -184,7 +184,7 @@ def read_release(path: Path) -> BloomRelease | ReachNumbers:
         return read_reach_numbers(path)
     with path.open("rb") as file:
         published = f'"{ReachNumbers.FILE.format}"'.encode() in file.read(200)
-    return ReachNumbers.read(path) if published else read_bloom_release(path)
+    return ReachNumbers.read(path) if published else BloomRelease.read(path)
 
 
 def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
@@ -292,11 +292,11 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
-    low, high = np.quantile(posterior, [0.025, 0.975])
+    mean, low, high = mean_and_interval(posterior)
     rows = _estimates(release, truth)
     often = [f"{value:,.0f} by {name.removeprefix('exactly ')}" for name, _, value, _ in rows if "exactly" in name]
     answer = (
-        f"{release.n_filters} publishers have reached {posterior.mean():,.0f} people together (95 % interval "
+        f"{release.n_filters} publishers have reached {mean:,.0f} people together (95 % interval "
         f"{low:,.0f} to {high:,.0f}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
     )
     prior = _prior_section(result, release, posterior, step)
@@ -313,7 +313,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         ],
         headline=[
             Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
-            Fact("reach", "people reached, posterior mean", float(posterior.mean()), f"{posterior.mean():,.0f}"),
+            Fact("reach", "people reached, posterior mean", float(mean), f"{mean:,.0f}"),
         ],
         judged="All logo probabilities are judged.",
         terms=PrivacyTerms("one-position", "position", _delta(spec)),
@@ -338,7 +338,6 @@ def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> PageSection:
-
     rows = [
         (claim["definition"], claim["scope"], claim["delta"], claim["epsilon"]["lower"], claim["epsilon"]["upper"])
         for claim in claims
@@ -396,8 +395,6 @@ def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row
 
 
 def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
-
-    low, high = (float(end) for end in np.quantile(posterior, [0.025, 0.975]))
     columns = [Column("people reached by", key="asked"), Column("estimate", ",.0f", "estimate")]
     columns.append(Column("standard error", ",.0f", "stderr"))
     shown: list[tuple[Any, ...]] = [(name, value, stderr) for name, _, value, stderr in rows]
@@ -405,8 +402,8 @@ def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
         Table(
             "posterior",
             "Posterior of the people reached by at least one publisher.",
-            [Column("mean", ",.0f"), Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")],
-            [(float(np.mean(posterior)), low, high)],
+            interval_columns(",.0f"),
+            [mean_and_interval(posterior).tolist()],
         ),
         Paragraph(
             "The posterior and the standard errors count both flipping and hashing. The estimates below are "
@@ -504,17 +501,16 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
 def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return the page of a reach lattice."""
     lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
-    together = lattice.union()
-    low, high = np.quantile(together, [0.025, 0.975])
+    mean, low, high = mean_and_interval(lattice.union()).tolist()
     when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
-    people = f"{together.mean():,.0f} people together, between {low:,.0f} and {high:,.0f} with probability 95 %."
+    people = f"{mean:,.0f} people together, between {low:,.0f} and {high:,.0f} with probability 95 %."
     answer = f"{when}{len(lattice.publishers)} publishers have reached {people}"
     sections = [_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)]
     published = isinstance(release, ReachNumbers)
     return Findings(
         answer=answer + ("" if truth is None else f" The simulated truth is {truth['union']:,}."),
         sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
-        headline=[Fact("reach", "people reached, posterior mean", float(together.mean()), f"{together.mean():,.0f}")],
+        headline=[Fact("reach", "people reached, posterior mean", mean, f"{mean:,.0f}")],
         picture=_lattice_picture(lattice, release if published else None),
         judged="The reach of each publisher, each pair and all, by each week, is judged.",
         terms=None if published else PrivacyTerms("one-position", "position", _delta(spec)),
@@ -528,21 +524,19 @@ def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] 
     rows = []
     for which in shown_sets(k):
         names = [lattice.publishers[place] for place in which]
-        draws = lattice.union(names)
-        low, high = np.quantile(draws, [0.025, 0.975])
         row: list[Any] = [" + ".join(names)]
         if isinstance(release, ReachNumbers):
             member = np.isin(np.arange(k), which)
             same = (release.sets == member).all(axis=1) & (release.weeks == lattice.n_weeks)
             row.append(float(release.values[same][0]) if same.any() else None)
-        row += [float(draws.mean()), float(low), float(high)]
+        row += mean_and_interval(lattice.union(names)).tolist()
         if truth is not None:
             alone = truth["publishers"][which[0]] if len(which) == 1 else None
             row.append(truth["union"] if len(which) == k else alone)
         rows.append(tuple(row))
     columns = [Column("people reached by at least one of", key="set")]
     columns += [Column("published", ",.0f")] * isinstance(release, ReachNumbers)
-    columns += [Column("mean", ",.0f"), Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")]
+    columns += interval_columns(",.0f")
     columns += [Column("simulated truth", ",.0f", "truth")] * (truth is not None)
     text = (
         "All numbers are those of one audience at every draw: no set reaches fewer people than a part of it, no week "
@@ -555,16 +549,10 @@ def _lattice_section(lattice: ReachLattice, release: Any, truth: dict[str, Any] 
 
 
 def _frequency_section(lattice: ReachLattice, truth: dict[str, Any] | None) -> PageSection:
-
-    draws = lattice.frequency()[:, 1:]
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    rows: list[tuple[Any, ...]] = list(
-        zip(range(1, draws.shape[1] + 1), draws.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
-    )
-    columns = [Column("publishers", "d", "times"), Column("mean", ",.0f")]
-    columns += [Column("2.5 %", ",.0f", "low"), Column("97.5 %", ",.0f", "high")]
+    rows = [[k, *row] for k, row in enumerate(mean_and_interval(lattice.frequency()).tolist()) if k]
+    columns = [Column("publishers", "d", "times"), *interval_columns(",.0f")]
     if truth is not None:
-        rows = [(*row, count) for row, count in zip(rows, truth["frequency"], strict=True)]
+        rows = [[*row, count] for row, count in zip(rows, truth["frequency"], strict=True)]
         columns.append(Column("simulated truth", ",d", "truth"))
     caption = "People reached by exactly so many publishers."
     return PageSection("Frequency", [Table("frequency", caption, columns, rows)])
@@ -581,8 +569,7 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
         sets.append(("all", list(lattice.publishers)))
     alternative = "Reach of each publisher and of all, with 95 % intervals."
     if lattice.n_weeks == 1:
-        draws = np.array([lattice.union(names) for _, names in sets])
-        estimates = np.column_stack([draws.mean(axis=1), *np.quantile(draws, [0.025, 0.975], axis=1)])
+        estimates = mean_and_interval(np.array([lattice.union(names) for _, names in sets]).T)
         labels = [label for label, _ in sets]
         drawn = estimate_plot(labels, estimates, xlabel="people reached", format=",.0f")
         return Figure(drawn, "People reached: posterior means with 95 % intervals.", alternative)

@@ -22,7 +22,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "estimate": "estimation",
         "k_marginal_score": "score",
         "pool": "pooling",
-        "read_group_release": "release",
         "release_groups": "release",
         "synthesize_groups": "synthesis",
     },

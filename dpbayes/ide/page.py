@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from matplotlib.ticker import LogLocator
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot
-from dpbayes.report.tables import released_section, simulation_warning, size_of
+from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning, size_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -209,32 +208,16 @@ def _trace_section(result: Mapping[str, Any]) -> Section:
 
 
 def _group_release_section(released: GroupRelease) -> Section:
-    rows = []
-    for level, releases in (("units", released.units), ("groups", released.groups)):
-        first = next(iter(releases.values()))
-        size: Any = first.n
-        rows.append((level, "number of records", 1, size.noise.name, math.sqrt(size.noise.variance), size.epsilon))
-        for table in first.tables:
-            noise = table.noise
-            rows.append((level, table.label, table.counts.size, noise.name, math.sqrt(noise.variance), table.epsilon))
-    columns = [
-        Column("level"),
-        Column("table"),
-        Column("counts", "d"),
-        Column("noise"),
-        Column("noise sd (records)", ".1f", "noise_sd"),
-        Column("epsilon", ".4g"),
-    ]
-    blocks: list[Block] = [
-        Paragraph(
-            f"{len(released.units)} units and {len(released.groups)} groups. The guarantee protects {released.protects}"
-            f": neighbouring data sets differ in that. Units are disjoint, and so are groups: each level costs "
-            f"what one of its releases costs, and both levels epsilon {released.epsilon:g}, a quarter per part."
-        )
-    ]
-    blocks += simulation_warning(released.sampler)
-    blocks.append(Table("released", "What left the custodian, for each unit and each group", columns, rows))
-    return Section("What was released", blocks)
+    first = {level: next(iter(getattr(released, level).values())) for level in ("units", "groups")}
+    rows = [(level, *row) for level, release in first.items() for row in released_rows(release)]
+    text = (
+        f"{len(released.units)} units and {len(released.groups)} groups. The guarantee protects {released.protects}: "
+        f"neighbouring data sets differ in that. Units are disjoint, and so are groups: each level costs what one of "
+        f"its releases costs, and both levels epsilon {released.epsilon:g}, a quarter per part."
+    )
+    columns = [Column("level"), *released_columns(first["units"])]
+    table = Table("released", "What left the custodian, for each unit and each group", columns, rows)
+    return Section("What was released", [Paragraph(text), *simulation_warning(released.sampler), table])
 
 
 def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Section:

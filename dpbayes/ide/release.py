@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -176,19 +175,6 @@ class GroupRelease(Enveloped):
             body["unit"],
             body["max_rows_per_unit"],
         )
-
-
-def read_group_release(path: str | Path) -> GroupRelease:
-    """Read what `GroupRelease.write` wrote.
-
-    Raises
-    ------
-    DamagedFileError
-        If the file does not read as a group release or does not match its digest.
-    FileNotFoundError
-        If there is no such file.
-    """
-    return GroupRelease.read(path)
 
 
 def release_groups(

@@ -16,7 +16,7 @@ from dpbayes.data.domain import Domain
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
 from dpbayes.ide.prior import Prior
-from dpbayes.ide.release import GroupRelease, Hierarchy, read_group_release, release_groups
+from dpbayes.ide.release import GroupRelease, Hierarchy, release_groups
 from dpbayes.ide.workload import choose_cliques, choose_roots, dependence_graph
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
@@ -234,7 +234,7 @@ def read_release(path: Path) -> Release | GroupRelease:
         groups = data["format"] == "dpbayes-group-release"
     except (ValueError, TypeError, KeyError, RecursionError):
         groups = False  # the reader of tables says what is wrong
-    return read_group_release(path) if groups else read_tables(path)
+    return GroupRelease.read(path) if groups else read_tables(path)
 
 
 def describe(spec: Spec, release: Release | GroupRelease) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -310,7 +309,17 @@ def calibrate_moments(
 
 @dataclass(frozen=True, eq=False)
 class MomentRelease(Enveloped):
-    """A released moment matrix with its known noise, which holds the query: all that a regression needs."""
+    """A released moment matrix with its known noise, which holds the query: all that a regression needs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     MomentRelease.read(release.write(f"{folder}/m.json")).digest == release.digest
+    True
+    """
 
     FILE: ClassVar[FileKind] = FileKind("dpbayes-moments", "a release of moments")
 
@@ -375,26 +384,6 @@ class MomentRelease(Enveloped):
         shape = expect(body["shape"], "variances directions", "the shape of the noise")
         covariance = Covariance(ranges.size, shape["variances"], shape["directions"])
         return cls(body["value"], SymmetricGaussian(query, body["stddev"], covariance), body["sampler"])
-
-
-def read_moments(path: str | Path) -> MomentRelease:
-    """Read a release that `MomentRelease.write` wrote.
-
-    Raises
-    ------
-    DamagedFileError
-        If the file is not such a release or its digest does not fit.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
-    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     read_moments(release.write(Path(folder) / "m.json")).digest == release.digest
-    True
-    """
-    return MomentRelease.read(path)
 
 
 def release_moments(

@@ -120,7 +120,7 @@ def whiten_moments(
     >>> whiten_moments(release).moments.shape
     (3, 3)
     """
-    instance(release, MomentRelease, "release", remedy="release_moments and read_moments return one")
+    instance(release, MomentRelease, "release", remedy="release_moments and MomentRelease.read return one")
     query = release.query
     if query.intercept is None:
         raise InputError("the release has no intercept row; ask for one with MomentQuery(..., intercept=...)")

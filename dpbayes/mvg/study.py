@@ -21,7 +21,7 @@ from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import prior_section
-from dpbayes.report.tables import simulation_warning
+from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
@@ -334,24 +334,18 @@ def _source(spec: Spec) -> str:
 
 def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> list[tuple[Any, ...]]:
     posterior = trace["posterior"].to_dataset()
-    stacked = [posterior["intercept"].to_numpy().ravel()]
-    stacked += [posterior["coefficient"].isel(predictor=i).to_numpy().ravel() for i in range(len(naive.terms) - 1)]
-    rows = []
-    for place, (term, draws) in enumerate(zip(naive.terms, stacked, strict=True)):
-        low, high = np.quantile(draws, [0.025, 0.975]).tolist()
-        estimate, stderr = float(naive.estimate[place]), float(naive.stderr[place])
-        plain = (estimate, estimate - 1.96 * stderr, estimate + 1.96 * stderr)
-        if not math.isfinite(stderr):
-            plain = (None, None, None)  # type: ignore[assignment]
-        rows.append((term, float(draws.mean()), low, high, *plain, None if truth is None else truth["estimate"][place]))
-    return rows
+    draws = [posterior[name].stack(all=("chain", "draw")).to_numpy() for name in ("intercept", "coefficient")]
+    ours = mean_and_interval(np.vstack(draws).T).tolist()
+    plain = naive.estimate[:, None] + naive.stderr[:, None] * np.array([0.0, -1.96, 1.96])
+    theirs = [row if np.isfinite(row).all() else [None] * 3 for row in plain.tolist()]
+    exact = [None] * len(ours) if truth is None else truth["estimate"]
+    return [(term, *row, *other, e) for term, row, other, e in zip(naive.terms, ours, theirs, exact, strict=True)]
 
 
 def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any, ...]:
     draws = trace["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
-    low, high = np.quantile(draws, [0.025, 0.975]).tolist()
     exact = None if truth is None else truth["residual_stddev"]
-    return ("residual sd", float(draws.mean()), low, high, None, None, None, exact)
+    return ("residual sd", *mean_and_interval(draws).tolist(), None, None, None, exact)
 
 
 def _found(rows: Sequence[Sequence[Any]], response: str) -> str:
@@ -372,7 +366,6 @@ def _caution(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _coefficient_columns() -> list[Any]:
-
     return [
         Column("term"),
         Column("noise-aware", ".4g", "posterior_mean"),

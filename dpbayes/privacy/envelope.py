@@ -100,6 +100,8 @@ class Enveloped:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file that `write` wrote."""
+        if not isinstance(path, str | Path):
+            raise InputError(f"path must be a str or a Path, got {type(path).__name__}; give that of the JSON file")
         data = _parsed(Path(path))
         if not isinstance(data, dict) or "digest" not in data:
             raise DamagedFileError(f"{path} is not {cls.FILE.words} of dpbayes: it has no digest; {_AGAIN}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from dpbayes.privacy.zcdp import zcdp_epsilon
-from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
+from dpbayes.report.document import Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
@@ -21,6 +24,17 @@ _COLUMNS = [
     Column("sensitivity", ".4g"),
 ]
 _DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
+
+
+def mean_and_interval(draws: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the mean and the 95 % interval's ends over the first axis of posterior draws, as the last axis."""
+    values = np.asarray(draws, dtype=float)
+    return np.stack([values.mean(axis=0), *np.quantile(values, [0.025, 0.975], axis=0)], axis=-1)
+
+
+def interval_columns(format: str) -> list[Column]:
+    """Return the columns of `mean_and_interval`."""
+    return [Column("mean", format), Column("2.5 %", format, "low"), Column("97.5 %", format, "high")]
 
 
 def size_of(release: Release) -> float:
@@ -42,34 +56,34 @@ def privacy_terms(release: Release) -> PrivacyTerms:
     )
 
 
-def released_section(release: Release) -> Section:
-    """Build the section on a release: tables, noise laws, sensitivities, costs, and a warning if it is simulated."""
+def released_columns(release: Release) -> list[Column]:
+    """Return the columns of `released_rows`."""
+    return [*_COLUMNS, Column("rho" if release.epsilon is None else "epsilon", ".4g")]
+
+
+def released_rows(release: Release) -> list[tuple[str, int, str, float, float, float | None]]:
+    """Return the label, number of counts, noise, its standard deviation, sensitivity and cost of each released part."""
     parts: list[tuple[str, int, NoisyTable | NoisyTotal]] = [(t.label, t.counts.size, t) for t in release.tables]
     if not isinstance(release.n, int):
         parts.append(("number of records", 1, release.n))
-    unit = Column("rho" if release.epsilon is None else "epsilon", ".4g")
-    rows = [
-        (label, size, _law(part.noise), math.sqrt(part.noise.variance), float(part.sensitivity), _cost(part, unit.name))
-        for label, size, part in parts
+    rho = release.epsilon is None
+    costs = [part.noise.rho(sensitivity=part.sensitivity) if rho else part.epsilon for *_, part in parts]
+    return [
+        (label, size, _law(part.noise), math.sqrt(part.noise.variance), float(part.sensitivity), cost)
+        for (label, size, part), cost in zip(parts, costs, strict=True)
     ]
-    size = (
-        f"{release.n:,} records, a public number"
-        if isinstance(release.n, int)
-        else "records, their number released with noise"
+
+
+def released_section(release: Release) -> Section:
+    """Build the section on a release: tables, noise laws, sensitivities, costs, and a warning if it is simulated."""
+    public = isinstance(release.n, int)
+    size = f"{release.n:,} records, a public number" if public else "records, their number released with noise"
+    text = (
+        f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
+        f"by {release.adjacency}; the guarantee protects {release.protects}. {_total_words(release)}"
     )
-    blocks: list[Block] = [
-        Paragraph(
-            f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
-            f"by {release.adjacency}; the guarantee protects {release.protects}. {_total_words(release)}"
-        )
-    ]
-    blocks += simulation_warning(release.sampler)
-    blocks.append(Table("released", "What left the custodian", [*_COLUMNS, unit], rows))
-    return Section("What was released", blocks)
-
-
-def _cost(part: NoisyTable | NoisyTotal, unit: str) -> float | None:
-    return part.epsilon if unit == "epsilon" else part.noise.rho(sensitivity=part.sensitivity)
+    table = Table("released", "What left the custodian", released_columns(release), released_rows(release))
+    return Section("What was released", [Paragraph(text), *simulation_warning(release.sampler), table])
 
 
 def _total_words(release: Release) -> str:
@@ -93,4 +107,4 @@ def simulation_warning(sampler: str) -> list[Callout]:
 
 
 def _law(noise: NoiseLaw) -> str:
-    return f"{noise.name}, {noise.parameter} {getattr(noise, noise.parameter):.6g}"
+    return f"{noise.name}, {noise.parameter} {noise.spread:.6g}"

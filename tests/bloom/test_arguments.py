@@ -5,7 +5,7 @@ import pytest
 
 from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
 from dpbayes.bloom.claims import exchange_bound
-from dpbayes.bloom.filters import BloomRelease, Filters, read_bloom_release, shuffle_flip
+from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_loss
@@ -68,4 +68,4 @@ def test_wrong_kinds_are_refused(name, place):
 @pytest.mark.parametrize("path", [None, 1, [], object()])
 def test_a_path_is_a_path(path):
     with pytest.raises(InputError, match="path must be a str or a Path"):
-        read_bloom_release(path)
+        BloomRelease.read(path)

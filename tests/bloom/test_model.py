@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy.stats import multinomial
 
-from dpbayes.bloom.filters import BloomRelease, read_bloom_release, shuffle_flip, transition_matrix
+from dpbayes.bloom.filters import BloomRelease, shuffle_flip, transition_matrix
 from dpbayes.bloom.hashing import BitDistribution, build_filters
 from dpbayes.bloom.model import build_model, draw_reach, draw_true_counts, logo_densities, reach_variances
 from dpbayes.bloom.reach import estimate_reach
@@ -114,14 +114,14 @@ def test_another_adjacency_is_refused_and_not_changed(tmp_path, label):
     record = BloomRelease(np.array([70, 10, 15, 5]), 0.1, "secure").to_dict() | {"adjacency": label}
     path.write_text(json.dumps(record | {"digest": record_digest(record)}))
     with pytest.raises(DamagedFileError, match="its adjacency is"):
-        read_bloom_release(path)
+        BloomRelease.read(path)
 
 
 def test_release_round_trip(tmp_path):
     release = BloomRelease.from_filters(shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1), decay=2.0)
     path = tmp_path / "release.json"
     release.write(path)
-    again = read_bloom_release(path)
+    again = BloomRelease.read(path)
     np.testing.assert_array_equal(again.counts, release.counts)
     assert again.digest == release.digest and again.decay == 2.0 and again.sampler == "secure"
     written = path.read_text()
@@ -129,7 +129,7 @@ def test_release_round_trip(tmp_path):
         assert old in written
         path.write_text(written.replace(old, new, 1))
         with pytest.raises(DamagedFileError):
-            read_bloom_release(path)
+            BloomRelease.read(path)
     # Signed anew, counts that are no counts and a flip probability that is none are still refused.
     for change in (
         {"counts": [1, 2, 3]},
@@ -141,7 +141,7 @@ def test_release_round_trip(tmp_path):
         record = release.to_dict() | change
         path.write_text(json.dumps(record | {"digest": record_digest(record)}))
         with pytest.raises(DamagedFileError):
-            read_bloom_release(path)
+            BloomRelease.read(path)
 
 
 @pytest.mark.parametrize(

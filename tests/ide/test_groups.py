@@ -6,7 +6,7 @@ import pytest
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError, MissingColumnError, UnreadableDataError
-from dpbayes.ide import Hierarchy, Prior, read_group_release, release_groups, synthesize_groups
+from dpbayes.ide import GroupRelease, Hierarchy, Prior, release_groups, synthesize_groups
 from dpbayes.ide.algorithm1 import TableAnswers, advance, l1_loss
 from dpbayes.privacy import Laplace, TwoSidedGeometric
 from dpbayes.privacy.ledger import create_ledger, open_ledger
@@ -110,13 +110,13 @@ def test_without_noise_the_tables_are_the_counts():
 def test_release_file_round_trip_and_damage(tmp_path):
     result = released(unit="id", max_rows_per_unit=2)
     path = result.write(tmp_path / "groups.json")
-    assert read_group_release(path).digest == result.digest
+    assert GroupRelease.read(path).digest == result.digest
     path.write_text(path.read_text().replace('"max_rows_per_unit": 2', '"max_rows_per_unit": 3'))
     with pytest.raises(DamagedFileError, match="changed after"):
-        read_group_release(path)
+        GroupRelease.read(path)
     path.write_text("{}")
     with pytest.raises(DamagedFileError):
-        read_group_release(path)
+        GroupRelease.read(path)
 
 
 def test_groups_advance_together_as_they_would_alone():

@@ -8,7 +8,7 @@ import pytest
 from dpbayes.data import Domain
 from dpbayes.data.datasets import two_level_population
 from dpbayes.errors import DamagedFileError, InputError, MissingColumnError, SpecError
-from dpbayes.ide import Prior, estimate, k_marginal_score, read_group_release
+from dpbayes.ide import GroupRelease, Prior, estimate, k_marginal_score
 from dpbayes.ide.algorithm1 import least_l1_loss
 from dpbayes.ide.cells import measure
 from dpbayes.ide.study import public_prior
@@ -69,7 +69,7 @@ def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
     folder = result.folder
     names = {path.name for path in folder.iterdir()}
     assert names == {"spec.toml", "release.json", "result.json", "synthetic", "facts.json", "report.html"}
-    released = read_group_release(folder / "release.json")
+    released = GroupRelease.read(folder / "release.json")
     assert released.epsilon == pytest.approx(4.0)
     facts = json.loads((folder / "facts.json").read_text())
     synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
@@ -157,7 +157,7 @@ def test_distances_of_groups_hold_no_penalty_and_sizes_that_are_off_are_counted_
     facts = json.loads((folder / "facts.json").read_text())
     rows = {row["group"]: row for row in facts["tables"]["error_by_group"]}
     population = two_level_population(group_size=100, seed=1)
-    released = read_group_release(folder / "release.json")
+    released = GroupRelease.read(folder / "release.json")
     domain = Domain((released.hierarchy.as_attribute, *population.domain.attributes))
     truth = Prior.from_frame(population.private, domain)
     synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
@@ -186,7 +186,7 @@ def test_groups_that_are_all_released_as_empty_leave_a_whole_folder(small, tmp_p
     groups = '[groups]\nattribute = "place"\nmax_error = 1e9\n[groups.parent]\na = "north"\nb = "north"\n'
     small.write_text(text + groups)
     folder = run(small, tmp_path / "run").folder
-    released = read_group_release(folder / "release.json")
+    released = GroupRelease.read(folder / "release.json")
     assert all(release.n.value < 0 for release in released.groups.values())
     synthetic = pl.read_parquet(folder / "synthetic" / "synthetic-1.parquet")
     assert (len(synthetic), synthetic.columns) == (0, ["place", "age", "own"])
@@ -288,7 +288,7 @@ def test_groups_of_files_take_their_parents_from_the_spec(small, tmp_path):
     text = text.replace("epsilon = 2.0", "epsilon = 40.0")
     small.write_text(text + '[groups]\nattribute = "place"\n[groups.parent]\na = "north"\nb = "north"\n')
     folder = run(small, tmp_path / "run").folder
-    assert set(read_group_release(folder / "release.json").groups) == {"a", "b"}
+    assert set(GroupRelease.read(folder / "release.json").groups) == {"a", "b"}
     assert json.loads((folder / "facts.json").read_text())["scores"] is None
 
 

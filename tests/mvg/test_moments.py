@@ -14,8 +14,8 @@ from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
     MomentQuery,
+    MomentRelease,
     calibrate_moments,
-    read_moments,
     release_moments,
     whiten_moments,
 )
@@ -176,7 +176,7 @@ def test_release_file(tmp_path):
     query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 2.0], "replace-one"), n=3, intercept=0.7)
     noise = calibrate_moments(query, epsilon=1.0, delta=1e-5, shape=_shape(2, 2))
     release = release_moments(np.ones((2, 3)), noise, rng=np.random.default_rng(2))
-    again = read_moments(release.write(tmp_path / "release.json"))
+    again = MomentRelease.read(release.write(tmp_path / "release.json"))
     np.testing.assert_array_equal(again.value, release.value)
     assert again.digest == release.digest and again.sampler == "simulation"
     np.testing.assert_allclose(again.noise.variances, noise.variances, rtol=1e-12)
@@ -184,7 +184,7 @@ def test_release_file(tmp_path):
     stated["value"][1][1] += 1e-9
     (tmp_path / "release.json").write_text(json.dumps(stated))
     with pytest.raises(DamagedFileError, match="its digest does not match"):
-        read_moments(tmp_path / "release.json")
+        MomentRelease.read(tmp_path / "release.json")
     for change, message in (
         ({"format": "dpbayes-release"}, "format 'dpbayes-moments'"),
         ({"value": np.triu(release.value).tolist()}, "must be symmetric"),
@@ -198,7 +198,7 @@ def test_release_file(tmp_path):
         changed["digest"] = record_digest(changed)
         (tmp_path / "release.json").write_text(json.dumps(changed))
         with pytest.raises(DamagedFileError, match=message):
-            read_moments(tmp_path / "release.json")
+            MomentRelease.read(tmp_path / "release.json")
 
 
 def test_a_unit_of_three_records_moves_the_sum_three_times_as_far_and_no_further():

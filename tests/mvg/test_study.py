@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dpbayes.data.datasets import patients
 from dpbayes.errors import InputError, MissingColumnError, SpecError
-from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, naive_regression, read_moments, release_moments
+from dpbayes.mvg import FeatureRanges, MomentQuery, MomentRelease, calibrate_moments, naive_regression, release_moments
 from dpbayes.mvg import whiten_moments as whiten
 from dpbayes.mvg.study import Spec, _release_section, calibration, design, load_records, release, try_fit
 from dpbayes.report.document import Callout
@@ -87,7 +87,7 @@ draws = 300
     facts = json.loads((other.folder / "facts.json").read_text())
     assert [row["term"] for row in facts["tables"]["coefficients"]] == ["intercept", "systolic_mmhg", "residual sd"]
     assert facts["headline"]["epsilon"] == pytest.approx(
-        read_moments(result.folder / "release.json").noise.epsilon(1e-6), rel=1e-12
+        MomentRelease.read(result.folder / "release.json").noise.epsilon(1e-6), rel=1e-12
     )
     with pytest.raises(InputError, match="the release holds no male; choose among age, bmi, systolic_mmhg"):
         _run(tmp_path, analyst.replace('["systolic_mmhg"]', '["male"]'), name="third")
@@ -148,7 +148,7 @@ def test_a_unit_of_several_rows_is_refused_and_one_of_one_row_is_what_the_releas
     spec = _spec(FILE.replace("[privacy]", 'unit = "person"\n[privacy]'))
     released = release(spec, _context(tmp_path), rng=None, ledger=None)
     assert released.query.protects == "all rows of one person, 1 at most"
-    again = read_moments(released.write(tmp_path / "m.json"))
+    again = MomentRelease.read(released.write(tmp_path / "m.json"))
     assert again.query.unit == "person" and again.privacy_record["protects"] == released.query.protects
     frame.with_columns(person=pl.lit("p1")).write_csv(tmp_path / "records.csv")
     with pytest.raises(InputError, match="more than 1 rows of one person"):
