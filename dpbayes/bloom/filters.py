@@ -139,11 +139,6 @@ def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None
         None for a release: exact coins and permutation from the operating system's generator. A NumPy generator is for
         simulation, and the result says so.
 
-    Raises
-    ------
-    InputError
-        If the bits are ragged or no bits, or the flip probability is out of range.
-
     Examples
     --------
     >>> released = shuffle_flip([[1, 0, 1, 0], [1, 0, 0, 0]], flip_prob=0.1)

@@ -72,11 +72,6 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
         Recorded: ``reach`` (set, week) of each publisher, each pair and all, in people; ``position`` (class, publisher)
         and ``level`` (publisher, week), from which `dpbayes.bloom.lattice.ReachLattice` makes any other number.
 
-    Raises
-    ------
-    InputError
-        If the data are neither, or the population is not positive.
-
     Notes
     -----
     The reach of each publisher alone is nearly a parameter: :math:`\delta` is its logit times sqrt(1 + 0.346 v), v the

@@ -112,11 +112,6 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
     flip_prob
         Flip probability p.
 
-    Raises
-    ------
-    InputError
-        If the counts do not number a power of two, are negative, or all zero.
-
     References
     ----------
     The "buffling" technical details (2020), part I. Its Observation 2, that 0 -> 2^k - 1 always has the most signal,

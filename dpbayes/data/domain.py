@@ -202,13 +202,7 @@ class Domain:
         return len(self.attributes)
 
     def axis(self, name: str) -> int:
-        """Return the axis of an attribute.
-
-        Raises
-        ------
-        InputError
-            If the domain has no such attribute.
-        """
+        """Return the axis of an attribute."""
         try:
             return self.names.index(name)
         except ValueError:

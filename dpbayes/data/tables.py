@@ -191,11 +191,6 @@ def marginals(
         hangs on that unit's rows alone: those whose combination of levels comes first in a public random order. Tell
         `dpbayes.privacy.release_tables` both.
 
-    Returns
-    -------
-    tuple of Marginal
-        One table per attribute set, in the order given.
-
     Raises
     ------
     MissingColumnError

@@ -33,7 +33,7 @@ from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, table_ans
 from dpbayes.ide.cells import CellMap, Measurements, measure
 from dpbayes.ide.noise_aware import Solution, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
-from dpbayes.ide.prior import Prior
+from dpbayes.ide.prior import Prior, records_of
 from dpbayes.ide.strength import Strength, choose_strength, posterior_variance
 from dpbayes.privacy.release import Release
 
@@ -150,16 +150,8 @@ class Estimate:
         polars.DataFrame
             One column per attribute, of an Enum type where the levels are text.
         """
-        import polars as pl
-
         counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
-        codes = np.repeat(self.prior.codes, counts, axis=0)
-        columns = {}
-        for axis, attribute in enumerate(self.prior.domain):
-            text = [level for level in attribute.levels if isinstance(level, str)]
-            labels = np.asarray(attribute.levels, dtype=object)[codes[:, axis]].tolist()
-            columns[attribute.name] = pl.Series(labels, dtype=pl.Enum(text) if len(text) == attribute.size else None)
-        return pl.DataFrame(columns)
+        return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
 
 @dataclass(frozen=True, eq=False)

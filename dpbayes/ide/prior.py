@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _LARGEST_FULL = 10_000_000
 
@@ -160,10 +163,6 @@ class Prior:
         weights
             Another distribution on the same support; by default the prior itself.
 
-        Returns
-        -------
-        numpy.ndarray
-            Shape of the attributes' domain.
         """
         domain = self.domain.project(names)
         values = self.weights if weights is None else np.asarray(weights, dtype=np.float64)
@@ -213,3 +212,22 @@ def _codes(values: list[Any], name: str, levels: Sequence[Level]) -> npt.NDArray
         return np.array([position[value] for value in values], dtype=np.int32)
     except (KeyError, TypeError) as error:
         raise InputError(f"public column {name!r} holds {error}, which is no level; levels: {list(levels)!r}") from None
+
+
+def column_type(levels: Sequence[Level]) -> Any:
+    """Return the Polars type of a column of levels: an Enum of texts, or integers."""
+    import polars as pl
+
+    return pl.Enum([str(level) for level in levels]) if isinstance(levels[0], str) else pl.Int64
+
+
+def records_of(domain: Domain, codes: npt.NDArray[np.int32]) -> pl.DataFrame:
+    """Return records, given by positions of levels, as a data frame; without records its columns stand all the same."""
+    import polars as pl
+
+    return pl.DataFrame(
+        {
+            a.name: pl.Series(np.asarray(a.levels, dtype=object)[place].tolist(), dtype=column_type(a.levels))
+            for a, place in zip(domain, codes.T, strict=True)
+        }
+    )

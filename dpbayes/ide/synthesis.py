@@ -18,7 +18,7 @@ from dpbayes.errors import InputError
 from dpbayes.ide.algorithm1 import TableAnswers, advance, kl_divergence, l1_loss
 from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.estimation import Estimate, estimate
-from dpbayes.ide.prior import Prior
+from dpbayes.ide.prior import Prior, column_type, records_of
 from dpbayes.ide.release import GroupRelease
 from dpbayes.privacy.release import NoisyTotal, Release
 
@@ -77,24 +77,13 @@ class GroupSynthesis:
         """Return all synthetic records, the group's column first. Without any record the columns stand all the same."""
         import polars as pl
 
+        kind = column_type(list(self.groups))
         parts = []
         for group, result in self.groups.items():
             prior = self.priors[self.parent[group]]
-            codes = np.repeat(prior.codes, result.records, axis=0)
-            columns = {self.attribute: _column(np.full(len(codes), group, dtype=object), list(self.groups))}
-            for axis, attribute in enumerate(prior.domain):
-                labels = np.asarray(attribute.levels, dtype=object)[codes[:, axis]]
-                columns[attribute.name] = _column(labels, attribute.levels)
-            parts.append(pl.DataFrame(columns))
+            records = records_of(prior.domain, np.repeat(prior.codes, result.records, axis=0))
+            parts.append(records.select(pl.lit(group, dtype=kind).alias(self.attribute), pl.all()))
         return pl.concat(parts)
-
-
-def _column(labels: npt.NDArray[np.object_], levels: Sequence[Level]) -> pl.Series:
-    """Return labels as a column whose type is that of the levels, also where there are no labels."""
-    import polars as pl
-
-    kind = pl.String if all(isinstance(level, str) for level in levels) else pl.Int64
-    return pl.Series(labels.tolist(), dtype=kind)
 
 
 def synthesize_groups(

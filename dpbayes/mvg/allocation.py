@@ -82,11 +82,6 @@ def optimal_covariance(
     weights
         C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite matrix.
 
-    Returns
-    -------
-    OptimalCovariance
-        Covariance, objective and lower bound.
-
     Raises
     ------
     InputError
@@ -224,11 +219,6 @@ def compare_noise(
     tuple of NoiseCost
         The paper's bound with equal noise and with `theta`, the i.i.d. analytic Gaussian, `theta`
         at its exact cost, and the optimal allocation.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range or a shape does not fit.
 
     Examples
     --------

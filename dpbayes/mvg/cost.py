@@ -66,11 +66,6 @@ def exact_mu(row_cov: CovarianceLike, col_cov: CovarianceLike, sensitivity: Sens
         ``value`` is mu; ``method`` says whether it is exact (closed form, vertices) or a proven
         upper bound, in which case ``lower`` is a mu that is attained.
 
-    Raises
-    ------
-    InputError
-        If a covariance is not symmetric positive definite or the shapes do not fit.
-
     Examples
     --------
     >>> exact_mu([[1.0, 0.0], [0.0, 4.0]], Covariance.identity(1000), FrobeniusBall(2.0, "replace-one")).value

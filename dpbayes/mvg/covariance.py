@@ -32,11 +32,6 @@ class Covariance:
         Orthonormal W, shape (size, size); column i is the direction with variance ``variances[i]``.
         None means the coordinate axes, and then the matrix is diagonal.
 
-    Raises
-    ------
-    InputError
-        If a shape does not fit, a variance is not positive and finite, or W is not orthonormal.
-
     Examples
     --------
     >>> Covariance.diagonal([1.0, 4.0]).matrix()

@@ -57,11 +57,6 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
         ``coefficient`` (predictor), ``residual_stddev``. Observed: ``released_gram`` (gram) and ``released_response``
         (response_moment), in whitened units.
 
-    Raises
-    ------
-    InputError
-        If `data` is not from `whiten_moments`.
-
     References
     ----------
     Bernstein, G. and Sheldon, D. (2019). Differentially private Bayesian linear regression. NeurIPS 32.

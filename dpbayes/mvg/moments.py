@@ -155,15 +155,7 @@ class MomentQuery:
         shape
             m x m covariance over the features, the shape of the noise: a `Covariance` or a matrix.
 
-        Returns
-        -------
-        Maximum
-            Value, whether it is attained, and an attained value.
 
-        Raises
-        ------
-        InputError
-            If the shape does not fit or is not positive definite.
         """
         one, k = self._of_one_record(as_covariance(shape, "shape", size=self.ranges.size)), self.rows_per_unit
         # k equal records that all become k other equal ones move the sum k times as far, so it is attained alike.
@@ -276,11 +268,6 @@ def calibrate_moments(
         its privacy cost, for example one part of `split_mu`.
     shape
         Shape over the features; the identity when None.
-
-    Returns
-    -------
-    SymmetricGaussian
-        Its ``mu.value`` is the cost asked for.
 
     Raises
     ------
@@ -412,11 +399,6 @@ def release_moments(
         None draws from OpenDP; a NumPy generator simulates, and the result says so.
     ledger, ledger_delta, purpose
         As in `release_records`.
-
-    Returns
-    -------
-    MomentRelease
-        Released matrix with its law.
 
     Raises
     ------

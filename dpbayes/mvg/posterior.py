@@ -60,11 +60,6 @@ def moment_posterior(
         `dpbayes.inference.check_convergence`. Its `sample_stats` hold the acceptance rate of the independence chain
         (one is perfect); no transition diverges, because there are no trajectories in this posterior.
 
-    Raises
-    ------
-    InputError
-        If `data` is not from `whiten_moments`.
-
     Examples
     --------
     >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments, whiten_moments

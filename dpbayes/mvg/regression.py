@@ -100,11 +100,6 @@ def whiten_moments(
     response
         Place of the response among `features`.
 
-    Returns
-    -------
-    WhitenedMoments
-        What `build_moment_model` conditions on.
-
     Raises
     ------
     InputError

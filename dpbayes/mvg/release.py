@@ -100,11 +100,6 @@ def release_records(
     purpose
         What the ledger's entry says this was for. Public text.
 
-    Returns
-    -------
-    MatrixRelease
-        Released values with their law.
-
     Raises
     ------
     InputError

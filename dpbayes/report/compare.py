@@ -297,10 +297,6 @@ def _number(value: float) -> str:
 def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
     """Set side by side what the runs' epsilons are relative to, with a warning for each difference."""
     blocks: list[Block] = [warning for key in _TERMS if (warning := _difference(runs, key))]
-    silent = [run.label for run in runs if not run.privacy.get("adjacency") and _states_epsilon(run)]
-    if silent:
-        remedy = "its epsilons do not compare until the page is written again: `dpbayes report FOLDER`"
-        blocks.append(Callout("warning", "Adjacency not stated", [f"{label}: {remedy}" for label in silent]))
     if any(run.privacy for run in runs):
         columns = [Column("guarantee"), *(Column(run.label) for run in runs)]
         rows = [[name, *(show(run.privacy.get(key)) for run in runs)] for key, name in _TERMS.items()]
@@ -323,7 +319,3 @@ def _difference(runs: Sequence[RunFacts], key: str) -> Callout | None:
     if "one-position" in stated:
         lines.append(_ONE_POSITION)
     return Callout("warning", f"Different {key}", lines)
-
-
-def _states_epsilon(run: RunFacts) -> bool:
-    return any(name.startswith("epsilon") for name in run.headline)

@@ -30,11 +30,6 @@ def write_report(document: Document, folder: str | Path) -> Path:
         An existing folder. Its ``report.html`` and ``facts.json`` are replaced only once the new ones are complete. The
         document's figures are closed.
 
-    Returns
-    -------
-    Path
-        ``report.html``.
-
     Examples
     --------
     >>> import tempfile

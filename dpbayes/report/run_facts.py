@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ type Row = Mapping[str, Scalar]
 # Settings that name a study and change no number.
 _WORDS = ("title", "question")
 _MISSING = "–"
+_PARTS = {"tables", "headline", "privacy", "about", "verdict", "provenance"}
 # A number as a caption prints it: 10, 1,000, 0.5, 1e-05; not the sign before it, nor a full stop after it.
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
@@ -38,45 +38,39 @@ class RunFacts:
     @property
     def tables(self) -> Mapping[str, Sequence[Row]]:
         """The page's tables: name to records."""
-        return self.facts.get("tables", {})
+        return self.facts["tables"]
 
     @property
     def headline(self) -> Mapping[str, Scalar]:
         """The numbers at the top of the page."""
-        return self.facts.get("headline", {})
+        return self.facts["headline"]
 
     @property
     def privacy(self) -> Mapping[str, Scalar]:
         """What the page's epsilons are relative to; empty where it does not say."""
-        return self.facts.get("privacy") or {}
+        return self.facts["privacy"] or {}
 
     def headline_label(self, name: str) -> str:
         """Return what a number at the top of the page is, in the page's words."""
-        return self.about.get("headline", {}).get(name, name.replace("_", " "))
+        return self.facts["about"]["headline"][name]
 
     @property
     def passed(self) -> bool:
         """Whether the run's convergence check said that its numbers may be used."""
-        return self.facts.get("verdict", {}).get("tone") != "bad"
+        return self.facts["verdict"]["tone"] != "bad"
 
     @property
     def release_digest(self) -> str | None:
         """SHA-256 of the release that the run read, if it read one."""
-        provenance = self.facts.get("provenance", {})
-        return provenance.get("release digest", provenance.get("release"))
-
-    @cached_property
-    def about(self) -> Mapping[str, Any]:
-        """Captions and formats of the tables, and labels of the numbers at the top."""
-        return self.facts.get("about", {})
+        return self.facts["provenance"].get("release digest")
 
     def format(self, table: str, key: str) -> str:
         """Return the format that the run's own page gives a column."""
-        return self.about.get(table, {}).get("formats", {}).get(key, ".4g") or ".4g"
+        return self.facts["about"][table]["formats"][key] or ".4g"
 
     def caption(self, table: str) -> str:
         """Return a table's caption."""
-        return self.about.get(table, {}).get("caption", table.replace("_", " "))
+        return self.facts["about"][table]["caption"]
 
 
 def read_run(folder: str | Path) -> RunFacts:
@@ -92,7 +86,7 @@ def read_run(folder: str | Path) -> RunFacts:
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("tables", {}), dict):
+    if not isinstance(facts, dict) or not facts.keys() >= _PARTS:
         raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
     return RunFacts(folder, folder.name, settings, facts)
 

@@ -155,7 +155,7 @@ def test_release_round_trip(tmp_path):
             lambda: draw_true_counts([[0.5, 0.5, 0.0]], BloomRelease(np.array([1, 1]), 0.1, "secure"), random_seed=1),
             "shape",
         ),
-        (lambda: draw_reach(np.array([[1, 1]]), BitDistribution(2), publishers=(1,), random_seed=1), "between 0 and 0"),
+        (lambda: draw_reach(np.array([[1, 1]]), BitDistribution(2), publishers=(1,), random_seed=1), "from 0 to 0"),
     ],
 )
 def test_bad_input(call, text):

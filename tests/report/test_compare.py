@@ -202,15 +202,13 @@ def test_one_position_agrees_with_no_other_relation_and_its_persons_are_explaine
         PrivacyTerms("one-position")
 
 
-def test_a_page_of_an_epsilon_without_adjacency_is_named(tmp_path):
+def test_a_page_that_does_not_say_its_terms_is_to_be_written_again(tmp_path):
     one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two", epsilon=2.0)
     facts = json.loads((two / "facts.json").read_text())
-    del facts["privacy"], facts["about"]["headline"]  # as an earlier version wrote it
+    del facts["privacy"]
     (two / "facts.json").write_text(json.dumps(facts))
-    document = compare_runs([one, two])
-    assert warnings(document) == ["Adjacency not stated"]
-    assert "epsilon 2: its epsilons do not compare until the page is written again" in text(document)
-    assert tables(document)["privacy_terms"].rows[0] == ["adjacency", "replace-one", "\N{EN DASH}"]
+    with pytest.raises(DamagedFileError, match="write it again with `dpbayes report"):
+        compare_runs([one, two])
     neither = [make_run(tmp_path / n, name="mu", epsilon=e, privacy=None) for n, e in (("a", 1.0), ("b", 2.0))]
     document = compare_runs(neither)
     assert warnings(document) == [] and "privacy_terms" not in tables(document)
