@@ -27,8 +27,7 @@ from dpbayes.mvg import (
 )
 from dpbayes.mvg.bound import directional_shape
 from dpbayes.mvg.model import RegressionPriors
-from dpbayes.mvg.moments import MomentRelease
-from dpbayes.mvg.release import MatrixRelease
+from dpbayes.mvg.release import MatrixRelease, MomentRelease
 
 HUGE = 10**5000
 LOGOS = np.array([0, 1, 2, 3], dtype=np.uint32)

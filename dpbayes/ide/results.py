@@ -63,19 +63,11 @@ def group_results(
     spec: Spec, prior: Prior, released: GroupRelease, workloads: dict[str, Any], truth: pl.DataFrame | None
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Run Algorithm 2 and, where the truth is public, score what came out."""
-    settings = spec.estimation
-    synthetic = synthesize_groups(
-        prior,
-        released,
-        method=settings.method,
-        iterations=settings.iterations,
-        random_state=settings.seed,
-        n_jobs=1 if spec.groups is None else spec.groups.n_jobs,
-    )
+    settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
+    how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
+    synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
     first = next(iter(released.units))
-    plain = estimate(
-        prior, released.units[first], noise_aware=False, iterations=settings.iterations, random_state=settings.seed
-    )
+    plain = estimate(prior, released.units[first], noise_aware=False, **how)
     units = synthetic.units
     result: dict[str, Any] = {
         "method": settings.method,

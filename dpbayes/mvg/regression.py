@@ -17,8 +17,7 @@ import numpy.typing as npt
 from dpbayes._arguments import instance, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.moments import MomentRelease
-from dpbayes.mvg.release import MatrixRelease
+from dpbayes.mvg.release import MatrixRelease, MomentRelease
 from dpbayes.mvg.sensitivity import FeatureRanges
 
 type FloatArray = npt.NDArray[np.float64]

@@ -32,6 +32,8 @@ def _panels(count: int, *, columns: int, size: tuple[float, float], **options: A
     for place, axis in enumerate(axes.flat):
         axis.tick_params(labelsize=8)
         axis.set_visible(place < count)
+        if place >= count:  # the panel above is the lowest of its column then
+            axes[rows - 2, place % columns].tick_params(axis="x", labelbottom=True)
     return figure, list(axes.flat[:count])
 
 
@@ -67,13 +69,9 @@ def interval_panels(
     rows = -(-len(titles) // min(5, max(1, int(11.5 / width))))
     columns = -(-len(titles) // rows)
     # The legend and the label below the panels take six inches, however few the panels are.
-    size = (max(width * columns, 6.0), (0.8 + 0.28 * max(map(len, labels))) * rows + 0.5)
-    figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, squeeze=False, layout="constrained")
-    for index, axis in enumerate(axes.flat):
-        if index >= len(titles):
-            axis.set_visible(False)
-            axes[rows - 2, index % columns].tick_params(axis="x", labelbottom=True)  # the lowest of its column then
-            continue
+    size = (max(width, 6.0 / columns), 0.8 + 0.28 * max(map(len, labels)) + 0.5 / rows)
+    figure, axes = _panels(len(titles), columns=columns, size=size, sharex=True)
+    for index, axis in enumerate(axes):
         centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
@@ -88,7 +86,6 @@ def interval_panels(
         axis.set_yticks(place, labels[index], fontsize=8)
         axis.set_ylim(-0.6, len(centre) - 0.4)
         axis.set_title(titles[index], fontsize=9)
-        axis.tick_params(axis="x", labelsize=8)
     handles = [
         plt.Line2D([], [], color=ESTIMATE, linewidth=5, alpha=0.45, label="these records, 95 %"),
         plt.Line2D([], [], color=ESTIMATE, linewidth=1.2, label="their population, 95 %"),

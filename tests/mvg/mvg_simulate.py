@@ -4,9 +4,9 @@ import numpy as np
 
 from dpbayes.mvg import Covariance, FeatureRanges, MatrixGaussian, MomentQuery
 from dpbayes.mvg.model import RegressionPriors
-from dpbayes.mvg.moments import MomentRelease, SymmetricGaussian
+from dpbayes.mvg.moments import SymmetricGaussian
 from dpbayes.mvg.regression import WhitenedMoments, whiten_moments, whiten_records
-from dpbayes.mvg.release import MatrixRelease
+from dpbayes.mvg.release import MatrixRelease, MomentRelease
 
 RANGES = FeatureRanges([0.0, -5.0, 10.0], [2.0, 5.0, 50.0], "replace-one")
 HALF = RANGES.widths / 2.0
