@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_of_records
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_all_published, check_of_records
 
 type Floats = npt.NDArray[np.float64]
 
@@ -129,6 +129,7 @@ class Measurements:
 def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
     """Set a release against a prior; `cells` is the map of another release with the same tables over the support."""
     check_of_records(release, "an estimate")
+    check_all_published(release, "prior-aware estimation", even=True)
     for table in release.tables:
         for attribute in table.domain:
             if attribute.name not in prior.domain:

@@ -21,7 +21,7 @@ from dpbayes.errors import InputError
 from dpbayes.ide.cells import CellMap, measure
 from dpbayes.ide.prior import Prior
 from dpbayes.ide.strength import Strength, choose_strength
-from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
+from dpbayes.inference.noisy_counts import noisy_counts, release_noise
 from dpbayes.privacy.release import Release
 
 MAX_ROWS = 5000
@@ -50,7 +50,7 @@ def build_model(
         )
     concentration = np.maximum(chosen * merged.weights, 1e-300)
     cells = CellMap(merged, measurements.cells.attribute_sets)
-    noise = ReleasedNoise.of_tables([table.noise for table in release.tables], cells.sizes)
+    noise = release_noise(release)
     with pm.Model(coords=_coords(prior, release, merged, requested)) as model:
         share = pm.Dirichlet("share", a=concentration, dims="row")
         margin = pm.Deterministic("margin", _sum_cells(share, cells), dims="count")

@@ -23,7 +23,7 @@ from dpbayes._arguments import instance, shown, whole_number
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Adjacency
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
@@ -132,7 +132,7 @@ class GroupRelease(Enveloped):
     @property
     def adjacency(self) -> Adjacency:
         """The neighbouring relation, between units of privacy."""
-        return next(iter(self.groups.values())).adjacency
+        return check_adjacency(next(iter(self.groups.values())).adjacency)
 
     @property
     def protects(self) -> str:

@@ -22,8 +22,9 @@ from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.published import PublishedData, PublishedSpec
 from dpbayes.runs.records import readable, require_columns, scan_records
-from dpbayes.runs.spec import PrivacySection, RunSpec, Section, Seed, UnitSection
+from dpbayes.runs.spec import PrivacySection, Section, Seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,11 +45,11 @@ class Recode(Section):
     """Marks that are no numbers and stay as they are, such as "N" for not applicable."""
 
 
-class Data(UnitSection):
+class Data(PublishedData):
     """Public and confidential records: files beside the spec, or the generated population."""
 
     confidential: ClassVar[str] = "private"
-    files: ClassVar[tuple[str, ...]] = ("public", "private")
+    files: ClassVar[tuple[str, ...]] = ("public", "private", "published")
 
     embedded: Literal["two-level"] | None = None
     """Generate a two-level population with a public sister (`dpbayes.data.datasets.two_level_population`)."""
@@ -71,11 +72,17 @@ class Data(UnitSection):
 
     @model_validator(mode="after")
     def _sources_fit(self) -> Data:
-        confidential = self.release if self.release is not None else self.private
+        finished = self.release if self.release is not None else self.published
+        confidential = finished if finished is not None else self.private
         files = self.public is not None and confidential is not None
         if (self.embedded is not None) == files or (self.public is None) != (confidential is None):
-            raise ValueError('give public and private files, public and a release, or embedded = "two-level"; only one')
-        if self.release is not None and self.private is not None:
+            raise ValueError(
+                'give public and private files, public and a release, public and published, or embedded = "two-level"; '
+                "only one"
+            )
+        if self.release is not None and self.published is not None:
+            raise ValueError("give data.release or data.published, not both")
+        if finished is not None and self.private is not None:
             raise ValueError("a finished release stands in for the confidential records; leave data.private out")
         if files and not self.levels:
             raise ValueError("files need [data.levels], the levels of each attribute from the codebook")
@@ -155,7 +162,7 @@ class Synthesis(Section):
     """File format."""
 
 
-class Spec(RunSpec):
+class Spec(PublishedSpec):
     """A run of prior-aware estimation."""
 
     release_keys: ClassVar[tuple[str, ...]] = (
@@ -173,7 +180,7 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _fits(self) -> Spec:
-        given = self.data.release is not None
+        given = self.given_release is not None
         if self.data.embedded is not None and self.groups is None:
             raise ValueError("the two-level population is for groups; add the section [groups]")
         if self.groups is not None:
@@ -243,6 +250,8 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
         what = f"{len(release.units)} units, {len(release.groups)} groups"
         return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
     what = f"{release.n_counts} counts in {len(release.tables)} tables"
+    if release.publication is not None:
+        return f"{what}, published by {release.publication.publisher} ({release.publication.date})"
     return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
 
 
@@ -280,9 +289,9 @@ def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_reco
 
     if isinstance(design, GroupRelease):
         raise SpecError("groups are point estimates without a posterior: there is nothing to calibrate")
-    if n_records is None and spec.data.release is None:
+    if n_records is None and spec.given_release is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
-    if n_records is not None and spec.data.release is not None:
+    if n_records is not None and spec.given_release is not None:
         raise SpecError("the finished release says how many records there are; leave --n-records out")
     prior = public_prior(spec, beside)
     used = {name for table in design.tables for name in table.attributes}

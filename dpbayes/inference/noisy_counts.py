@@ -6,10 +6,9 @@ A latent count is a real number for a gradient sampler, and the noise of a relea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,9 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from dpbayes.distributions import Released
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.release import Release
 
 _LEAST_VARIANCE = 1e-100  # of a law's noise; its inverse and the squares of that are finite
 
@@ -55,11 +57,6 @@ class ReleasedNoise:
 
     def __len__(self) -> int:
         return len(self.laws)
-
-    @classmethod
-    def of_tables(cls, laws: Sequence[NoiseLaw], sizes: Sequence[int]) -> ReleasedNoise:
-        """Repeat each table's law over its counts."""
-        return cls(tuple(law for law, size in zip(laws, sizes, strict=True) for _ in range(size)))
 
     @cached_property
     def stddev(self) -> npt.NDArray[np.float64]:
@@ -102,6 +99,11 @@ class ReleasedNoise:
             parts.append(Released.dist(base, laws).astype("float64"))
         order = np.argsort(np.concatenate(list(kinds.values())))
         return pt.concatenate(parts, axis=-1)[..., order]
+
+
+def release_noise(release: Release) -> ReleasedNoise:
+    """Return the laws of all counts of a release, table after table in C order."""
+    return ReleasedNoise(tuple(law for table in release.tables for law in table.laws))
 
 
 def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) -> Any:

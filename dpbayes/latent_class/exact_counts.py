@@ -62,9 +62,10 @@ class Completion:
         counts = np.array(mean.to_numpy())
         for block in self.tables.blocks:
             at, spread = counts[..., block.places], np.maximum(variance.to_numpy()[..., block.places], 1e-12)
-            if block.gaussian:
+            if block.kind != "laplace":
                 share = spread / (spread + block.variances)
-                drawn = share * (data["rotated_counts"][block.places] - at)
+                counts_name = "rotated_counts" if block.gaussian else "released_counts"
+                drawn = share * (data[counts_name][block.places] - at)
                 drawn += np.sqrt(share * block.variances) * rng.standard_normal(at.shape)
             else:
                 off = data["released_counts"][block.places] - at

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,9 +51,9 @@ NUGGET = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Released cells that are evaluated together."""
+    """Released cells that are evaluated together: `gaussian` in rotated directions, else one by one as `kind` says."""
 
-    gaussian: bool
+    kind: Literal["gaussian", "laplace", "uneven"]
     places: Places
     factors: Places
     variances: Array
@@ -61,7 +61,12 @@ class Block:
     @property
     def name(self) -> str:
         """What the block's inputs are called in a model."""
-        return ("gaussian" if self.gaussian else "laplace") + ("_pairs" if self.factors.shape[1] == 2 else "_higher")
+        return self.kind + ("_pairs" if self.factors.shape[1] == 2 else "_higher")
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the cells are evaluated in rotated directions."""
+        return self.kind == "gaussian"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +83,18 @@ class Tables:
         first = np.cumsum([0, *release.domain.shape])
         starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
         axes = tuple(release.domain.axes(table.attributes) for table in release.tables)
-        groups: dict[tuple[bool, bool], list[int]] = {}
+        groups: dict[tuple[Literal["gaussian", "laplace", "uneven"], bool], list[int]] = {}
         for number, table in enumerate(release.tables):
-            gaussian = not table.noise.is_pure
-            groups.setdefault((gaussian, len(axes[number]) > 2), []).append(number)
+            groups.setdefault((_kind(table), len(axes[number]) > 2), []).append(number)
         blocks = []
-        for (gaussian, higher), members in sorted(groups.items()):
+        for (kind, higher), members in sorted(groups.items()):
             order = max(2, *(len(axes[number]) for number in members)) if higher else 2
             factors = [
                 _factors(release.tables[i].counts.shape, first[list(axes[i])], order, first[-1]) for i in members
             ]
             places = [np.arange(starts[i], starts[i + 1]) for i in members]
-            variances = [
-                np.full(len(own), release.tables[i].noise.variance) for i, own in zip(members, places, strict=True)
-            ]
-            blocks.append(Block(gaussian, *map(np.concatenate, (places, factors, variances))))
+            variances = [release.tables[i].variances.ravel() for i in members]
+            blocks.append(Block(kind, *map(np.concatenate, (places, factors, variances))))
         return cls(release.domain, axes, tuple(blocks))
 
     @cached_property
@@ -104,6 +106,13 @@ class Tables:
     def order(self) -> Places:
         """Where each released cell stands among the blocks' cells, one block after another."""
         return np.argsort(np.concatenate([block.places for block in self.blocks]))
+
+
+def _kind(table: NoisyTable) -> Literal["gaussian", "laplace", "uneven"]:
+    """Say how a table is evaluated: Gaussian noise is turned with its table only where all cells have the same."""
+    if table.noise.is_pure:
+        return "laplace"
+    return "gaussian" if table.spreads is None else "uneven"
 
 
 def _factors(shape: tuple[int, ...], first: Places, order: int, none: int) -> Places:
@@ -128,7 +137,7 @@ def released_shares(release: Release) -> Array:
     for attribute in release.domain:
         holders = [table for table in release.tables if attribute.name in table.attributes]
         sums = [_totals(table, attribute.name) / n for table in holders]
-        weights = np.array([attribute.size / (table.counts.size * table.noise.variance) for table in holders])
+        weights = np.array([attribute.size / table.variances.sum() for table in holders])
         if not holders:
             found.append(np.full(attribute.size, 1.0 / attribute.size))
             continue
@@ -169,7 +178,7 @@ def _turned(release: Release, tables: Tables, turn: Array, counts: Array) -> Arr
     found, start = np.array(counts), 0
     for table, axes in zip(release.tables, tables.axes, strict=True):
         part = slice(start, start := start + table.counts.size)
-        if table.noise.is_pure:
+        if _kind(table) != "gaussian":
             continue
         own = found[..., part].reshape(*counts.shape[:-1], *table.counts.shape)
         for place, axis in enumerate(axes):
@@ -248,7 +257,7 @@ def sampling_ratio(release: Release, shares: Array) -> float:
     ends = np.cumsum(release.domain.shape)
     spread = dict(zip(release.domain.names, np.split(shares * (1.0 - shares), ends[:-1]), strict=True))
     found = [
-        n * np.prod([spread[name].mean() for name in table.attributes]) / table.noise.variance
+        n * np.prod([spread[name].mean() for name in table.attributes]) / table.variances.mean()
         for table in release.tables
         if len(table.attributes) > 1
     ]
@@ -303,7 +312,7 @@ def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
     n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
-    noise = np.concatenate([np.full(t.counts.size, t.noise.variance) for t in release.tables]) / n**2
+    noise = np.concatenate([table.variances.ravel() for table in release.tables]) / n**2
     order = max(block.factors.shape[1] for block in tables.blocks)
     none = len(shares)
     factors = np.concatenate(

@@ -152,7 +152,7 @@ def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[
             continue
         left_out = tuple(1 + place for place, name in enumerate(table.attributes) if name not in names)
         ordered = np.transpose(own.sum(axis=left_out), (0, *(1 + np.argsort(axes))))
-        found.setdefault(tuple(sorted(axes)), []).append((1.0 / table.noise.variance, ordered))
+        found.setdefault(tuple(sorted(axes)), []).append((1.0 / table.variances.mean(), ordered))
     margins = [
         (axes, np.maximum(np.mean([values for _, values in parts], axis=0), 0.0)) for axes, parts in found.items()
     ]

@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 
 from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning
-from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts
+from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
     CONCENTRATION,
@@ -50,7 +50,7 @@ from dpbayes.latent_class.likelihood import (
 from dpbayes.latent_class.normal_laplace import normal_laplace_logp
 from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.zeros import Impossible, conditioned
-from dpbayes.privacy.release import Release, check_of_records
+from dpbayes.privacy.release import Release, check_all_published, check_of_records
 
 if TYPE_CHECKING:
     pass
@@ -169,6 +169,7 @@ def build_model(
     ['alpha', 'stick', 'level_scores', 'size_deviations', 'level_deviations']
     """
     check_of_records(release, "a model")
+    check_all_published(release, "the latent class model")
     design = Design.of(
         release.domain,
         [table.attributes for table in release.tables],
@@ -252,7 +253,7 @@ def release_data(release: Release, form: Likelihood, *, spread: float = SPREAD, 
         data["n_prior"] = np.array(prior_of_n(release))
         n = float(np.exp(prior_of_n(release)[0]))
     if form == "tables":
-        noise = np.concatenate([np.full(table.counts.size, table.noise.variance) for table in release.tables])
+        noise = np.concatenate([table.variances.ravel() for table in release.tables])
         weights, profiles = pilot(release, tables, shares, spread)
         sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
         data |= joint_law(sampling, noise)
@@ -319,7 +320,7 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     """Add the released counts to the model, all tables at once, with their noise's own law."""
-    noise = _noise(release)
+    noise = release_noise(release)
     deviations = pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])
     names = ("sampling_root", "count_gain", "count_root")
     constant, linear, quadratic = (_constant(f"noise_{i}", part) for i, part in enumerate(noise.coefficients))
@@ -355,21 +356,22 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
 
 def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...]) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
-    noise, laws = _noise(release), []
+    noise, laws = release_noise(release), []
     arrays: dict[str, Any] = {}
     for block in tables.blocks:
-        laws.append((block.name, block.gaussian, block.factors.shape[1]))
+        laws.append((block.name, block.kind, block.factors.shape[1]))
         own = {"factors": block.factors, "places": block.places, "variances": block.variances}
         arrays |= {f"{block.name}_{name}": _constant(f"{block.name}_{name}", value) for name, value in own.items()}
     arrays |= {"order": _constant("order", tables.order), "turn": given["rotation"], "turned": given["rotated_counts"]}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
-        for name, gaussian, width in laws:
+        for name, kind, width in laws:
             factors, places, own = (at[f"{name}_{part}"] for part in ("factors", "places", "variances"))
-            mean, variance = released_law(classes, factors, width, at["turn"] if gaussian else None)
-            if gaussian:
-                total += pt.sum(gaussian_logp(at["turned"][places] - mean, variance + own))
+            mean, variance = released_law(classes, factors, width, at["turn"] if kind == "gaussian" else None)
+            if kind != "laplace":
+                counts = at["turned"] if kind == "gaussian" else value
+                total += pt.sum(gaussian_logp(counts[places] - mean, variance + own))
             else:
                 total += pt.sum(normal_laplace_logp(value[places] - mean, variance + NUGGET * own, pt.sqrt(0.5 * own)))
         return total
@@ -382,8 +384,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
 
     if release.n_counts <= MAX_EXACT_CELLS:
         found = [
-            released_law(classes, arrays[f"{name}_factors"], width, given["rotation"] if gaussian else None)
-            for name, gaussian, width in laws
+            released_law(classes, arrays[f"{name}_factors"], width, given["rotation"] if kind == "gaussian" else None)
+            for name, kind, width in laws
         ]
         for name, parts in zip(("given_mean", "given_variance"), zip(*found, strict=True), strict=True):
             pm.Deterministic(name, pt.concatenate(parts)[arrays["order"]], dims="count")
@@ -405,10 +407,6 @@ def _shape(name: str, array: Any) -> str:
     return "(" + ",".join(f"{name}{axis}".replace("_", "") for axis in range(array.ndim)) + ")"
 
 
-def _noise(release: Release) -> ReleasedNoise:
-    return ReleasedNoise.of_tables([t.noise for t in release.tables], [t.counts.size for t in release.tables])
-
-
 def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     """Return the number of records where only a noisy number was released."""
     assert not isinstance(release.n, int)
@@ -418,10 +416,10 @@ def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
 
 
 def _warn_of_low_noise(release: Release) -> None:
-    low = [table for table in release.tables if table.noise.variance < LOW_NOISE**2]
+    low = [table for table in release.tables if table.variances.min() < LOW_NOISE**2]
     if low:
         names = ", ".join(" x ".join(table.attributes) for table in low[:3]) + (", ..." if len(low) > 3 else "")
-        stddev = min(table.noise.variance for table in low) ** 0.5
+        stddev = min(table.variances.min() for table in low) ** 0.5
         warnings.warn(
             f"the noise of {names} has a standard deviation of {stddev:.3g} counts, below {LOW_NOISE:g}: the "
             "likelihood takes the sampling of records for normal, and intervals of cells that hold few of them can be "

@@ -318,7 +318,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     observed = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
     spread = values.std(0, ddof=1)
     # Where noise is far below one count, no draw of an impossible cell's may differ from zero; its law still does.
-    noise = np.concatenate([np.full(t.counts.size, np.sqrt(t.noise.variance)) for t in release.tables])
+    noise = np.sqrt(np.concatenate([t.variances.ravel() for t in release.tables]))
     residuals = (observed - values.mean(0)) / np.where(spread > 0, spread, noise)
     tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
     rows = [
@@ -447,7 +447,7 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
     ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
     parts = [np.split(values, ends) for values in (privacy, sampling, binomial)]
     rows = [
-        (table.label, float(np.sqrt(table.noise.variance)), *(float(np.sqrt(part[t].mean())) for part in parts))
+        (table.label, float(np.sqrt(table.variances.mean())), *(float(np.sqrt(part[t].mean())) for part in parts))
         for t, table in enumerate(release.tables)
     ]
     released_noise, left = (sum(row[column] ** 2 for row in rows) for column in (1, 2))

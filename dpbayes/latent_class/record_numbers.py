@@ -25,7 +25,7 @@ def prior_of_n(release: Release) -> tuple[float, float]:
     """
     assert isinstance(release.n, NoisyTotal)
     values = [release.n.value, *(float(table.counts.sum()) for table in release.tables)]
-    variances = [release.n.noise.variance, *(t.counts.size * t.noise.variance for t in release.tables)]
+    variances = [release.n.noise.variance, *(float(t.variances.sum()) for t in release.tables)]
     precision = sum(1.0 / variance for variance in variances)
     estimate = sum(value / variance for value, variance in zip(values, variances, strict=True)) / precision
     return math.log(max(estimate, precision**-0.5, 1.0)), 1.0

@@ -26,8 +26,9 @@ from dpbayes.latent_class.design import (
 from dpbayes.latent_class.sampler_settings import sampler_defaults
 from dpbayes.runs.own_model import check_recorded, keep_model, load_model
 from dpbayes.runs.protocol import Calibration, Context, Findings
+from dpbayes.runs.published import PublishedData, PublishedSpec
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
-from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
+from dpbayes.runs.spec import Chains, Draws, PrivacySection, Section, Seed, Share, Tune
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -42,17 +43,18 @@ _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _MOST_SETS = 10_000  # tables of a release
 
 
-class Data(UnitSection):
-    """Where the tables come from: exactly one of the three."""
+class Data(PublishedData):
+    """Where the tables come from: exactly one of the four."""
 
-    sources: ClassVar[tuple[str, ...]] = ("embedded", "microdata", "release")
+    sources: ClassVar[tuple[str, ...]] = ("embedded", "microdata", "release", "published")
+    files: ClassVar[tuple[str, ...]] = ("microdata", "published")
 
     embedded: Literal["acs_tables", "persons"] | None = None
     """Tables that come with dpbayes: ten of the American Community Survey, or six of 5,000 simulated persons."""
     microdata: str | None = None
     """A CSV or Parquet file of confidential records, beside the spec."""
     levels: dict[str, list[str | int]] | None = None
-    """For microdata: the levels of each attribute, from the codebook."""
+    """For microdata: the levels of each attribute, from the codebook; for published tables their order, if given."""
     labels: dict[str, dict[str, str]] = Field(default_factory=dict)
     """For microdata: what pages and pictures call levels, such as ``labels.age = {0 = "under 18", 1 = "18 or over"}``;
     a label reads by itself."""
@@ -72,7 +74,7 @@ def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
     from dpbayes.data import Domain, datasets
     from dpbayes.data.datasets import PERSON_LEVELS
 
-    if data.release is not None:
+    if data.release is not None or data.published is not None:
         return None
     if data.embedded == "acs_tables":
         counted = datasets.acs_tables()
@@ -259,7 +261,7 @@ class Synthesis(Section):
     """Whether the records hold the levels' labels in place of their codes."""
 
 
-class Spec(RunSpec):
+class Spec(PublishedSpec):
     """A run of the latent class system."""
 
     system: Literal["latent-class"]
@@ -465,7 +467,7 @@ class Simulator:
         ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
         parts = zip(np.split(exact, ends), self.release.tables, strict=True)
         noisy = [
-            replace(table, counts=release_values(part, table.noise, rng=rng).reshape(table.counts.shape))
+            replace(table, counts=part.reshape(table.counts.shape) + table.simulated_noise(rng), threshold=None)
             for part, table in parts
         ]
         drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)

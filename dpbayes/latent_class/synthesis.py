@@ -145,8 +145,6 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     """
     import xarray as xr
 
-    from dpbayes.privacy import release_values
-
     rng = np.random.default_rng(random_seed)
     numbers = record_numbers(trace["posterior"].to_dataset(), release).to_numpy().ravel()
     n_rows = np.maximum(np.rint(numbers), 1).astype(np.int64)
@@ -156,7 +154,7 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
         trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed
     ):
         exact = np.split(count_records(records, release), sizes)
-        noisy = [release_values(part, t.noise, rng=rng) for part, t in zip(exact, release.tables, strict=True)]
+        noisy = [part + t.simulated_noise(rng).ravel() for part, t in zip(exact, release.tables, strict=True)]
         predicted.append(np.concatenate(noisy))
     counts = trace["posterior"]["count"]
     return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})

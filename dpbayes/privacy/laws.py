@@ -91,6 +91,12 @@ class NoiseLaw(ABC):
         """The value of the parameter."""
         return float(getattr(self, self.parameter))
 
+    @classmethod
+    def of(cls, spread: float) -> Self:
+        """Return the law with a parameter."""
+        law: Any = cls
+        return law(spread)
+
     @property
     @abstractmethod
     def variance(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date as calendar_date
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, ordered, positive_finite, shown
+from dpbayes._arguments import as_array, instance, number, ordered, positive_finite, real_numbers, shown
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import DamagedFileError, InputError
@@ -20,12 +21,58 @@ from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import NoiseLaw, PureNoise, check_law, noise_from_dict
 from dpbayes.privacy.selection import Selection
 
-type Sampler = Literal["opendp", "simulation"]
+type Sampler = Literal["opendp", "simulation", "published"]
 type Unit = Literal["record", "partition"]
 
 _LARGEST = 2.0**62
 # A stated number may fall short of the exact one by this share of it: a few roundings of doubles.
 _ROUNDING = 1e-12
+AS_PUBLISHED = "as published"  # the adjacency of a publisher who states none
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Who published a release, where and when, and the mechanism that the publisher states: nothing checks it.
+
+    Parameters
+    ----------
+    publisher
+        Who drew the noise and published the numbers.
+    source
+        Where they can be had: an address, or a citation.
+    date
+        When they were published: ``2021-08-12``, ``2021-08`` or ``2021``.
+    mechanism
+        The mechanism in the publisher's words.
+
+    Raises
+    ------
+    InputError
+        If one of them is empty, or the date is none.
+
+    Examples
+    --------
+    >>> Publication("A statistics office", "https://example.org/tables", "2021-08", "geometric, scale 20").date
+    '2021-08'
+    """
+
+    publisher: str
+    source: str
+    date: str
+    mechanism: str
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str) or not value.strip():
+                raise InputError(f"{name} of a published release must be text, got {shown(value)}; say what is stated")
+        try:
+            calendar_date.fromisoformat(
+                self.date + "-01-01"[len(self.date) - 10 :] if len(self.date) < 10 else self.date
+            )
+        except ValueError:
+            raise InputError(
+                f"date of a published release must be such as 2021-08-12, 2021-08 or 2021, got {shown(self.date)}"
+            ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +95,41 @@ class NoisyTable:
         Privacy-loss parameter of this table alone, at least sensitivity / scale up to 1e-12 of it. More than that is a
         weaker claim that still holds, so it is allowed. None where it is not stated, and always under Gaussian noise,
         whose cost is a curve, not a number.
+    spreads
+        The parameter of the law cell by cell, of shape ``domain.shape``, where cells differ; `noise` is then the law of
+        the largest.
+    threshold
+        Where the publisher left out counts that came out below a threshold: that threshold. The counts of these cells
+        are NaN (in JSON null).
 
     Raises
     ------
     InputError
-        If shape, values, sensitivity or epsilon contradict the domain or the law.
+        If shape, values, sensitivity or epsilon contradict the domain or the law, or a count lies below the threshold.
     """
 
     domain: Domain
     counts: npt.NDArray[Any]
     noise: NoiseLaw
-    sensitivity: float
+    sensitivity: float | None
     epsilon: float | None
+    spreads: npt.NDArray[np.float64] | None = None
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         check_law(self.noise)
         domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
-        values = _checked_values(self.counts, domain.shape, self.noise, self.label)
+        if self.threshold is not None:
+            limit = number(self.threshold, f"threshold of table {self.label}")
+            if not math.isfinite(limit):
+                raise InputError(
+                    f"threshold of table {self.label} must be finite, got {limit}; leave it out if there is none"
+                )
+            object.__setattr__(self, "threshold", limit)
+        values = _checked_values(self.counts, domain.shape, self.noise, self.label, self.threshold)
         object.__setattr__(self, "counts", values)
+        if self.spreads is not None:
+            object.__setattr__(self, "spreads", _checked_spreads(self.spreads, domain.shape, self.noise, self.label))
         _set_cost(self, f"table {self.label}")
 
     @property
@@ -77,6 +141,39 @@ class NoisyTable:
     def label(self) -> str:
         """The attributes as one line of text."""
         return " x ".join(self.domain.names)
+
+    @property
+    def laws(self) -> tuple[NoiseLaw, ...]:
+        """The law of each count's noise, in C order."""
+        if self.spreads is None:
+            return (self.noise,) * self.counts.size
+        made = {spread: self.noise.of(spread) for spread in np.unique(self.spreads).tolist()}
+        return tuple(made[spread] for spread in self.spreads.ravel().tolist())
+
+    @cached_property
+    def variances(self) -> npt.NDArray[np.float64]:
+        """Variance of each count's noise, of the table's shape."""
+        if self.spreads is None:
+            return np.full(self.domain.shape, self.noise.variance)
+        values, place = np.unique(self.spreads, return_inverse=True)
+        return np.array([self.noise.of(value).variance for value in values])[place].reshape(self.domain.shape)
+
+    def simulated_noise(self, rng: np.random.Generator, draws: int | None = None) -> npt.NDArray[Any]:
+        """Return noise of the table's laws, of its shape, behind an axis of draws where there are some; no release."""
+        many = () if draws is None else (draws,)
+        if self.spreads is None:
+            return self.noise.simulate((*many, *self.domain.shape), rng)
+        values, place = np.unique(self.spreads.ravel(), return_inverse=True)
+        drawn = np.empty((*many, self.counts.size), dtype=np.int64 if self.noise.is_discrete else np.float64)
+        for k, value in enumerate(values.tolist()):
+            own = place == k
+            drawn[..., own] = self.noise.of(value).simulate((*many, int(own.sum())), rng)
+        return drawn.reshape(*many, *self.domain.shape)
+
+    @property
+    def withheld(self) -> npt.NDArray[np.bool_]:
+        """Which counts were left out because they came out below the threshold."""
+        return np.isnan(self.counts)
 
 
 @dataclass(frozen=True)
@@ -94,7 +191,7 @@ class NoisyTotal:
 
     value: float
     noise: NoiseLaw
-    sensitivity: float
+    sensitivity: float | None
     epsilon: float | None
 
     def __post_init__(self) -> None:
@@ -122,7 +219,7 @@ class Release(Enveloped):
         The number of records: an integer if it is public, a `NoisyTotal` if it was released with noise.
     sampler
         ``"opendp"`` if OpenDP's exact samplers drew the noise; ``"simulation"`` if a seeded generator did, in which
-        case the release carries no privacy guarantee.
+        case the release carries no privacy guarantee; ``"published"`` if somebody else did, as `publication` says.
     unit
         What n counts. A number of ``"record"`` is confidential under add-remove; a number of ``"partition"`` was chosen
         by the custodian without looking at the data, so it is public under either relation.
@@ -134,6 +231,9 @@ class Release(Enveloped):
     max_rows_per_unit
         For records with a protected unit: the most rows of a unit that were counted. Sensitivities are that many times
         those of a row.
+    publication
+        Who published the numbers, and what mechanism they state. Sensitivities and the adjacency may then be left open
+        (None, ``"as published"``), and an exact n is public whatever the adjacency: nothing is claimed of the cost.
 
     Raises
     ------
@@ -155,20 +255,28 @@ class Release(Enveloped):
 
     domain: Domain
     tables: tuple[NoisyTable, ...]
-    adjacency: Adjacency
+    adjacency: Adjacency | Literal["as published"]
     n: int | NoisyTotal
     sampler: Sampler
     unit: Unit = "record"
     protected_unit: str | None = None
     selection: Selection | None = None
     max_rows_per_unit: int = 1
+    publication: Publication | None = None
 
     def __post_init__(self) -> None:
         remedy = "release_tables makes them"
         object.__setattr__(self, "tables", ordered(self.tables, "tables", remedy=remedy, kind=NoisyTable))
-        check_adjacency(self.adjacency)
-        if self.sampler not in ("opendp", "simulation"):
-            raise InputError(f"sampler must be 'opendp' or 'simulation', got {self.sampler!r}")
+        published = self.sampler == "published"
+        if not (published and self.adjacency == AS_PUBLISHED):
+            check_adjacency(self.adjacency)
+        if not published and self.sampler not in ("opendp", "simulation"):
+            raise InputError(f"sampler must be 'opendp', 'simulation' or 'published', got {self.sampler!r}")
+        if published != isinstance(self.publication, Publication):
+            raise InputError(
+                f"a Publication belongs to sampler 'published' and to no other; sampler is {self.sampler!r} and "
+                f"publication {shown(self.publication)}"
+            )
         if self.unit not in ("record", "partition"):
             raise InputError(f"unit must be 'record' or 'partition', got {self.unit!r}")
         check_unit(self.protected_unit, self.max_rows_per_unit)
@@ -181,6 +289,8 @@ class Release(Enveloped):
             for attribute in table.domain:
                 if domain[attribute.name] != attribute:
                     raise InputError(f"table {table.label} gives {attribute.name!r} levels that are not the domain's")
+        if not published:
+            self._check_parts_are_our_own()
         if self.unit == "record":
             self._check_sensitivities()
         if not isinstance(self.n, NoisyTotal):
@@ -190,18 +300,36 @@ class Release(Enveloped):
                     f"n = {self.n} cannot be public where a unit has up to {self.max_rows_per_unit} rows: one unit "
                     "replaced by another changes it; release n with noise, under add-remove"
                 )
-            if self.adjacency == "add-remove" and self.unit == "record":
+            if self.adjacency == "add-remove" and self.unit == "record" and not published:
                 raise InputError(
                     f"n = {self.n} cannot be public under add-remove adjacency: one record more or less changes it; "
                     "release n with noise or use replace-one"
                 )
 
+    def _check_parts_are_our_own(self) -> None:
+        """Refuse what only a publisher leaves out: a sensitivity, equal noise in all cells, counts."""
+        for part in self.parts:
+            what = f"table {part.label}" if isinstance(part, NoisyTable) else "the number of records"
+            if part.sensitivity is None:
+                raise InputError(
+                    f"{what} states no sensitivity; only a release with sampler 'published' may leave it out"
+                )
+            if isinstance(part, NoisyTable) and (part.spreads is not None or part.threshold is not None):
+                raise InputError(f"{what} has noise cell by cell or a threshold, which only published releases have")
+
     def _check_sensitivities(self) -> None:
         """Refuse a table or a number of records that claims to change less than one record changes it."""
+        if self.adjacency == AS_PUBLISHED:
+            return
         for table in self.tables:
             _check_sensitivity(table, self.adjacency, self.max_rows_per_unit, f"table {table.label}")
         if isinstance(self.n, NoisyTotal) and self.adjacency == "add-remove":
             _check_sensitivity(self.n, self.adjacency, self.max_rows_per_unit, "the number of records")
+
+    @property
+    def parts(self) -> tuple[NoisyTable | NoisyTotal, ...]:
+        """The tables, and the number of records where it is noisy."""
+        return (*self.tables, self.n) if isinstance(self.n, NoisyTotal) else self.tables
 
     @property
     def protects(self) -> str:
@@ -219,22 +347,21 @@ class Release(Enveloped):
     @cached_property
     def epsilon(self) -> float | None:
         """Total privacy-loss parameter by sequential composition, or None where a part has no pure epsilon."""
-        parts = [table.epsilon for table in self.tables]
-        if isinstance(self.n, NoisyTotal):
-            parts.append(self.n.epsilon)
+        parts = [part.epsilon for part in self.parts]
         if self.selection is not None:
             parts.append(self.selection.epsilon)
         known = [part for part in parts if part is not None]
         return math.fsum(known) if len(known) == len(parts) else None
 
     @cached_property
-    def rho(self) -> float:
-        """Total zero-concentrated DP parameter by composition; of pure epsilon parts an upper bound, epsilon^2 / 2."""
-        parts: list[NoisyTable | NoisyTotal] = list(self.tables)
-        if isinstance(self.n, NoisyTotal):
-            parts.append(self.n)
+    def rho(self) -> float | None:
+        """Total zero-concentrated DP parameter by composition (of pure epsilon parts an upper bound, epsilon^2 / 2).
+
+        None where a publisher states no sensitivities.
+        """
         chosen = 0.0 if self.selection is None else self.selection.rho
-        return math.fsum([chosen, *(part.noise.rho(sensitivity=part.sensitivity) for part in parts)])
+        stated = [part.noise.rho(sensitivity=part.sensitivity) for part in self.parts if part.sensitivity is not None]
+        return math.fsum([chosen, *stated]) if len(stated) == len(self.parts) else None
 
     @property
     def privacy_record(self) -> dict[str, Any]:
@@ -250,7 +377,7 @@ class Release(Enveloped):
                 {"attributes": list(t.attributes), "noise": t.noise.to_dict(), "epsilon": t.epsilon}
                 for t in self.tables
             ],
-            **({} if self.selection is None else {"selection": self.selection.to_dict()}),
+            **self._optional(),
         }
 
     @property
@@ -268,15 +395,22 @@ class Release(Enveloped):
             "tables": [
                 {
                     "attributes": list(table.attributes),
-                    "counts": table.counts.tolist(),
+                    "counts": _listed(table),
                     "noise": table.noise.to_dict(),
                     "sensitivity": table.sensitivity,
                     "epsilon": table.epsilon,
+                    **({} if table.spreads is None else {"spreads": table.spreads.tolist()}),
+                    **({} if table.threshold is None else {"threshold": table.threshold}),
                 }
                 for table in self.tables
             ],
-            **({} if self.selection is None else {"selection": self.selection.to_dict()}),
+            **self._optional(),
         }
+
+    def _optional(self) -> dict[str, Any]:
+        """Return the entries that most releases leave out."""
+        chosen = {} if self.selection is None else {"selection": self.selection.to_dict()}
+        return chosen | ({} if self.publication is None else {"publication": asdict(self.publication)})
 
     def _unit(self) -> dict[str, Any]:
         """Return the entries on the protected unit, which releases of rows without one leave out."""
@@ -292,17 +426,22 @@ class Release(Enveloped):
         keys = "adjacency sampler domain n tables" + (" protected_unit" if unit == "partition" else "")
         if unit == "record" and "protected_unit" in body:
             keys += " protected_unit max_rows_per_unit"
-        keys += " selection" if "selection" in body else ""
+        keys += "".join(f" {key}" for key in ("selection", "publication") if key in body)
         body = expect(body, keys, "a release of tables")
         domain = Domain.from_dict(body["domain"])
         if not isinstance(body["tables"], list):
             raise DamagedFileError("tables must be a list")
         tables = []
         for item in body["tables"]:
-            item = expect(item, "attributes counts noise sensitivity epsilon", "a table")
+            given = "".join(f" {key}" for key in ("spreads", "threshold") if key in item)
+            item = expect(item, "attributes counts noise sensitivity epsilon" + given, "a table")
             law = noise_from_dict(item["noise"])
             part = domain.project(item["attributes"])
-            tables.append(NoisyTable(part, np.asarray(item["counts"]), law, item["sensitivity"], item["epsilon"]))
+            counts = np.asarray(item["counts"])
+            if "threshold" in item and counts.dtype == object:  # null is a count that was left out
+                counts = counts.astype(np.float64)
+            rest = (item.get("spreads"), item.get("threshold"))
+            tables.append(NoisyTable(part, counts, law, item["sensitivity"], item["epsilon"], *rest))
         chosen = Selection.from_dict(body["selection"]) if "selection" in body else None
         bound = body.get("max_rows_per_unit", 1)
         return cls(
@@ -315,10 +454,13 @@ class Release(Enveloped):
             body.get("protected_unit"),
             chosen,
             bound,
+            Publication(**body["publication"]) if "publication" in body else None,
         )
 
     def _repr_html_(self) -> str:
         total = f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+        if self.publication is not None:
+            total = f"published by {self.publication.publisher}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
         rows = [(t.label, t.counts.size, t.noise, None if t.epsilon is None else f"{t.epsilon:g}") for t in self.tables]
         said = f"Release: {total}, {self.adjacency}, {size}, protects {self.protects}, sampler {self.sampler}"
@@ -361,6 +503,21 @@ def check_of_records(release: object, what: str) -> None:
         )
 
 
+def check_all_published(release: Release, what: str, *, even: bool = False) -> None:
+    """Refuse a release with counts that a threshold held back, or, where asked, one whose noise differs in a table."""
+    for table in release.tables:
+        if held := int(table.withheld.sum()):
+            raise InputError(
+                f"{what} does not fit counts that a threshold held back, and table {table.label} has {held:,} of them "
+                f"below {table.threshold:g}; leave the table out, or fit it in your own model"
+            )
+        if even and table.spreads is not None:
+            raise InputError(
+                f"{what} takes one noise law per table, and the cells of table {table.label} differ; fit it with the "
+                "latent class model"
+            )
+
+
 def record_words(protected_unit: str | None) -> str:
     """Say what one record of the adjacency is: a row, or all rows that share a value of a column."""
     return "a row" if protected_unit is None else f"all rows that share a value of column {protected_unit!r}"
@@ -391,8 +548,10 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
         )
 
 
-def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Adjacency, rows: int, what: str) -> None:
+def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Any, rows: int, what: str) -> None:
     """Refuse a sensitivity below that of every contingency table of so many rows of a unit."""
+    if part.sensitivity is None:
+        return
     pure = part.noise.is_pure
     least = rows * (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(adjacency)
     if falls_short(part.sensitivity, least):
@@ -430,17 +589,19 @@ def _set_cost(part: NoisyTable | NoisyTotal, what: str) -> None:
     """Keep sensitivity and epsilon as numbers of Python, unless they are none or the law does not give them."""
     for name, remedy in (("sensitivity", "it is what one record changes"), ("epsilon", "None leaves it unstated")):
         value = getattr(part, name)
-        if not (value is None and name == "epsilon"):
-            number = positive_finite(value, f"{name} of {what}", remedy=remedy)
+        if value is not None:
+            checked = positive_finite(value, f"{name} of {what}", remedy=remedy)
             # The digest tells 1 from 1.0, so that what Python can write as JSON stays as it is.
-            object.__setattr__(part, name, value if isinstance(value, int | float) else number)
+            object.__setattr__(part, name, value if isinstance(value, int | float) else checked)
     _check_cost(part.noise, part.sensitivity, part.epsilon, what)
 
 
-def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what: str) -> None:
+def _check_cost(noise: NoiseLaw, sensitivity: float | None, epsilon: float | None, what: str) -> None:
     """Refuse an epsilon that the law does not give."""
     if epsilon is None:
         return
+    if sensitivity is None:
+        raise InputError(f"epsilon = {epsilon!r} of {what} needs its sensitivity; state both, or neither")
     if not isinstance(noise, PureNoise):
         raise InputError(
             f"epsilon of {what} must be None under {noise}, whose cost is a curve and no number, got {epsilon!r}; "
@@ -454,17 +615,51 @@ def _check_cost(noise: NoiseLaw, sensitivity: float, epsilon: float | None, what
         )
 
 
-def _checked_values(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[Any]:
-    """Return released values as a read-only array of the type that the noise law gives."""
+def _checked_values(
+    values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str, threshold: float | None = None
+) -> npt.NDArray[Any]:
+    """Return released values as a read-only array of the type that the noise law gives; NaN makes it one of floats."""
     array = as_array(values, f"table {label}")
     if array.shape != shape:
         raise InputError(f"table {label} has shape {array.shape}, its domain {shape}")
-    if array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
+    if array.dtype.kind not in "iuf":
         raise InputError(f"table {label} holds a value that is not a finite number")
-    if noise.is_discrete and not np.all(array == np.floor(array)):
+    withheld = np.isnan(array) & (threshold is not None)
+    given = array[~withheld]
+    if not np.all(np.isfinite(given)):
+        raise InputError(f"table {label} holds a value that is not a finite number")
+    if noise.is_discrete and not np.all(given == np.floor(given)):
         raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
-    if noise.is_discrete and np.any(np.abs(array.astype(np.float64)) > _LARGEST):
+    if noise.is_discrete and np.any(np.abs(given.astype(np.float64)) > _LARGEST):
         raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
-    array = array.astype(np.int64 if noise.is_discrete else np.float64)
+    if threshold is not None and given.size and given.min() < threshold:
+        raise InputError(
+            f"table {label} holds the count {given.min():g}, below its threshold {threshold:g}; a threshold is the "
+            "least count that was published: correct it, or leave it out"
+        )
+    array = array.astype(np.int64 if noise.is_discrete and not withheld.any() else np.float64)
     array.setflags(write=False)
     return array
+
+
+def _checked_spreads(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[np.float64]:
+    """Return the parameters of a table's cells as a read-only array; the table's law is that of the largest."""
+    array = np.array(real_numbers(values, f"spreads of table {label}"))
+    if array.shape != shape or not np.all(np.isfinite(array) & (array > 0)):
+        raise InputError(f"spreads of table {label} must be positive numbers of shape {shape}, got shape {array.shape}")
+    if noise.spread != array.max():
+        raise InputError(
+            f"noise of table {label} must have the largest of its cells' {noise.parameter}s, {array.max():g}, got "
+            f"{noise.spread:g}"
+        )
+    array.setflags(write=False)
+    return array
+
+
+def _listed(table: NoisyTable) -> Any:
+    """Return counts as nested lists, null for one that was left out."""
+    counts = table.counts.ravel().tolist()
+    if np.any(table.withheld):
+        whole = int if table.noise.is_discrete else float
+        counts = [None if math.isnan(count) else whole(count) for count in counts]
+    return np.array(counts, dtype=object).reshape(table.counts.shape).tolist()

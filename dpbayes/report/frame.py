@@ -16,6 +16,9 @@ NOISE_DRAWN_BY = {"opendp": "OpenDP", "simulation": "a seeded generator (simulat
 NOISE_DRAWN_BY |= {"secure": "the operating system's generator", "published": "its publisher"}
 
 
+_PUBLICATION = {"publisher": "publisher", "source": "source", "date": "published on", "mechanism": "stated mechanism"}
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a study has to say; the frame adds the rest of the page."""
@@ -49,7 +52,8 @@ def framed(
 
     verdict, terms, cost = findings.verdict, findings.terms, list(findings.cost)
     if isinstance(release, Release):
-        terms, cost = terms or privacy_terms(release), cost or [privacy_fact(release)]
+        cost = cost or [privacy_fact(release)]
+        terms = terms or privacy_terms(release)
     sections, headline = list(findings.sections), [*cost, *findings.headline]
     if trace is not None and "convergence" in trace.attrs:
         from dpbayes.inference.convergence import Verdict
@@ -77,6 +81,7 @@ def framed(
 
 def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, Value]:
     """Say what made the numbers, under the same names on every page."""
+    publication = getattr(release, "publication", None)
     found = {
         "dpbayes": made["dpbayes_version"],
         "fitted": made["created_at"],
@@ -85,6 +90,7 @@ def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, Value
         "compiling": _seconds(made.get("compile_seconds")),
         "fitting": _seconds(made.get("sampling_seconds")),
         "noise drawn by": None if release is None else NOISE_DRAWN_BY[release.sampler],
+        **({} if publication is None else {_PUBLICATION[name]: value for name, value in vars(publication).items()}),
         "spec digest": made["spec_digest"],
         "release digest": None if release is None else release.digest,
         "model.py digest": made.get("model_digest"),

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy.zcdp import zcdp_epsilon
-from dpbayes.report.document import Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
+from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
 
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.privacy.laws import NoiseLaw
-    from dpbayes.privacy.release import NoisyTable, NoisyTotal
+    from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication
 
 _COLUMNS = [
     Column("table"),
@@ -23,6 +23,7 @@ _COLUMNS = [
     Column("noise sd (records)", ".1f", "noise_sd"),
     Column("sensitivity", ".4g"),
 ]
+POST_PROCESSING = "post-processing of a published release"
 _DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
 
 
@@ -44,13 +45,19 @@ def size_of(release: Release) -> float:
 
 def privacy_fact(release: Release) -> Fact:
     """Return the total cost for the top of the page: epsilon, or rho where it is a curve of epsilon against delta."""
+    if release.publication is not None:
+        return Fact("cost", "privacy cost of this analysis", POST_PROCESSING, "none")
     if release.epsilon is None:
+        assert release.rho is not None
         return Fact("rho", f"rho (zero-concentrated) in total, {release.adjacency}", release.rho, f"{release.rho:.4g}")
     return Fact("epsilon", f"epsilon in total, {release.adjacency}", release.epsilon, f"{release.epsilon:g}")
 
 
-def privacy_terms(release: Release) -> PrivacyTerms:
+def privacy_terms(release: Release) -> PrivacyTerms | None:
     """Return what the total cost is relative to: pure epsilon has delta 0, Gaussian noise a curve."""
+    if release.publication is not None:
+        return None
+    assert release.adjacency != "as published"
     return PrivacyTerms(
         release.adjacency, release.protects.removeprefix("one "), None if release.epsilon is None else 0.0
     )
@@ -61,21 +68,22 @@ def released_columns(release: Release) -> list[Column]:
     return [*_COLUMNS, Column("rho" if release.epsilon is None else "epsilon", ".4g")]
 
 
-def released_rows(release: Release) -> list[tuple[str, int, str, float, float, float | None]]:
+def released_rows(release: Release) -> list[tuple[str, int, str, float, float | None, float | None]]:
     """Return the label, number of counts, noise, its standard deviation, sensitivity and cost of each released part."""
     parts: list[tuple[str, int, NoisyTable | NoisyTotal]] = [(t.label, t.counts.size, t) for t in release.tables]
     if not isinstance(release.n, int):
         parts.append(("number of records", 1, release.n))
     rho = release.epsilon is None
-    costs = [part.noise.rho(sensitivity=part.sensitivity) if rho else part.epsilon for *_, part in parts]
     return [
-        (label, size, _law(part.noise), math.sqrt(part.noise.variance), float(part.sensitivity), cost)
-        for (label, size, part), cost in zip(parts, costs, strict=True)
+        (label, size, _law(part.noise), math.sqrt(part.noise.variance), part.sensitivity, _cost(part, rho=rho))
+        for label, size, part in parts
     ]
 
 
 def released_section(release: Release) -> Section:
     """Build the section on a release: tables, noise laws, sensitivities, costs, and a warning if it is simulated."""
+    if release.publication is not None:
+        return _published_section(release, release.publication)
     public = isinstance(release.n, int)
     size = f"{release.n:,} records, a public number" if public else "records, their number released with noise"
     text = (
@@ -86,10 +94,59 @@ def released_section(release: Release) -> Section:
     return Section("What was released", [Paragraph(text), *simulation_warning(release.sampler), table])
 
 
+def _published_section(release: Release, publication: Publication) -> Section:
+    """Say what somebody else published and stated, and what the tables say of it where they overlap."""
+    from dpbayes.privacy.overlap import check_stated_noise
+
+    size = f"{release.n:,} records, as published" if isinstance(release.n, int) else "a noisy number of records"
+    words = (
+        f"{publication.publisher} published {release.n_counts:,} counts in {len(release.tables)} tables of {size} "
+        f"({publication.date}; {publication.source}). The stated mechanism: {publication.mechanism}. This analysis is "
+        f"{POST_PROCESSING}: it costs no privacy and charges no ledger. That the noise was drawn as stated is the "
+        "publisher's word."
+    )
+    rows = [
+        (
+            table.label,
+            table.counts.size,
+            table.noise.name,
+            math.sqrt(float(table.variances.min())),
+            math.sqrt(float(table.variances.max())),
+            int(table.withheld.sum()),
+            table.threshold,
+        )
+        for table in release.tables
+    ]
+    columns = [
+        *_COLUMNS[:3],
+        Column("least noise sd", ".4g", "least_sd"),
+        Column("largest", ".4g", "largest_sd"),
+        Column("held back", ",d", "held_back"),
+        Column("threshold", "g"),
+    ]
+    check = check_stated_noise(release)
+    seen = [(row.table, row.dof, row.ratio, row.lower, row.upper, row.z) for row in check.rows]
+    blocks: list[Block] = [Paragraph(words), Table("released", "What was published", columns, rows)]
+    blocks.append(Callout("note" if check.agrees else "bad", "The stated noise against the data", check.lines))
+    if seen:
+        of = [Column("table"), Column("degrees of freedom", ",d", "dof"), Column("noise seen / stated", ".3f", "ratio")]
+        of += [Column("99 % from", ".3f", "lower"), Column("to", ".3f", "upper"), Column("z", ".1f")]
+        blocks.append(Table("stated_noise", "Standard deviation of the noise where tables overlap", of, seen))
+    return Section("What was published", blocks)
+
+
+def _cost(part: NoisyTable | NoisyTotal, *, rho: bool) -> float | None:
+    """Return the rho of a part, or its epsilon; None where a publisher states no sensitivity."""
+    if not rho or part.sensitivity is None:
+        return part.epsilon
+    return part.noise.rho(sensitivity=part.sensitivity)
+
+
 def _total_words(release: Release) -> str:
     """Say what all parts cost together."""
     if release.epsilon is not None:
         return f"By sequential composition the epsilons add to {release.epsilon:g}."
+    assert release.rho is not None
     bounds = {delta: math.ceil(1e3 * zcdp_epsilon(release.rho, delta)) / 1e3 for delta in _DELTAS}
     points = " and ".join(f"{epsilon:g} at delta {delta:g}" for delta, epsilon in bounds.items())
     return (

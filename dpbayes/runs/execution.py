@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes import __version__
 from dpbayes._files import write_text
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
     from dpbayes.report import Document
+    from dpbayes.runs.published import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
@@ -206,6 +207,9 @@ def finished_release(loaded: LoadedSpec) -> Any | None:
     name = loaded.spec.given_release
     if name is None:
         return None
+    if getattr(getattr(loaded.spec, "data", None), "published", None) is not None:
+        require_file(loaded.path.parent / name, setting="data.published")
+        return cast("PublishedSpec", loaded.spec).published_release(loaded.path.parent)
     return _reader(loaded)(require_file(loaded.path.parent / name, setting="data.release"))
 
 
@@ -232,9 +236,8 @@ def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -
 
 def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Any | None:
     """Draw the release, copy the one that the spec names, or read the one that was drawn."""
-    study, spec, given = loaded.module, loaded.spec, loaded.spec.given_release
-    named = None if given is None else context.beside / given
-    kept = kept_release(context.folder, named, _reader(loaded))
+    study, spec = loaded.module, loaded.spec
+    kept = kept_release(context.folder, loaded)
     if kept is not None:
         context.echo("release: already drawn, used again")
         return kept
@@ -261,12 +264,13 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
     return release
 
 
-def kept_release(folder: Path, named: Path | None, read: Callable[[Path], Any]) -> Any | None:
+def kept_release(folder: Path, loaded: LoadedSpec) -> Any | None:
     """Return the release that a folder holds, unless the one that the spec names is another by now."""
     if not (folder / RELEASE).exists():
         return None
-    kept = read(folder / RELEASE)
-    if named is None or not named.exists() or read(named).digest == kept.digest:
+    kept, given = _reader(loaded)(folder / RELEASE), loaded.spec.given_release
+    named = None if given is None else loaded.path.parent / given
+    if named is None or not named.exists() or cast("Any", finished_release(loaded)).digest == kept.digest:
         return kept
     if (folder / TRACE).exists() or (folder / RESULT).exists():
         raise ExistingRunError(
@@ -355,13 +359,17 @@ def described(loaded: LoadedSpec, release: Any) -> str:
     describe = getattr(loaded.module, "describe", None)
     if describe is not None:
         return str(describe(loaded.spec, release))
-    cost = f"rho {release.rho:g}" if release.epsilon is None else f"epsilon {release.epsilon:g}"
     counts = f"{release.n_counts} counts in {len(release.tables)} tables"
+    if getattr(release, "publication", None) is not None:
+        return f"{counts}, published by {release.publication.publisher} ({release.publication.date})"
+    cost = f"rho {release.rho:g}" if release.epsilon is None else f"epsilon {release.epsilon:g}"
     return f"{counts} at {cost} in total, {release.adjacency}, protects {release.protects}"
 
 
 def sampler_note(sampler: str) -> str:
     """Return what the terminal adds to the line of a release: nothing if a cryptographic sampler drew it."""
+    if sampler == "published":
+        return "; post-processing of a published release, which costs nothing"
     return "; SIMULATION: a seeded generator drew the noise, no privacy guarantee" if sampler == "simulation" else ""
 
 

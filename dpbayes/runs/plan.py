@@ -15,7 +15,7 @@ from dpbayes.runs.spec import LoadedSpec
 if TYPE_CHECKING:
     import pymc as pm
 
-    from dpbayes.privacy.release import NoisyTable
+    from dpbayes.privacy.release import NoisyTable, Release
 
 _MOST_TABLES = 12  # that are listed one by one
 
@@ -31,13 +31,28 @@ def plan_lines(loaded: LoadedSpec) -> list[str]:
         return ["release: nothing is released"]
     known = spec.confidential_file is None
     lines = [f"release: {described(loaded, design)}", *_tables(design, known=known)]
-    if given is not None:
+    if given is not None and getattr(given, "publication", None) is not None:
+        lines += _stated(given)
+    elif given is not None:
         lines.append("privacy: the release was paid for when it was made; this run costs nothing")
     elif ledger is not None:
         left = ledger.remaining()
         lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
     lines += _model(loaded, design)
     return lines
+
+
+def _stated(release: Release) -> list[str]:
+    """Say what was understood of a published release, and whether its tables agree with the noise that is stated."""
+    from dpbayes.privacy.overlap import check_stated_noise
+
+    stated = release.publication
+    assert stated is not None
+    return [
+        f"published: {stated.publisher}, {stated.date}, {stated.source}; stated mechanism: {stated.mechanism}",
+        "privacy: post-processing of a published release; this run costs nothing and charges no ledger",
+        *(f"stated noise: {line}" for line in check_stated_noise(release).lines),
+    ]
 
 
 def _tables(design: Any, *, known: bool) -> list[str]:
@@ -49,7 +64,7 @@ def _tables(design: Any, *, known: bool) -> list[str]:
     n = design.n if isinstance(design.n, int) else design.n.value
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
-        spread = [math.sqrt(table.noise.variance) for table in design.tables]
+        spread = [math.sqrt(value) for t in design.tables for value in (t.variances.min(), t.variances.max())]
         return [
             f"  tables of {min(sizes):,} to {max(sizes):,} cells; noise of standard deviation "
             f"{_range(spread)} in every cell"
@@ -60,10 +75,11 @@ def _tables(design: Any, *, known: bool) -> list[str]:
 
 def _table(table: NoisyTable, n: float | None) -> str:
     typical = "" if n is None else f", beside {n / table.counts.size:,.0f} records per cell on average"
-    return (
-        f"  {table.label}: {table.counts.size:,} cells, noise of standard deviation "
-        f"{math.sqrt(table.noise.variance):.3g} in each{typical}"
-    )
+    spread = _range([math.sqrt(table.variances.min()), math.sqrt(table.variances.max())])
+    law = "" if table.sensitivity is not None else f"{table.noise.words} "
+    held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
+    noise = f"{law}noise of standard deviation {spread} in each"
+    return f"  {table.label}: {table.counts.size:,} cells, {noise}{held}{typical}"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -147,8 +147,9 @@ class RunSpec(Section):
 
     @property
     def given_release(self) -> str | None:
-        """The finished release that the spec names, None if it draws its own."""
-        return getattr(getattr(self, "data", None), "release", None)
+        """The finished release or published tables that the spec names, None if it draws its own release."""
+        data = getattr(self, "data", None)
+        return getattr(data, "release", None) or getattr(data, "published", None)
 
     @property
     def confidential_file(self) -> str | None:
@@ -169,7 +170,7 @@ class RunSpec(Section):
                 "under replace-one the number of rows is public, and a unit with more than one row changes it; set "
                 'privacy.adjacency = "add-remove" where the system has it, or data.max_rows_per_unit = 1'
             )
-        if (privacy is None) == (data.release is None):
+        if (privacy is None) == (self.given_release is None):
             raise ValueError(
                 "a finished release carries its own cost; leave [privacy] out"
                 if privacy
