@@ -7,7 +7,6 @@ from dpbayes.bloom import (
     BitDistribution,
     BloomRelease,
     Filters,
-    FlippedFilters,
     build_filters,
     shuffle_flip,
 )
@@ -39,9 +38,9 @@ MOMENTS = calibrate_moments(MomentQuery(RANGES, 10), epsilon=1.0, delta=1e-5)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: FlippedFilters(LOGOS, 2, 0.7, "secure"),
-        lambda: FlippedFilters(LOGOS, 2, "0.1", "secure"),
-        lambda: FlippedFilters(LOGOS, 2, 0.1, "exact"),
+        lambda: BloomRelease([1, 2, 3, 4], 0.7, "secure"),
+        lambda: BloomRelease([1, 2, 3, 4], "0.1", "secure"),
+        lambda: BloomRelease([1, 2, 3, 4], 0.1, "exact"),
         lambda: Filters([0, 1], 2),
         lambda: BloomRelease([1, 2, 3, 4], 0.1, "secure", decay=-1),
         lambda: BloomRelease([1, 2, 3, 4], 0.1, "secure", decay="none"),

@@ -11,7 +11,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "BitDistribution": "hashing",
         "BloomRelease": "filters",
         "Filters": "filters",
-        "FlippedFilters": "filters",
         "ReachLattice": "lattice",
         "ReachNumbers": "lattice",
         "bloom_epsilon": "calibration",

@@ -1,8 +1,8 @@
 """Bloom filters of several publishers, the mechanism that makes them safe to give out, and what leaves.
 
-The k filters are kept as one logo per position, a number whose binary digit i is the bit of filter i. `shuffle_flip`
-puts the positions in one random order, the same for all filters, and flips every bit on its own. After the common
-permutation the logo counts are all that the filters hold, so nothing is lost by releasing them alone (`BloomRelease`).
+The k filters are kept as one logo per position, a number whose binary digit i is the bit of filter i. Every bit is
+flipped on its own, and the positions are put in one random order, the same for all filters: after that the logo counts
+are all that the filters hold, so they alone are released (`BloomRelease`), and need no shuffling.
 Flipping turns logo i into j with probability p^H q^(k - H), H their Hamming distance: the k-fold Kronecker power of the
 channel of one bit, applied to 2^k numbers in k sweeps.
 """
@@ -10,6 +10,7 @@ channel of one bit, applied to 2^k numbers in k sweeps.
 import os
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -92,75 +93,9 @@ class Filters:
         return np.bincount(self.logos, minlength=2**self.n_filters).astype(np.int64)
 
 
-@dataclass(frozen=True, repr=False)
-class FlippedFilters(Filters):
-    """Filters that have been shuffled and flipped: what may leave.
-
-    Parameters
-    ----------
-    logos, n_filters
-        As in `Filters`.
-    flip_prob
-        Flip probability p.
-    sampler
-        "secure" if the operating system's generator drew the noise, "simulation" if a NumPy generator did; only the
-        former protects anybody.
-
-    Examples
-    --------
-    >>> released = shuffle_flip([[1, 0, 1, 0]], flip_prob=0.2)
-    >>> released
-    FlippedFilters(n_filters=1, n_bits=4, flip_prob=0.2, sampler='secure')
-    """
-
-    flip_prob: float
-    sampler: Sampler = "simulation"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flip_prob(self.flip_prob)
-        one_of(self.sampler, get_args(Sampler), "sampler")
-
-    def __repr__(self) -> str:
-        size = f"n_filters={self.n_filters}, n_bits={self.n_bits}"
-        return f"FlippedFilters({size}, flip_prob={self.flip_prob!r}, sampler={self.sampler!r})"
-
-
-def shuffle_flip(bits: Any, *, flip_prob: float, rng: np.random.Generator | None = None) -> FlippedFilters:
-    """Shuffle the positions of all filters together, then flip every bit with the same probability.
-
-    Parameters
-    ----------
-    bits
-        `Filters`, or zeros and ones of shape (k, m), one row per filter.
-    flip_prob
-        Flip probability p, between 0 and 1/2.
-    rng
-        None for a release: exact coins and permutation from the operating system's generator. A NumPy generator is for
-        simulation, and the result says so.
-
-    Examples
-    --------
-    >>> released = shuffle_flip([[1, 0, 1, 0], [1, 0, 0, 0]], flip_prob=0.1)
-    >>> released.n_filters, released.n_bits, released.sampler
-    (2, 4, 'secure')
-    """
-    p = check_flip_prob(flip_prob)
-    sampler_name(rng)
-    filters = bits if isinstance(bits, Filters) else Filters.from_bits(bits)
-    if isinstance(filters, FlippedFilters):
-        raise InputError("these filters have been flipped already; flip the original ones once, with the final p")
-    m = filters.n_bits
-    logos = filters.logos[secure_permutation(m) if rng is None else rng.permutation(m)]
-    for place in range(filters.n_filters):
-        flips = secure_coins(m, p) if rng is None else rng.random(m) < p
-        logos ^= flips.astype(np.uint32) << np.uint32(place)
-    return FlippedFilters(logos, filters.n_filters, p, "secure" if rng is None else "simulation")
-
-
 @dataclass(frozen=True, eq=False)
 class BloomRelease(Enveloped):
-    """Logo counts of shuffled and flipped filters; make it with `from_filters`.
+    """Logo counts of shuffled and flipped filters; `shuffle_flip` makes it.
 
     Parameters
     ----------
@@ -169,7 +104,7 @@ class BloomRelease(Enveloped):
     flip_prob
         Flip probability p.
     sampler
-        "secure" or "simulation": what drew the permutation and the flips.
+        "secure" or "simulation": what drew the flips.
     decay
         Decay of the bit distribution (public), 0 for uniform.
 
@@ -196,18 +131,12 @@ class BloomRelease(Enveloped):
         counts = as_array(self.counts, "counts")
         size = counts.size
         if counts.ndim != 1 or size < 2 or size & (size - 1) or counts.dtype.kind not in "iu" or (counts < 0).any():
-            raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; a FlippedFilters has them")
+            raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; shuffle_flip returns them")
         object.__setattr__(self, "counts", counts)
         check_decay(self.decay)
         whole_number(self.n_filters, "n_filters", high=MAX_FILTERS)
         check_flip_prob(self.flip_prob)
         one_of(self.sampler, get_args(Sampler), "sampler")
-
-    @classmethod
-    def from_filters(cls, flipped: FlippedFilters, *, decay: float = 0.0) -> "BloomRelease":
-        """Return the logo counts of flipped filters, with the decay of the bits that they were built with."""
-        instance(flipped, FlippedFilters, "flipped", remedy="shuffle_flip makes them; nothing else may leave")
-        return cls(flipped.counts, flipped.flip_prob, flipped.sampler, decay)
 
     @property
     def n_filters(self) -> int:
@@ -218,6 +147,16 @@ class BloomRelease(Enveloped):
     def n_bits(self) -> int:
         """Number m of positions."""
         return int(self.counts.sum())
+
+    @cached_property
+    def debiased(self) -> np.ndarray:
+        """Unbiased estimates of the true logo counts, float of shape (2^k,)."""
+        return solve_transition(self.counts, self.flip_prob)
+
+    def flip_variance(self, coefficients: np.ndarray) -> float:
+        """Return the unbiased estimate of the variance that flipping gives ``coefficients @ debiased``."""
+        weights = solve_transition(coefficients, self.flip_prob)
+        return float(self.counts @ weights**2 - self.debiased @ coefficients**2)
 
     @property
     def adjacency(self) -> str:
@@ -251,6 +190,39 @@ class BloomRelease(Enveloped):
                 f"its adjacency is {shown(body['adjacency'])}, and that of Bloom filters is one-position"
             )
         return cls(np.array(body["counts"], dtype=np.int64), body["flip_prob"], body["sampler"], body["decay"])
+
+
+def shuffle_flip(
+    bits: Any, *, flip_prob: float, decay: float = 0.0, rng: np.random.Generator | None = None
+) -> BloomRelease:
+    """Flip every bit with the same probability, and release the filters shuffled: as counts of logos alone.
+
+    Parameters
+    ----------
+    bits
+        `Filters`, or zeros and ones of shape (k, m), one row per filter.
+    flip_prob
+        Flip probability p, between 0 and 1/2.
+    decay
+        Decay of the bit distribution that the filters were built with (public), 0 for uniform.
+    rng
+        None for a release: exact coins from the operating system's generator. A NumPy generator is for simulation, and
+        the result says so.
+
+    Examples
+    --------
+    >>> released = shuffle_flip([[1, 0, 1, 0], [1, 0, 0, 0]], flip_prob=0.1)
+    >>> released.n_filters, released.n_bits, released.sampler
+    (2, 4, 'secure')
+    """
+    p, source = check_flip_prob(flip_prob), sampler_name(rng)
+    filters = bits if isinstance(bits, Filters) else Filters.from_bits(bits)
+    # Counts do not depend on the order of the positions. A simulation moves them all the same, as the paper's does.
+    logos = filters.logos.copy() if rng is None else filters.logos[rng.permutation(filters.n_bits)]
+    for place in range(filters.n_filters):
+        flips = secure_coins(filters.n_bits, p) if rng is None else rng.random(filters.n_bits) < p
+        logos ^= flips.astype(np.uint32) << np.uint32(place)
+    return BloomRelease(Filters(logos, filters.n_filters).counts, p, "secure" if source == "opendp" else source, decay)
 
 
 def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
@@ -317,13 +289,3 @@ def secure_coins(n: int, prob: float) -> np.ndarray:
             coins[undecided] = byte < digit
             undecided = undecided[byte == digit]
     return coins
-
-
-def secure_permutation(n: int) -> np.ndarray:
-    """Return a permutation of 0, ..., n - 1, every one of them exactly as likely."""
-    while True:
-        keys = np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
-        order = np.argsort(keys)
-        ranked = keys[order]
-        if not (ranked[1:] == ranked[:-1]).any():
-            return order

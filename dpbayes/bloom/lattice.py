@@ -208,7 +208,7 @@ def empty_positions(release: BloomRelease) -> tuple[np.ndarray, np.ndarray, np.n
     counts = weights @ release.counts
     total = (weights * release.counts) @ weights.T - np.outer(counts, counts) / m
     # People reached by both of two sets, with what the debiased counts say, kept within bounds.
-    empty = np.clip(solve_transition(release.counts, release.flip_prob), 0.0, None)
+    empty = np.clip(release.debiased, 0.0, None)
     share = np.maximum(subset_sums(empty)[::-1] / empty.sum(), 1.0 / m)
     reach = -m * np.log(share)
     code = np.array(codes)

@@ -34,7 +34,7 @@ _TINY = 1e-300
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
     r"""State the model of the true logos behind a release of at most 8 filters."""
-    instance(release, BloomRelease, "release", remedy="BloomRelease.from_filters makes it")
+    instance(release, BloomRelease, "release", remedy="shuffle_flip makes it")
     if release.n_filters > MAX_FILTERS:
         raise InputError(f"the model takes at most {MAX_FILTERS} filters, got {release.n_filters}; use estimate_reach")
     positive_finite(concentration, "concentration", remedy="0.5 is Jeffreys' prior")

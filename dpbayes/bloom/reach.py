@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, probability_below_one, real_numbers, whole_number
+from dpbayes._arguments import instance, probability_below_one, real_numbers, whole_number
 from dpbayes.bloom.claims import check_publishers
-from dpbayes.bloom.filters import BloomRelease, FlippedFilters, solve_transition
+from dpbayes.bloom.filters import BloomRelease
 from dpbayes.bloom.hashing import BitDistribution
 from dpbayes.errors import InputError
 
@@ -36,42 +36,10 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class LogoEstimate:
-    """Unbiased estimates of the true logo counts; build it with `debias`."""
-
-    released: np.ndarray
-    counts: np.ndarray
-    flip_prob: float
-
-    @property
-    def n_filters(self) -> int:
-        """Number k of filters."""
-        return self.counts.size.bit_length() - 1
-
-    @property
-    def n_bits(self) -> int:
-        """Number m of positions."""
-        return int(self.released.sum())
-
-    def flip_variance(self, coefficients: np.ndarray) -> float:
-        """Return the unbiased estimate of the variance that flipping gives ``coefficients @ counts``."""
-        weights = solve_transition(coefficients, self.flip_prob)
-        return float(self.released @ weights**2 - self.counts @ coefficients**2)
-
-
-def debias(counts: np.ndarray, *, flip_prob: float) -> LogoEstimate:
-    """Undo the flipping in expectation."""
-    released = as_array(counts, "logo counts")
-    if released.ndim != 1 or released.dtype.kind not in "iuf" or not (released >= 0).all() or not released.sum():
-        raise InputError("logo counts must be a list of counts >= 0, one for each logo; a BloomRelease has them")
-    return LogoEstimate(released, solve_transition(released, flip_prob), float(flip_prob))
-
-
-@dataclass(frozen=True)
 class ReachEstimate:
     """People reached by every set of publishers; build it with `estimate_reach`."""
 
-    logos: LogoEstimate
+    release: BloomRelease
     distribution: BitDistribution
     people: np.ndarray
 
@@ -89,7 +57,7 @@ class ReachEstimate:
 
     def frequency(self, publishers: int) -> Estimate:
         """People reached by exactly this many publishers, at least one."""
-        k = self.logos.n_filters
+        k = self.release.n_filters
         whole_number(publishers, "the number of publishers that reached a person", high=k)
         sizes = np.bitwise_count(np.arange(2**k)).astype(int)
         exactly = np.where(sizes == publishers, 1.0, 0.0)
@@ -100,33 +68,31 @@ class ReachEstimate:
 
     def combine(self, coefficients: np.ndarray) -> Estimate:
         """Return ``sum_S coefficients[S] n_S`` with its standard error, flipping and hashing together."""
-        coefficients, m = real_numbers(coefficients, "coefficients"), self.logos.n_bits
+        coefficients, m = real_numbers(coefficients, "coefficients"), self.release.n_bits
         if coefficients.shape != self.people.shape:
             raise InputError(f"coefficients must be {self.people.size} numbers, one per set, got {coefficients.shape}")
         slope = self.distribution.slope(np.maximum(self.people, 1e-9))
         # n_S as a function of the count of positions without a bit in S has slope -1 / (m slope).
         local = np.where(coefficients != 0.0, -coefficients / (m * slope), 0.0)
         gradient = subset_sums(local)[::-1]
-        flips = self.logos.flip_variance(gradient)
-        spread = self.logos.counts @ gradient**2 - (self.logos.counts @ gradient) ** 2 / m
+        flips = self.release.flip_variance(gradient)
+        spread = self.release.debiased @ gradient**2 - (self.release.debiased @ gradient) ** 2 / m
         meeting = coefficients.sum() - subset_sums(coefficients)[::-1]
         exactly = subset_sums(self.people[-1] - self.people[::-1], inverse=True)
         hashing = max(float(spread - meeting**2 @ exactly), 0.0)
         return Estimate(float(coefficients @ self.people), float(np.sqrt(max(flips, 0.0) + hashing)))
 
     def _code(self, publishers: tuple[int, ...] | None) -> int:
-        return check_publishers(publishers, self.logos.n_filters)
+        return check_publishers(publishers, self.release.n_filters)
 
 
-def estimate_reach(
-    released: FlippedFilters | BloomRelease, *, distribution: BitDistribution | None = None
-) -> ReachEstimate:
+def estimate_reach(release: BloomRelease, *, distribution: BitDistribution | None = None) -> ReachEstimate:
     """Estimate how many people each set of publishers has reached.
 
     Parameters
     ----------
-    released
-        Shuffled and flipped filters, or their released counts.
+    release
+        What `shuffle_flip` released.
     distribution
         Law of the positions that the filters were built with; by default the release's, which is uniform for filters.
         For a decaying one the standard error's hashing part is an upper bound.
@@ -147,16 +113,14 @@ def estimate_reach(
     >>> abs(estimate.value - 3000) < 3 * estimate.stderr, 50 < estimate.stderr < 150
     (True, True)
     """
-    release = BloomRelease.from_filters(released) if isinstance(released, FlippedFilters) else released
-    instance(release, BloomRelease, "released", remedy="give FlippedFilters or a BloomRelease")
+    instance(release, BloomRelease, "release", remedy="shuffle_flip makes it")
     law = BitDistribution(release.n_bits, release.decay) if distribution is None else distribution
     instance(law, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
     if law.n_bits != release.n_bits:
         raise InputError(f"the distribution has {law.n_bits} positions and the filters {release.n_bits}")
-    logos = debias(release.counts, flip_prob=release.flip_prob)
     # Positions without a bit in S hold a logo inside the complement of S.
-    empty = subset_sums(logos.counts)[::-1]
-    return ReachEstimate(logos, law, law.people(empty / release.n_bits))
+    empty = subset_sums(release.debiased)[::-1]
+    return ReachEstimate(release, law, law.people(empty / release.n_bits))
 
 
 def subset_sums(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:

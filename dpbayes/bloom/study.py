@@ -15,7 +15,7 @@ from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
 from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters
 from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, read_reach_numbers, shown_sets
-from dpbayes.bloom.reach import debias, estimate_reach
+from dpbayes.bloom.reach import estimate_reach
 from dpbayes.errors import SpecError
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
@@ -175,7 +175,7 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
     filters, truth = _simulate(spec)
     # The audience is simulated, so its truth may stand beside the estimates.
     context.keep(_TRUTH, truth)
-    return BloomRelease.from_filters(shuffle_flip(filters, flip_prob=p, rng=rng), decay=spec.filters.decay)
+    return shuffle_flip(filters, flip_prob=p, decay=spec.filters.decay, rng=rng)
 
 
 def read_release(path: Path) -> BloomRelease | ReachNumbers:
@@ -451,7 +451,7 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
 def _signal_section(release: BloomRelease) -> PageSection:
     from dpbayes.bloom.signal import signal_to_noise
 
-    counts = np.maximum(debias(release.counts, flip_prob=release.flip_prob).counts, 0.0)
+    counts = np.maximum(release.debiased, 0.0)
     signal = signal_to_noise(counts, flip_prob=release.flip_prob)
     value, (source, target) = signal.largest
     columns = [Column("change of one position", key="change"), Column("signal-to-noise ratio", ".3e", "ratio")]

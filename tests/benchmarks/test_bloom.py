@@ -16,7 +16,6 @@ from oracles.bloom_general_bounds import general_shuffle_epsilon
 
 from dpbayes.bloom import Filters, filters_loss, flip_prob_for, one_filter_loss, shuffle_flip, signal_to_noise
 from dpbayes.bloom.one_filter import one_filter_epsilon
-from dpbayes.bloom.reach import debias
 from dpbayes.bloom.signal import skewed_counts
 
 
@@ -80,7 +79,7 @@ def test_mechanism_at_full_size():
     filters = Filters(rng.integers(0, 2**20, size=10_000_000).astype(np.uint32), 20)
 
     def call():
-        return debias(shuffle_flip(filters, flip_prob=0.3).counts, flip_prob=0.3).counts.size
+        return shuffle_flip(filters, flip_prob=0.3).debiased.size
 
     report("secure release and debiasing, k = 20, m = 1e7", *best(call, 1), 60.0)
 

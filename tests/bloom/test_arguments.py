@@ -9,7 +9,7 @@ from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_loss
-from dpbayes.bloom.reach import debias, estimate_reach
+from dpbayes.bloom.reach import estimate_reach
 from dpbayes.bloom.signal import signal_to_noise, skewed_counts
 from dpbayes.errors import InputError
 
@@ -28,8 +28,7 @@ FUNCTIONS = {
     "frequency": REACH.frequency,
     "combine": REACH.combine,
     "interval": REACH.union().interval,
-    "debias": lambda value: debias(value, flip_prob=0.1),
-    "flip_prob": lambda value: debias([1, 2], flip_prob=value),
+    "flip_prob": lambda value: BloomRelease([1, 2], value, "simulation"),
     "estimate_reach": estimate_reach,
     "distribution": lambda value: estimate_reach(RELEASE, distribution=value),
     "signal_to_noise": lambda value: signal_to_noise(value, flip_prob=0.1),
@@ -45,7 +44,6 @@ FUNCTIONS = {
     "n_filters": lambda value: Filters(np.zeros(3, dtype=np.uint32), value),
     "counts": lambda value: BloomRelease(value, 0.1, "secure"),
     "sampler": lambda value: BloomRelease([1, 2], 0.1, value),
-    "from_filters": BloomRelease.from_filters,
     "pairs": lambda value: bloom_epsilon(**SETTING, pairs=value),
     "delta_bounds": LOSS.delta_bounds,
     "epsilon": LOSS.epsilon,

@@ -96,9 +96,7 @@ def test_empty_positions_are_unbiased_with_their_covariance():
     found, roots = [], []
     for seed in range(repeats):
         filters = build_filters(people, distribution=BitDistribution(m), seed=seed)
-        which, counts, root = empty_positions(
-            BloomRelease.from_filters(shuffle_flip(filters, flip_prob=p, rng=RNG(seed)))
-        )
+        which, counts, root = empty_positions(shuffle_flip(filters, flip_prob=p, rng=RNG(seed)))
         found.append(counts)
         roots.append(root @ root.T)
     np.testing.assert_array_equal(which, [[True, False], [False, True], [True, True]])

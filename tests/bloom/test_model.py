@@ -81,7 +81,7 @@ def test_posterior_of_reach_covers():
     hits = 0
     for repeat in range(repeats):
         filters = build_filters([np.arange(people)], distribution=law, seed=int(rng.integers(2**60)))
-        release = BloomRelease.from_filters(shuffle_flip(filters, flip_prob=0.15, rng=rng))
+        release = shuffle_flip(filters, flip_prob=0.15, rng=rng)
         theta = _exact_posterior(release, rng, 400)
         true = draw_true_counts(np.column_stack([1 - theta, theta]), release, random_seed=repeat)
         reach = draw_reach(true, law, random_seed=repeat + 1)
@@ -97,9 +97,7 @@ def test_sampled_posterior_agrees_with_debiasing():
     rng, law = np.random.default_rng(9), BitDistribution(20_000)
     sets = [rng.choice(10**6, size=3000, replace=False) for _ in range(3)]
     people = np.unique(np.concatenate(sets)).size
-    release = BloomRelease.from_filters(
-        shuffle_flip(build_filters(sets, distribution=law, seed=5), flip_prob=0.1, rng=rng)
-    )
+    release = shuffle_flip(build_filters(sets, distribution=law, seed=5), flip_prob=0.1, rng=rng)
     trace = sample(build_model(release), draws=500, tune=500, chains=2, random_seed=3, progressbar=False)
     theta = trace["posterior"]["logo_probability"].values.reshape(-1, 8)
     reach = draw_reach(draw_true_counts(theta, release, random_seed=1), law, random_seed=2)
@@ -118,7 +116,7 @@ def test_another_adjacency_is_refused_and_not_changed(tmp_path, label):
 
 
 def test_release_round_trip(tmp_path):
-    release = BloomRelease.from_filters(shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1), decay=2.0)
+    release = shuffle_flip([[1, 0, 1], [1, 0, 0]], flip_prob=0.1, decay=2.0)
     path = tmp_path / "release.json"
     release.write(path)
     again = BloomRelease.read(path)
