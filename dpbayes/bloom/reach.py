@@ -86,16 +86,14 @@ class ReachEstimate:
         return check_publishers(publishers, self.release.n_filters)
 
 
-def estimate_reach(release: BloomRelease, *, distribution: BitDistribution | None = None) -> ReachEstimate:
+def estimate_reach(release: BloomRelease) -> ReachEstimate:
     """Estimate how many people each set of publishers has reached.
 
     Parameters
     ----------
     release
-        What `shuffle_flip` released.
-    distribution
-        Law of the positions that the filters were built with; by default the release's, which is uniform for filters.
-        For a decaying one the standard error's hashing part is an upper bound.
+        What `shuffle_flip` released. Where its bit distribution decays, the standard error's hashing part is an upper
+        bound.
 
     Raises
     ------
@@ -114,10 +112,7 @@ def estimate_reach(release: BloomRelease, *, distribution: BitDistribution | Non
     (True, True)
     """
     instance(release, BloomRelease, "release", remedy="shuffle_flip makes it")
-    law = BitDistribution(release.n_bits, release.decay) if distribution is None else distribution
-    instance(law, BitDistribution, "distribution", remedy="such as BitDistribution(n_bits=1000)")
-    if law.n_bits != release.n_bits:
-        raise InputError(f"the distribution has {law.n_bits} positions and the filters {release.n_bits}")
+    law = BitDistribution(release.n_bits, release.decay)
     # Positions without a bit in S hold a logo inside the complement of S.
     empty = subset_sums(release.debiased)[::-1]
     return ReachEstimate(release, law, law.people(empty / release.n_bits))

@@ -30,7 +30,6 @@ FUNCTIONS = {
     "interval": REACH.union().interval,
     "flip_prob": lambda value: BloomRelease([1, 2], value, "simulation"),
     "estimate_reach": estimate_reach,
-    "distribution": lambda value: estimate_reach(RELEASE, distribution=value),
     "signal_to_noise": lambda value: signal_to_noise(value, flip_prob=0.1),
     "ratio": lambda value: SIGNAL.ratio(value, 1),
     "skewness": lambda value: skewed_counts(2, skewness=value),
