@@ -153,7 +153,8 @@ def read_published(
     parts = [_Part(table, *read.rows(table)) for table in asked]
     for part in parts:
         for name in part.table.names:
-            known.setdefault(name, part.attribute(name))
+            if name not in known:
+                known[name] = part.attribute(name)
     totals = [part.number() for part in parts if not part.table.names]
     found = [part.table_of(known) for part in parts if part.table.names]
     if not found:
