@@ -1,17 +1,9 @@
 """What a privacy number of Bloom filters stands for: its definition, and which pairs of inputs it covers.
 
-| question | answer |
-|---|---|
-| one filter, one pair of inputs, exact | `one_filter_loss` |
-| one filter, every pair, exhaustive | `one_filter.one_filter_epsilon` |
-| k filters, the paper's pair, certified bounds | `filters_loss` |
-| k filters, every pair, any size, proven upper bound | `all_pairs.all_pairs_epsilon` |
-| k filters, the worst pair known at any size | `worst_known_pair` |
-| any of these by one call | `bloom_epsilon` |
-
-Neighbouring inputs differ in one position of the filters, whose bits may change in all of them (one-position). A
-person sets bits at one position, hashed from the person. So a person more or less, or one person's other publishers,
-costs a number once. One person exchanged for another changes up to two positions and costs more: `exchange_bound`.
+Neighbouring inputs differ in one position of the filters, whose bits may change in all of them (one-position). A person
+sets bits at one position, hashed from the person. So a person more or less, or one person's other publishers, costs a
+number once; one person exchanged for another changes up to two positions and costs more: `exchange_bound`. Which call
+covers which pairs is tabulated in docs/bloom.md.
 """
 
 import math

@@ -1,16 +1,12 @@
 r"""`estimate`: a prior and a release in, a distribution and its posterior out.
 
-**Intervals.** At the estimate q the Hessian of :math:`\lambda\,KL(\cdot\|p)` on the simplex is
-:math:`\lambda\,\mathrm{diag}(1/q)`, so that before the release any margins f of the weights have
-covariance :math:`C_{ff}/\lambda`, :math:`C` the covariance of indicators under q. The released
-counts add the curvatures :math:`1/D` of their losses, and the Laplace form of the posterior is
+**Intervals.** The Laplace form of the posterior of any margins f of the weights is
 
 .. math:: V_{ff} = \frac{1}{\lambda} C_{ff}
     - \frac{n^2}{\lambda^2}\, C_{fM}\Bigl(D + \frac{n^2}{\lambda} C_{MM}\Bigr)^{-1} C_{Mf},
 
-of the rank of the release: no matrix over the rows is formed. A share of mean m and variance V gets the quantiles of
-the Beta law with these moments, which a Dirichlet law's margins have exactly. Strengths are averaged over by their
-posterior (`dpbayes.ide.strength`): the interval is that of the mixture.
+C the covariance of indicators under the estimate and 1/D the curvatures of the losses. A share of mean m and variance V
+gets the quantiles of the Beta law with these moments, averaged over strengths by their posterior.
 """
 
 from __future__ import annotations

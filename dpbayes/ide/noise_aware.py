@@ -1,30 +1,17 @@
-r"""The noise-aware estimate: a convex problem, solved in its dual with a duality-gap certificate.
+r"""The noise-aware estimate: a convex problem, solved in its dual with a duality-gap certificate (docs/ide.md).
 
 .. math:: \min_q\; \lambda\, KL(q\|p) + \sum_c \ell_c\bigl(y_c - n (Mq)_c\bigr)
 
-over distributions q on the prior's support, M the map to cell probabilities and :math:`\ell_c` the negative
-log-likelihood of the cell's noise, as below. With one multiplier per cell the dual is
+over distributions q on the prior's support, M the map to cell probabilities. With one multiplier per cell the dual is
 
 .. math:: \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
           \qquad q_\theta \propto p\, e^{n M^T\theta/\lambda},
 
-smooth, concave, and as large as the release whatever the support. At :math:`q_\theta` the two values differ by
-
-.. math:: \text{gap} = \sum_c \ell_c(r_c) + \ell_c^*(\theta_c) - \theta_c r_c \ge 0, \qquad r = y - nMq_\theta,
-
-and since KL is a Bregman divergence, :math:`\lambda KL(q_\theta\|q^*) \le \text{gap}`, so that by
-Pinsker's inequality :math:`\lVert q_\theta - q^*\rVert_1 \le \sqrt{2\,\text{gap}/\lambda}`: the
-certificate holds for every marginal at once.
-
-**Losses** are averaged over what the estimate leaves uncertain. For one cell with noise density h
-and an exact count known to the estimate up to a normal error of variance V,
-
-.. math:: \ell(r) = E_{u \sim N(0, V)}\bigl[-\log h(r + u)\bigr] - \text{const},
-
-r being the released count minus the predicted one. It is the likelihood term of the Gaussian
-variational bound on the posterior, convex in r whatever V. At V = 0 it is the noise law itself:
-:math:`|r|/s` for two-sided geometric and Laplace noise (the convex extension of the discrete law's
-negative log-pmf to the reals), :math:`r^2/2\sigma^2` for the two Gaussians, where V changes only a constant.
+as large as the release whatever the support. The two values differ by :math:`\text{gap} = \sum_c \ell_c(r_c) +
+\ell_c^*(\theta_c) - \theta_c r_c`, r the residuals, and :math:`\lVert q_\theta - q^*\rVert_1 \le
+\sqrt{2\,\text{gap}/\lambda}`. The loss of a cell is the negative log-likelihood of its noise averaged over a normal
+error of variance V in the exact count: :math:`E|r + u|/s` for two-sided geometric and Laplace noise, and
+:math:`r^2/2\sigma^2` for the Gaussians, where V changes only a constant.
 """
 
 from __future__ import annotations

@@ -1,26 +1,12 @@
-r"""Credibility: let thin public records borrow strength, as far as the public data themselves justify.
+r"""Credibility: let thin public records borrow strength, as far as the public data themselves justify (docs/ide.md).
 
-A group g of :math:`m_g` public records may be described by any of four distributions, built from public data only:
-
-1. its own records, :math:`\hat p_g`;
-2. the other groups' records together;
-3. its own records recombined: every attribute drawn by itself, so that no pair of values is missing;
-4. the other groups' records recombined.
-
-The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen marginals (all
-pairs, unless told otherwise),
-
-.. math:: \lVert q - p_g\rVert^2 = \beta^T G \beta - 2 \beta^T c + \text{const}, \qquad
-          G_{kl} = \langle q_k, q_l\rangle, \quad c_k = \langle q_k, p_g\rangle.
-
-G is known. c involves the group's true distribution, but averaging :math:`q_k` over the group's own records, each left
-out of :math:`q_k` in its turn, estimates it: exactly without bias for records 1 and 2, and for a sample of one record
-less in 3 and 4. The weights minimize this over the simplex, by enumerating its faces. With components 1 and 2 alone the
-minimum is the least-squares credibility of Bühlmann (1967, ASTIN Bulletin 4): :math:`\beta_2 = S/(S + B)`, S the
-sampling error and B the distance between the groups.
-
-Nothing private is looked at, so nothing is spent. What it buys is support: a distribution that has
-no row for a pair of values can never give it mass, however clearly the release asks for it.
+A group's prior mixes four public distributions: its own records, the other groups' records, and both recombined (every
+attribute drawn by itself). The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen
+marginals, :math:`\beta^T G \beta - 2 \beta^T c` up to a constant, :math:`G_{kl} = \langle q_k, q_l\rangle` and
+:math:`c_k = \langle q_k, p_g\rangle`. c involves the group's true distribution, but averaging :math:`q_k` over the
+group's own records, each left out of :math:`q_k` in its turn, estimates it without bias (for recombination, for a
+sample of one record less). The weights minimize this over the simplex, by enumerating its faces. Nothing private is
+looked at, so nothing is spent; what it buys is support for pairs of values that no row of the group holds.
 """
 
 from __future__ import annotations

@@ -1,30 +1,15 @@
-r"""How much the prior is worth, from the release alone.
+r"""How much the prior is worth, in records, from the release alone (docs/ide.md).
 
-The strength :math:`\lambda` of :math:`\lambda\,KL(q\|p)` counts records. If the private records
-were n draws from the prior itself, the probability of their distribution q would be :math:`e^{-n
-KL(q\|p)}` up to a polynomial factor (the method of types: Cover and Thomas 2006, Theorem 11.1.4). A
-public sample of m records errs as well, so two samples of one population differ with variance
-:math:`(1/n + 1/m)` times that of one record, and
+To second order the released counts are :math:`y \sim N(n M p,\, \frac{n^2}{\lambda} C + N)`, C the covariance of the
+cells under the prior and N the noise's. In the eigenvectors of :math:`N^{-1/2} C N^{-1/2}` (eigenvalues g) they are
+independent with variance :math:`1 + \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. The departure in a direction is
+:math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely.
 
-.. math:: \frac1\lambda = \frac1n + \frac1m + \delta, \qquad \delta \ge 0 \text{ the drift between the populations.}
-
-**Likelihood.** To second order the released counts are :math:`y \sim N(n M p,\, \frac{n^2}{\lambda}
-C + N)`, C the covariance of the cells under the prior and N the noise's. In the eigenvectors of
-:math:`N^{-1/2} C N^{-1/2}` (eigenvalues g) they are independent, :math:`z_k` with variance :math:`1
-+ \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. Cells that depend on each other count once. A drift is rarely spread
-over all directions as C is: mostly a few directions move far. So the departure in a direction is
-:math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely
-beforehand: a direction far out is then no reason to distrust the others.
-
-**Decision.** Beforehand the populations agree up to sampling with probability .8; otherwise
-:math:`\log\lambda` is uniform between 1 and the bound :math:`1/(1/n + 1/m)`. A strength
-:math:`\lambda` where :math:`\lambda^*` is true has the squared error :math:`R = \sum_k (1-a_k)^2
-\gamma^*_k + a_k^2` with the weights :math:`a_k = \gamma_k/(1+\gamma_k)`. What is taken has the
-least expected :math:`\log R(\lambda, \lambda^*) - \log \min_\lambda R(\lambda, \lambda^*)` under
-the posterior: the least expected loss relative to the best strength in hindsight.
-
-**Intervals** average over strengths by the posterior under normal departures, whose strength is their second moment,
-with probability .5 beforehand that the populations agree: they are to cover the other directions too.
+Beforehand the populations agree up to sampling, :math:`1/\lambda = 1/n + 1/m`, with probability .8; otherwise
+:math:`\log\lambda` is uniform below that bound. A strength :math:`\lambda` where :math:`\lambda^*` is true has the
+squared error :math:`R = \sum_k (1-a_k)^2 \gamma^*_k + a_k^2` with :math:`a_k = \gamma_k/(1+\gamma_k)`; what is taken
+has the least expected :math:`\log R(\lambda, \lambda^*) - \log \min_\lambda R(\lambda, \lambda^*)`. Intervals average
+over strengths by the posterior under normal departures, with probability .5 beforehand that the populations agree.
 """
 
 from __future__ import annotations
