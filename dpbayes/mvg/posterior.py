@@ -460,20 +460,18 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
 def _variables(problem: Problem, chains: list[_Chain]) -> dict[str, Any]:
     """Return the posterior's variables with their dims, in range units and in original ones."""
     x, beta, tau = (np.stack([getattr(chain, key) for chain in chains]) for key in ("x", "beta", "tau"))
-    q, coordinates = problem.count, problem.data.coordinates
-    half, centre = coordinates.half, coordinates.centre
-    slopes = beta[..., 1:] * (half[-1] / half[:-1])
+    q, original = problem.count, problem.data.coordinates.original(beta)
     scalars = {
         "intercept_range": beta[..., 0],
         "residual_range": tau,
-        "intercept": centre[-1] + half[-1] * beta[..., 0] - slopes @ centre[:-1],
-        "residual_stddev": half[-1] * tau,
+        "intercept": original[..., 0],
+        "residual_stddev": problem.data.coordinates.half[-1] * tau,
     }
     vectors = {
         "coefficient_range": beta[..., 1:],
         "mean_range": x[..., :q],
         "scatter_diagonal": np.exp(2.0 * x[..., q : 2 * q]),
-        "coefficient": slopes,
+        "coefficient": original[..., 1:],
     }
     variables: dict[str, Any] = {name: (("chain", "draw"), values) for name, values in scalars.items()}
     variables |= {name: (("chain", "draw", "predictor"), values) for name, values in vectors.items()}
@@ -492,11 +490,7 @@ def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Fl
     gram[:, 1:, 1:] += root @ root.swapaxes(1, 2)
     precision = data.n * gram / np.square(tau)[:, None, None]
     within = np.linalg.inv(precision + np.eye(size + 1) / priors.coefficient**2).mean(axis=0)
-    # To original units: slopes by the ratio of half-widths, the intercept moved from the centre of the ranges to zero.
-    slopes = coordinates.half[-1] / coordinates.half[:-1]
-    units = np.diag([coordinates.half[-1], *slopes])
-    units[0, 1:] = -slopes * coordinates.centre[:-1]
-    sampling = np.diag(units @ within @ units.T)
+    sampling = np.diag(coordinates.units @ within @ coordinates.units.T)
     draws = np.concatenate([_flat(trace, "intercept"), _flat(trace, "coefficient")], axis=1)
     return np.maximum(draws.var(axis=0, ddof=1) - sampling, 0.0), sampling
 

@@ -55,10 +55,19 @@ class Coordinates:
         """Names of the predictors."""
         return self.features[:-1]
 
-    def original(self, intercept: float, coefficients: FloatArray) -> tuple[float, FloatArray]:
-        """Return intercept and coefficients in original units from those in range units."""
-        slopes = coefficients * self.half[-1] / self.half[:-1]
-        return float(self.centre[-1] + self.half[-1] * intercept - slopes @ self.centre[:-1]), slopes
+    @property
+    def units(self) -> FloatArray:
+        """Matrix from (intercept, coefficients) in range units to original ones, but for the response's centre."""
+        slopes = self.half[-1] / self.half[:-1]
+        matrix = np.diag([self.half[-1], *slopes])
+        matrix[0, 1:] = -slopes * self.centre[:-1]
+        return matrix
+
+    def original(self, coefficients: FloatArray) -> FloatArray:
+        """Return (intercept, coefficients), along the last axis, in original units from those in range units."""
+        found = coefficients @ self.units.T
+        found[..., 0] += self.centre[-1]
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,19 +228,11 @@ def naive_regression(data: WhitenedMoments | WhitenedRecords) -> NaiveFit:
     inverse = np.linalg.inv(gram)
     fitted = inverse @ cross
     residual = (square - fitted @ cross) * data.n / (data.n - size)
-    # b (whitened) -> intercept and coefficients in range units -> original units: one linear map.
-    to_white, half = data.coordinates.to_white, data.coordinates.half
-    linear = np.zeros((size, size))
-    linear[0, 0] = constant
-    linear[1:, 1:] = to_white[:-1, :-1].T
+    # From whitened units to range units, and on to original ones.
+    linear, to_white = np.zeros((size, size)), data.coordinates.to_white
+    linear[0, 0], linear[1:, 1:] = constant, to_white[:-1, :-1].T
     linear /= to_white[-1, -1]
-    units = np.eye(size)
-    units[1:, 1:] = np.diag(half[-1] / half[:-1])
-    units[0, 0] = half[-1]
-    units[0, 1:] = -half[-1] / half[:-1] * data.coordinates.centre[:-1]
-    change = units @ linear
-    estimate = change @ fitted
-    estimate[0] += data.coordinates.centre[-1]
+    estimate, change = data.coordinates.original(linear @ fitted), data.coordinates.units @ linear
     stderr = np.sqrt(np.diag(change @ inverse @ change.T) * residual / data.n) if residual > 0 else nothing
     return NaiveFit(terms, estimate, stderr)
 

@@ -190,7 +190,7 @@ def coefficient_trace(gram, tau, draws, coordinates, priors):
     size = len(gram) - 1
     mean = gram[0, 1:]
     factor = np.linalg.cholesky(gram[1:, 1:] - np.outer(mean, mean)) * np.sqrt(size + 3.0) / priors.spread
-    original = [coordinates.original(row[0], row[1:]) for row in draws]
+    original = coordinates.original(draws)
     values = {
         "mean_range": np.broadcast_to(mean, (len(draws), size)),
         "scatter_diagonal": np.broadcast_to(np.diag(factor) ** 2, (len(draws), size)),
@@ -198,8 +198,8 @@ def coefficient_trace(gram, tau, draws, coordinates, priors):
         "residual_range": np.full(len(draws), tau),
         "intercept_range": draws[:, 0],
         "coefficient_range": draws[:, 1:],
-        "intercept": np.array([one for one, _ in original]),
-        "coefficient": np.array([slopes for _, slopes in original]),
+        "intercept": original[:, 0],
+        "coefficient": original[:, 1:],
     }
     posterior = {
         name: (("chain", "draw", *(f"{name}_{i}" for i in range(one.ndim - 1))), one[None])
@@ -226,10 +226,7 @@ def test_the_split_of_coefficients_is_that_of_moments_drawn_beside_them(noise_sd
     expected = moments @ np.linalg.inv(n * gram / tau**2 + prior) * n / tau**2
     data = WhitenedMoments(np.eye(4), 1.0, n, 1.0, coordinates)
     ours = coefficient_variances(coefficient_trace(gram, tau, draws, coordinates, priors), data)
-    explained, left = (
-        np.array([np.append(one, slopes) for one, slopes in (coordinates.original(r[0], r[1:]) for r in rows)])
-        for rows in (expected, draws - expected)
-    )
+    explained, left = (coordinates.original(rows) for rows in (expected, draws - expected))
     # A variance of 40,000 draws has a standard error of 0.7 % of itself; five of them, of the total.
     total = sum(ours)
     assert np.all(np.abs(ours[0] - explained.var(axis=0)) < 0.036 * total)

@@ -51,7 +51,7 @@ def test_original_units():
     values, rng = _records()
     coordinates = moment_data(rng, values, stddev=1.0).coordinates
     # y at the centre plus the slope, by hand.
-    intercept, slopes = coordinates.original(0.2, np.array([0.5, -1.0]))
+    intercept, *slopes = coordinates.original(np.array([0.2, 0.5, -1.0]))
     point = np.array([1.3, 2.0])
     in_range = (point - CENTRE[:2]) / HALF[:2]
     expected = CENTRE[2] + HALF[2] * (0.2 + 0.5 * in_range[0] - in_range[1])
