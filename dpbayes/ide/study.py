@@ -49,7 +49,7 @@ class Data(PublishedData):
     """Public and confidential records: files beside the spec, or the generated population."""
 
     confidential: ClassVar[str] = "private"
-    files: ClassVar[tuple[str, ...]] = ("public", "private", "published")
+    files: ClassVar[tuple[str, ...]] = ("public", "private", "published", "constraints")
 
     embedded: Literal["two-level"] | None = None
     """Generate a two-level population with a public sister (`dpbayes.data.datasets.two_level_population`)."""

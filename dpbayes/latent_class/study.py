@@ -47,7 +47,7 @@ class Data(PublishedData):
     """Where the tables come from: exactly one of the four."""
 
     sources: ClassVar[tuple[str, ...]] = ("embedded", "microdata", "release", "published")
-    files: ClassVar[tuple[str, ...]] = ("microdata", "published")
+    files: ClassVar[tuple[str, ...]] = ("microdata", "published", "constraints")
 
     embedded: Literal["acs_tables", "persons"] | None = None
     """Tables that come with dpbayes: ten of the American Community Survey, or six of 5,000 simulated persons."""

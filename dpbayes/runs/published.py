@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
 
 
+CENSUS_QUERIES = (
+    *("votingage_dpq", "hispanic_dpq", "cenrace_dpq", "votingage * hispanic_dpq", "votingage * cenrace_dpq"),
+    *("hispanic * cenrace_dpq", "votingage * hispanic * cenrace_dpq"),
+)
+
+
 class PublishedData(UnitSection):
     """Sources of a system that fits releases of tables, those of other publishers among them."""
 
@@ -29,10 +35,23 @@ class PublishedData(UnitSection):
     """With published: the neighbouring relation, where it is stated."""
     total: int | None = Field(default=None, ge=1)
     """With published: the exact number of records, where no table holds the noisy one."""
+    geocode: str | None = None
+    """With published: the geography to read from a 2020 Census P.L. 94-171 noisy measurement file (Parquet), in place
+    of [[tables]] and of who published it."""
+    queries: list[str] = Field(default_factory=lambda: list(CENSUS_QUERIES))
+    """With geocode: the queries to fit, such as "votingage * hispanic * cenrace_dpq"."""
+    constraints: str | None = None
+    """With geocode: the file of constraints, beside the spec, whose exact total is then the number of persons."""
 
     @model_validator(mode="after")
     def _publication_is_whole(self) -> Any:
         stated = ("publisher", "date", "mechanism")
+        if self.geocode is not None:
+            if self.published is None or any(getattr(self, name) is not None for name in stated):
+                raise ValueError("geocode reads data.published, a Census file, which says who published it and how")
+            return self
+        if self.constraints is not None:
+            raise ValueError("constraints are those of a census geography; give geocode, or leave them out")
         lacking = [name for name in ("source", *stated) if getattr(self, name) is None]
         if self.published is not None and lacking:
             raise ValueError(f"published tables need {', '.join(lacking)}: a page says who drew the noise, and how")
@@ -75,7 +94,8 @@ class PublishedSpec(RunSpec):
     def _tables_are_said(self) -> Any:
         from dpbayes.privacy.published import PublishedTable
 
-        published = self.data.published is not None  # type: ignore[attr-defined]
+        data: Any = self.data  # type: ignore[attr-defined]
+        published = data.published is not None and data.geocode is None
         if published != bool(self.tables):
             raise ValueError(
                 "data.published needs a [[tables]] for each of its tables"
@@ -89,9 +109,14 @@ class PublishedSpec(RunSpec):
     def published_release(self, beside: Path) -> Release:
         """Read the published tables that the spec names."""
         from dpbayes.privacy.published import PublishedTable, read_published
+        from dpbayes.privacy.readers import read_census_measurements
         from dpbayes.privacy.release import Publication
 
         data: Any = self.data  # type: ignore[attr-defined]
+        if data.geocode is not None:
+            exact = None if data.constraints is None else beside / data.constraints
+            options = {"geocodes": data.geocode, "queries": ["total_dpq", *data.queries], "total": data.total}
+            return read_census_measurements(beside / data.published, exact, **options)[data.geocode].release
         return read_published(
             beside / data.published,
             [PublishedTable(**table.model_dump()) for table in self.tables],

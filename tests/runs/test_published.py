@@ -1,0 +1,119 @@
+"""Specs of published tables: what they say, what is refused, what a check prints; no ledger, no records."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from census_files import simulated_tracts, write_measurements
+
+from dpbayes.errors import InputError, SpecError
+from dpbayes.privacy import DiscreteGaussian, read_release
+from dpbayes.report.document import Callout
+from dpbayes.report.frame import Findings, framed
+from dpbayes.report.tables import released_section
+from dpbayes.runs import load_spec
+from dpbayes.runs.execution import finished_release, kept_release
+from dpbayes.runs.plan import plan_lines
+
+SPEC = """\
+system = "latent-class"
+title = "Sex and age from an office's tables"
+[data]
+published = "tables.csv"
+publisher = "An office"
+source = "https://example.org"
+date = "2026-11"
+mechanism = "discrete Gaussian mechanism"
+total = 1000
+[[tables]]
+levels = ["age", "sex"]
+value = "noisy"
+where = { table = "A" }
+law = "discrete-gaussian"
+variance = "var"
+[[tables]]
+levels = ["sex"]
+value = "noisy"
+where = { table = "B" }
+law = "two-sided-geometric"
+scale = 4.0
+"""
+FILE = "table,sex,age,noisy,var\nA,f,0,220,16\nA,m,0,231,16\nA,f,1,262,16\nA,m,1,290,64\nB,f,,484,\nB,m,,522,\n"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    (tmp_path / "tables.csv").write_text(FILE)
+    (tmp_path / "study.toml").write_text(SPEC)
+    return tmp_path / "study.toml"
+
+
+def test_check_says_what_was_understood(spec: Path) -> None:
+    loaded = load_spec(spec)
+    release = finished_release(loaded)
+    assert release.tables[0].variances.tolist() == [[16.0, 16.0], [16.0, 64.0]] and release.n == 1000
+    lines = plan_lines(loaded)
+    assert lines[0] == "release: 6 counts in 2 tables, published by An office (2026-11)"
+    assert "age x sex: 4 cells, discrete Gaussian noise of standard deviation 4 to 8 in each" in lines[1]
+    assert "privacy: post-processing of a published release; this run costs nothing and charges no ledger" in lines
+    assert any(line.startswith("stated noise: In 3 independent differences") for line in lines)
+
+
+def test_the_page_names_publisher_and_mechanism_and_claims_no_cost(spec: Path) -> None:
+    release = finished_release(load_spec(spec))
+    made = {"dpbayes_version": "0", "created_at": "now", "spec_digest": "d"}
+    findings = Findings("An answer.", [released_section(release)], verdict=Callout("good", "Yes", ["It holds."]))
+    page = framed(findings, title="t", question="q", release=release, trace=None, made=made)
+    facts = page.all_facts()
+    assert facts["headline"]["cost"] == "post-processing of a published release" and facts["privacy"] is None
+    provenance = {"publisher": "An office", "source": "https://example.org", "published on": "2026-11"}
+    assert provenance.items() <= facts["provenance"].items()
+    assert facts["provenance"]["stated mechanism"] == "discrete Gaussian mechanism"
+    assert facts["provenance"]["noise drawn by"] == "its publisher"
+
+
+def test_a_file_that_changed_since_is_seen(spec: Path, tmp_path: Path) -> None:
+    loaded, folder = load_spec(spec), tmp_path / "run"
+    folder.mkdir()
+    first = finished_release(loaded)
+    first.write(folder / "release.json")
+    assert kept_release(folder, loaded).digest == first.digest
+    spec.with_name("tables.csv").write_text(FILE.replace("220", "221"))
+    assert kept_release(folder, loaded) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('publisher = "An office"\n', "", "published tables need publisher"),
+        ('published = "tables.csv"\n', 'release = "r.json"\n', "said of data.published, and there is none"),
+        ("scale = 4.0\n", "", "takes one of scale and variance, got neither"),
+        ("[[tables]]", '[privacy]\nepsilon = 1.0\n[[tables]]', "carries its own cost; leave .privacy. out"),
+        ("total = 1000\n", 'total = 1000\ngeocode = "01"\n', "says who published it and how"),
+    ],
+)  # fmt: skip
+def test_what_a_spec_cannot_say(spec: Path, old: str, new: str, message: str) -> None:
+    spec.write_text(SPEC.replace(old, new, 1))
+    with pytest.raises(SpecError, match=message):
+        load_spec(spec)
+
+
+def test_a_threshold_is_refused_before_anything_runs(spec: Path) -> None:
+    spec.with_name("tables.csv").write_text(FILE.replace("A,f,0,220,16\n", "A,f,0,,16\n"))
+    spec.write_text(SPEC.replace('law = "discrete', 'threshold = 225\nlaw = "discrete', 1))
+    with pytest.raises(InputError, match="age x sex has 1 of them below 225; leave the table out"):
+        plan_lines(load_spec(spec))
+
+
+def test_a_census_geography_by_its_code(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    county = simulated_tracts(3, rng).sum(axis=0)
+    queries, constraints = write_measurements(tmp_path, {"US": county}, 25.0, rng)
+    said = {"published": queries, "constraints": constraints}
+    files = {key: path.joinpath("State=01", "part-0.parquet").relative_to(tmp_path) for key, path in said.items()}
+    text = 'system = "latent-class"\ntitle = "A county"\n[data]\ngeocode = "US"\n'
+    (tmp_path / "county.toml").write_text(text + "".join(f'{key} = "{path}"\n' for key, path in files.items()))
+    release = finished_release(load_spec(tmp_path / "county.toml"))
+    assert release.n == county.sum() and [table.counts.size for table in release.tables] == [2, 2, 63, 4, 126, 126, 252]
+    assert release.tables[0].noise == DiscreteGaussian(np.sqrt(25.0 * 1.3))
+    assert read_release(release.write(tmp_path / "release.json")).publication.publisher == "US Census Bureau"
