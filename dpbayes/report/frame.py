@@ -6,12 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._names import given_name
 from dpbayes.errors import InputError
-from dpbayes.report.document import Callout, Document, Fact, Figure, PrivacyTerms, Section, Value
+from dpbayes.report.document import (
+    Block,
+    Callout,
+    Column,
+    Document,
+    Fact,
+    Figure,
+    Paragraph,
+    PrivacyTerms,
+    Section,
+    Table,
+    Value,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from dpbayes.inference.convergence import Quantity, Verdict
+
+_PANELS = 6  # rank plots of a page
 NOISE_DRAWN_BY = {"opendp": "OpenDP", "simulation": "a seeded generator (simulation)"}
 NOISE_DRAWN_BY |= {"secure": "the operating system's generator", "published": "its publisher"}
 
@@ -47,7 +63,6 @@ def framed(
 ) -> Document:
     """Return the page of a study; `made` says how its result was made, as a trace's attributes do."""
     from dpbayes.privacy import Release
-    from dpbayes.report.convergence import convergence_facts, convergence_section, verdict_callout
     from dpbayes.report.tables import privacy_fact, privacy_terms
 
     verdict, terms, cost = findings.verdict, findings.terms, list(findings.cost)
@@ -100,3 +115,90 @@ def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, Value
 
 def _seconds(value: Any) -> str | None:
     return None if value is None else f"{float(value):.0f} s"
+
+
+def verdict_callout(verdict: Verdict) -> Callout:
+    """Return the verdict in words, with what to change if it failed."""
+    if verdict.passed:
+        return Callout("good", f"Convergence: all {len(verdict.findings)} checks passed.")
+    lines = [
+        f"{f.title}: {f.value_text} at {f.quantity}, wanted {f.threshold_text}. {f.remedy}" for f in verdict.failures
+    ]
+    return Callout("bad", "Convergence: do not use these numbers yet.", lines)
+
+
+def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
+    """Return draws, largest R-hat and fewest effective draws for the top of the page."""
+    sizes = trace["posterior"].sizes
+    draws = sizes["chain"] * sizes["draw"]
+    rhat, effective = verdict.value("rhat"), verdict.value("ess_bulk")
+    return [
+        Fact("draws", "posterior draws", draws, f"{draws:,}"),
+        Fact("rhat", "largest R-hat", rhat, f"{rhat:.3f}"),
+        Fact("ess_bulk", "fewest effective draws", effective, f"{effective:,.0f}"),
+    ]
+
+
+def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) -> Section:
+    """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
+    columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
+    rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
+    return Section(
+        "Did the sampler converge?",
+        [
+            Paragraph(judged),
+            Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
+            *_worst(trace, verdict),
+            *_energy(trace),
+        ],
+    )
+
+
+def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
+    """Return the plots of the worst quantities."""
+    from dpbayes.inference.convergence import mixing_table, quantity_draws
+    from dpbayes.report.plots import evolution_plot, rank_plot
+
+    if not verdict.worst:
+        return [Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")]
+    draws, mixing = quantity_draws(trace), mixing_table(trace)
+    worst = {_short(q): draws[q] for q in verdict.worst[:_PANELS]}
+    effective = {_short(q): mixing[str(q)]["ess_bulk"] for q in verdict.worst[:_PANELS]}
+    return [
+        Figure(
+            rank_plot(worst, effective),
+            "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
+            "sample the same distribution stay inside the grey band.",
+            "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
+        ),
+        Figure(
+            evolution_plot(worst),
+            "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
+            "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the check asks for.",
+            "Bulk and tail effective sample sizes against draws, one colour per quantity.",
+        ),
+    ]
+
+
+def _energy(trace: xr.DataTree) -> list[Block]:
+    """Return the energy plot, or a sentence where the sampler noted no energy."""
+    from dpbayes.inference.convergence import bfmi
+    from dpbayes.report.plots import energy_plot
+
+    stats = trace["sample_stats"].to_dataset()
+    if "energy" not in stats:
+        return [Paragraph("The sampler noted no energy: no energy plot.")]
+    energy = stats["energy"].transpose("chain", "draw").to_numpy().astype(float)
+    return [
+        Figure(
+            energy_plot(energy, bfmi(energy)),
+            "Energy of the draws (filled) and its change from draw to draw (line). Where the change is much narrower, "
+            "the momentum explores too slowly: a BFMI below 0.3.",
+            "Histograms of energies and of energy changes, a panel per chain, with the BFMI in the title.",
+        )
+    ]
+
+
+def _short(quantity: Quantity) -> str:
+    """Return a short title: the variable and its levels."""
+    return f"{given_name(quantity.name)} {' '.join(str(label) for _, label in quantity.where)}"

@@ -406,7 +406,7 @@ def _verdict(
     """Return the verdict; a good one becomes a warning where few partitions count, or many estimates were clipped."""
     if pooled:
         from dpbayes.inference import Verdict
-        from dpbayes.report.convergence import verdict_callout
+        from dpbayes.report.frame import verdict_callout
 
         verdict = verdict_callout(Verdict.from_json(trace.attrs["convergence"]))
     else:

@@ -23,7 +23,7 @@ from dpbayes.inference.convergence import (
 )
 from dpbayes.inference.schema import annotate
 from dpbayes.inference.summary import summarize
-from dpbayes.report.convergence import verdict_callout
+from dpbayes.report.frame import verdict_callout
 
 DRAWS = ("chain", "draw")
 

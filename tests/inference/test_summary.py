@@ -8,8 +8,8 @@ import xarray as xr
 
 from dpbayes.errors import InputError
 from dpbayes.inference import annotate, check_convergence, mixing_table, summarize
-from dpbayes.report.convergence import convergence_section
 from dpbayes.report.document import Figure
+from dpbayes.report.frame import convergence_section
 
 DIMS = ("chain", "draw")
 EVIL = "<script>alert('x')</script>&"

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from dpbayes.inference import check_convergence
-from dpbayes.report.convergence import convergence_section
+from dpbayes.report.frame import convergence_section
 
 DIMS = ("chain", "draw")
 
