@@ -18,9 +18,10 @@ against its table's noise, cell by cell: Gaussian noise adds variances, Laplace 
 closed form. Tables with Gaussian noise are first rotated by the eigenvectors of the released shares' covariances: one
 direction per attribute is the constant, in which R vanishes, and the others are nearly uncorrelated.
 
-A product of factors is kept as its mean and what the deviations add; means and variances of all pairs are two products
-of matrices. All arrays that depend on the release are inputs of the graph, not constants in it: compiled code is shared
-by releases of any shape.
+A cell is the product of a last factor, from the attribute of its table with the most levels, with the others: these
+products are few, and means and variances of all cells are products of matrices of theirs with all levels. All arrays
+that depend on the release are inputs of the graph, not constants in it: compiled code is shared by releases of any
+shape.
 """
 
 from __future__ import annotations
@@ -50,18 +51,33 @@ NUGGET = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
+class Products:
+    """Cells as products of columns: the distinct products of all factors but the last, and every cell's two parts."""
+
+    left: Places
+    parts: Places
+
+    @classmethod
+    def of(cls, factors: Places, sizes: Places) -> Products:
+        """Arrange cells (cell, factor); `sizes` are the levels of every column's attribute, 0 of the last, a one."""
+        ordered = np.take_along_axis(factors, np.argsort(sizes[factors], axis=1, kind="stable"), axis=1)
+        left, which = np.unique(ordered[:, :-1], axis=0, return_inverse=True)
+        return cls(left, np.column_stack([which.ravel(), ordered[:, -1]]))
+
+    @property
+    def factors(self) -> Places:
+        """The columns of every cell."""
+        return np.column_stack([self.left[self.parts[:, 0]], self.parts[:, 1]])
+
+
+@dataclass(frozen=True, eq=False)
 class Block:
     """Released cells that are evaluated together: `gaussian` in rotated directions, else one by one as `kind` says."""
 
     kind: Literal["gaussian", "laplace", "uneven"]
     places: Places
-    factors: Places
+    products: Products
     variances: Array
-
-    @property
-    def name(self) -> str:
-        """What the block's inputs are called in a model."""
-        return self.kind + ("_pairs" if self.factors.shape[1] == 2 else "_higher")
 
     @property
     def gaussian(self) -> bool:
@@ -83,18 +99,18 @@ class Tables:
         first = np.cumsum([0, *release.domain.shape])
         starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
         axes = tuple(release.domain.axes(table.attributes) for table in release.tables)
-        groups: dict[tuple[Literal["gaussian", "laplace", "uneven"], bool], list[int]] = {}
+        groups: dict[Literal["gaussian", "laplace", "uneven"], list[int]] = {}
         for number, table in enumerate(release.tables):
-            groups.setdefault((_kind(table), len(axes[number]) > 2), []).append(number)
-        blocks = []
-        for (kind, higher), members in sorted(groups.items()):
-            order = max(2, *(len(axes[number]) for number in members)) if higher else 2
+            groups.setdefault(_kind(table), []).append(number)
+        order, blocks = max(2, *map(len, axes)), []
+        for kind, members in sorted(groups.items()):
             factors = [
                 _factors(release.tables[i].counts.shape, first[list(axes[i])], order, first[-1]) for i in members
             ]
             places = [np.arange(starts[i], starts[i + 1]) for i in members]
             variances = [release.tables[i].variances.ravel() for i in members]
-            blocks.append(Block(kind, *map(np.concatenate, (places, factors, variances))))
+            products = Products.of(np.concatenate(factors), _sizes(release.domain))
+            blocks.append(Block(kind, np.concatenate(places), products, np.concatenate(variances)))
         return cls(release.domain, axes, tuple(blocks))
 
     @cached_property
@@ -121,13 +137,17 @@ def _factors(shape: tuple[int, ...], first: Places, order: int, none: int) -> Pl
     return np.pad(columns, ((0, 0), (0, order - len(shape))), constant_values=none)
 
 
-def factors_of(domain: Domain, cells: Sequence[Cell]) -> Places:
-    """Return the columns of any cells, padded to the most attributes that one has, or two."""
+def _sizes(domain: Domain) -> Places:
+    return np.append(np.repeat(domain.shape, domain.shape), 0)
+
+
+def products_of(domain: Domain, cells: Sequence[Cell]) -> Products:
+    """Return any cells as products of columns."""
     first = np.cumsum([0, *domain.shape])
     factors = np.full((len(cells), max(2, *map(len, cells))), first[-1], dtype=np.int64)
     for row, cell in zip(factors, cells, strict=True):
         row[: len(cell)] = [first[axis] + level for axis, level in cell]
-    return factors
+    return Products.of(factors, _sizes(domain))
 
 
 def released_shares(release: Release) -> Array:
@@ -199,20 +219,49 @@ def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: An
     return records, pt.sqrt(n) * root[:, None] * (moved - profiles * common)
 
 
-def probabilities(weights: Any, profiles: Any, factors: Any, order: int) -> Any:
-    """Return the probabilities of cells under the mixture, shape ``(cells,)``."""
-    none = pt.zeros_like(profiles)
-    return _law(weights, weights, 1.0, _Factors(profiles, none, none), factors, order)[0]
+def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order: int) -> Any:
+    """Return the probabilities of cells under the mixture, shape ``(cells,)``; `products` as in `released_law`."""
+    padded = pt.concatenate([profiles, pt.ones_like(profiles[:, :1])], axis=1)
+    left, parts = products
+    product = padded[:, left[:, 0]]
+    for place in range(1, order - 1):
+        product = product * padded[:, left[:, place]]
+    return pt.dot((weights[:, None] * product).T, padded)[parts[:, 0], parts[:, 1]]
 
 
-def released_law(classes: Sequence[Any], factors: Any, order: int, turn: Any | None = None) -> tuple[Any, Any]:
-    """Return mean and variance of the exact counts of a block's cells given the classes' counts, before noise."""
+def released_law(
+    classes: Sequence[Any], products: tuple[Any, Any], order: int, turn: Any | None = None
+) -> tuple[Any, Any]:
+    """Return mean and variance of the exact counts of a block's cells given the classes' counts, before noise.
+
+    `products` are the arrays of `Products` for cells of at most `order` factors.
+    """
     weights, profiles, n, records, moved = classes
     mean, variance = profiles, profiles * (1.0 - profiles)
     if turn is not None:
         mean, moved = pt.dot(profiles, turn), pt.dot(moved, turn)
         variance = pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean)
-    return _law(weights, records, n, _Factors(mean, variance, moved), factors, order)
+    left, parts = products
+    own = _Factors(mean, variance, moved)
+    m, d, first, rest = _product(own, left, order - 1)
+    total = pt.dot((records[:, None] * m + d).T, own.mean) + pt.dot(m.T, own.moved)
+    spread = pt.dot((weights[:, None] * first).T, own.variance)
+    if rest is not None:
+        spread += pt.dot((weights[:, None] * rest).T, pt.sqr(own.mean) + own.variance)
+    return total[parts[:, 0], parts[:, 1]], n * spread[parts[:, 0], parts[:, 1]]
+
+
+def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any]:
+    """Return products of columns: mean, deviation, and the parts of the variance of first and of higher order."""
+    columns = [left[:, place] for place in range(factors)]
+    mean, moved, first, rest = own.mean[:, columns[0]], own.moved[:, columns[0]], own.variance[:, columns[0]], None
+    square = pt.sqr(mean)
+    for column in columns[1:]:
+        m, s, w = own.mean[:, column], own.variance[:, column], own.moved[:, column]
+        rest = first * s if rest is None else rest * (pt.sqr(m) + s) + first * s
+        first, square = first * pt.sqr(m) + square * s, square * pt.sqr(m)
+        moved, mean = moved * m + mean * w, mean * m
+    return mean, moved, first, rest
 
 
 class _Factors:
@@ -223,27 +272,6 @@ class _Factors:
         self.mean = pt.concatenate([mean, one], axis=1)
         self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
         self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
-
-
-def _law(weights: Any, records: Any, n: Any, own: _Factors, factors: Any, order: int) -> tuple[Any, Any]:
-    """Return mean and variance of products of columns, summed over classes."""
-    if order == 2:
-        left, right = factors[:, 0], factors[:, 1]
-        with_records = records[:, None] * own.mean + own.moved
-        mean = pt.dot(with_records.T, own.mean) + pt.dot(own.mean.T, own.moved)
-        variance = pt.dot((weights[:, None] * own.variance).T, own.variance)
-        return mean[left, right], n * variance[left, right]
-    mean = square = moved = first = rest = None
-    for place in range(order):
-        column = factors[:, place]
-        m, s, w = own.mean[:, column], own.variance[:, column], own.moved[:, column]
-        if mean is None:
-            mean, moved, square, first, rest = m, w, pt.sqr(m), s, pt.zeros_like(s)
-            continue
-        rest = rest * (pt.sqr(m) + s) + first * s
-        first, square = first * pt.sqr(m) + square * s, square * pt.sqr(m)
-        moved, mean = moved * m + mean * w, mean * m
-    return pt.dot(records, mean) + pt.sum(moved, axis=0), n * pt.dot(weights, rest)
 
 
 def gaussian_logp(off: Any, variance: Any) -> Any:
@@ -313,11 +341,8 @@ def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps:
     n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
     noise = np.concatenate([table.variances.ravel() for table in release.tables]) / n**2
-    order = max(block.factors.shape[1] for block in tables.blocks)
     none = len(shares)
-    factors = np.concatenate(
-        [np.pad(b.factors, ((0, 0), (0, order - b.factors.shape[1])), constant_values=none) for b in tables.blocks]
-    )[tables.order]
+    factors = np.concatenate([block.products.factors for block in tables.blocks])[tables.order]
     held = np.clip(counts, 1.0 / n, 1.0)
     precision = 1.0 / (noise + held * (1.0 - np.minimum(held, 0.5)) / n)
     rng = np.random.default_rng(0)

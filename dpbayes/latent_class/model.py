@@ -36,11 +36,11 @@ from dpbayes.latent_class.likelihood import (
     Tables,
     cell_covariance,
     class_counts,
-    factors_of,
     gaussian_logp,
     joint_law,
     pilot,
     probabilities,
+    products_of,
     released_law,
     released_shares,
     rotated,
@@ -108,8 +108,9 @@ def build_model(
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
-        covariance of sampling that a pilot fit gives, and the noise keeps its own law; right where noise is small
-        against sampling, and for structural zeros, at a cost of the square of the number of cells. By default
+        covariance of sampling that a pilot fit gives, and the noise keeps its own law (of more than 100 cells only its
+        variances); right where noise is small against sampling, and for structural zeros, at a cost of the square of
+        the number of cells. By default
         ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is above 1/2 and there are at most
         1,500, or where there are structural zeros.
     margins
@@ -303,8 +304,9 @@ class _Mixture:
         return conditioned(self._probabilities(plan.cells, name), plan)
 
     def _probabilities(self, cells: Sequence[Cell], name: str) -> Any:
-        factors = factors_of(self.design.domain, cells)
-        return probabilities(self.weights, self.profiles, _constant(f"factors_of_{name}", factors), factors.shape[1])
+        products = products_of(self.design.domain, cells)
+        arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
+        return probabilities(self.weights, self.profiles, arrays, products.left.shape[1] + 1)
 
 
 def _record(mixture: _Mixture, record_cells: bool | None) -> None:
@@ -319,11 +321,14 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
-    """Add the released counts to the model, all tables at once, with their noise's own law."""
+    """Add the released counts to the model, all tables at once, with their noise's own law where they are few."""
     noise = release_noise(release)
     deviations = pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])
     names = ("sampling_root", "count_gain", "count_root")
-    constant, linear, quadratic = (_constant(f"noise_{i}", part) for i, part in enumerate(noise.coefficients))
+    law = noise.coefficients
+    if release.n_counts > FEW_CELLS:  # the corners of many Laplace laws would make steps very small
+        law = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.0 * noise.stddev, 0.5 / noise.stddev**2)
+    constant, linear, quadratic = (_constant(f"noise_{i}", part) for i, part in enumerate(law))
 
     def logp(value: Any, mean: Any, z: Any, *given: Any) -> Any:
         root, gain, turn, constant, linear, quadratic = given
@@ -359,16 +364,17 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
     noise, laws = release_noise(release), []
     arrays: dict[str, Any] = {}
     for block in tables.blocks:
-        laws.append((block.name, block.kind, block.factors.shape[1]))
-        own = {"factors": block.factors, "places": block.places, "variances": block.variances}
-        arrays |= {f"{block.name}_{name}": _constant(f"{block.name}_{name}", value) for name, value in own.items()}
+        laws.append((block.kind, block.products.left.shape[1] + 1))
+        own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
+        own["variances"] = block.variances
+        arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
     arrays |= {"order": _constant("order", tables.order), "turn": given["rotation"], "turned": given["rotated_counts"]}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
-        for name, kind, width in laws:
-            factors, places, own = (at[f"{name}_{part}"] for part in ("factors", "places", "variances"))
-            mean, variance = released_law(classes, factors, width, at["turn"] if kind == "gaussian" else None)
+        for kind, width in laws:
+            left, parts, places, own = (at[f"{kind}_{name}"] for name in ("left", "parts", "places", "variances"))
+            mean, variance = released_law(classes, (left, parts), width, at["turn"] if kind == "gaussian" else None)
             if kind != "laplace":
                 counts = at["turned"] if kind == "gaussian" else value
                 total += pt.sum(gaussian_logp(counts[places] - mean, variance + own))
@@ -378,14 +384,15 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
 
     def dist(*inputs: Any) -> Any:
         classes, at = inputs[:5], dict(zip(arrays, inputs[5:-1], strict=True))
-        found = [released_law(classes, at[f"{name}_factors"], width) for name, _, width in laws]
+        found = [released_law(classes, (at[f"{kind}_left"], at[f"{kind}_parts"]), width) for kind, width in laws]
         mean, variance = (pt.concatenate(parts)[at["order"]] for parts in zip(*found, strict=True))
         return noise.around(pm.Normal.dist(mean, pt.sqrt(variance)), inputs[-1])
 
     if release.n_counts <= MAX_EXACT_CELLS:
+        turns = {"gaussian": given["rotation"]}
         found = [
-            released_law(classes, arrays[f"{name}_factors"], width, given["rotation"] if kind == "gaussian" else None)
-            for name, kind, width in laws
+            released_law(classes, (arrays[f"{kind}_left"], arrays[f"{kind}_parts"]), width, turns.get(kind))
+            for kind, width in laws
         ]
         for name, parts in zip(("given_mean", "given_variance"), zip(*found, strict=True), strict=True):
             pm.Deterministic(name, pt.concatenate(parts)[arrays["order"]], dims="count")

@@ -83,10 +83,10 @@ class Shipped:
         n, factors, outputs = pt.scalar("n"), [], []
         records, moved = forms.class_counts(weights, profiles, n, sizes, deviations, membership)
         for block in self.tables.blocks:
-            factors.append(pt.lmatrix())
+            factors += (products := [pt.lmatrix(), pt.lmatrix()])
             turned = turn if block.gaussian else None
             classes = (weights, profiles, n, records, moved)
-            outputs += forms.released_law(classes, factors[-1], block.factors.shape[1], turned)
+            outputs += forms.released_law(classes, products, block.products.left.shape[1] + 1, turned)
         inputs = [weights, profiles, n, sizes, deviations, membership, turn, *factors]
         self.law = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
         off, variance, scale = pt.matrix(), pt.vector(), pt.vector()
@@ -101,7 +101,7 @@ class Shipped:
         size = classes * (1 + joined.shape[1])
 
         def at(z):
-            factors = [block.factors for block in tables.blocks]
+            factors = [part for block in tables.blocks for part in (block.products.left, block.products.parts)]
             parts = self.law(
                 weights,
                 joined,
