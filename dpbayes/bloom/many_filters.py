@@ -21,7 +21,6 @@ x_max for certain. `ColumnSum` is the law on the event that there is none.
 """
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -340,6 +339,16 @@ class RatioLaw:
         lower, upper = (bound @ self.under[: self.kept] for bound in self.others.tail_bounds(self._rest(t)))
         return lower, np.minimum(upper, 1.0)
 
+    def curve(self, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of this side's divergence at `epsilon`; where values were rounded, of P(loss > epsilon)."""
+        if self.others.side == "upper":
+            return (self.call_bounds if self.others.power.split else self.exceed_bounds)(np.exp(epsilon))
+        if self.others.power.split:
+            lower, upper = self.put_bounds(np.exp(-epsilon))
+            return np.exp(epsilon) * lower, np.exp(epsilon) * upper
+        # R = exp(-epsilon) itself is a loss of epsilon, which does not exceed epsilon: step just below it.
+        return self.cdf_bounds(np.exp(-epsilon) * (1 - 2.0**-50))
+
 
 def ratio_law(
     *,
@@ -373,10 +382,10 @@ def ratio_law(
     return RatioLaw(n_bits, values, under, under[::-1].copy(), kept, others)
 
 
+_SIDES: tuple[Side, Side] = ("upper", "lower")
 _SIZES = (2**13, 2**16, 2**19, 2**22)
 # Share of delta that the lattice's exceptional event may take.
 _EXCEPTION = 1e-5
-_Curve = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -402,7 +411,7 @@ class FiltersLoss:
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
         delta = probability_below_one(delta, "delta", remedy=PEOPLE)
-        return self._worse(delta, self._tight_up, self._tight_down, split=True)
+        return self._worse(delta, split=True)
 
     def epsilon(self, delta: float) -> float:
         """Upper bound of `epsilon_bounds`."""
@@ -411,7 +420,7 @@ class FiltersLoss:
     def quantile_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
         delta = probability_below_one(delta, "delta", remedy=PEOPLE)
-        return self._worse(delta, self._quantile_up, self._quantile_down, split=False)
+        return self._worse(delta, split=False)
 
     def quantile_epsilon(self, delta: float) -> float:
         """Upper bound of `quantile_bounds`."""
@@ -432,9 +441,9 @@ class FiltersLoss:
             return Bounds(0.0, 0.0)
         bounds = Bounds(0.0, 1.0)
         for size in _SIZES:
-            up = self._tight_up(self.law(epsilon, "upper", size, 1e-12, split=True))(np.array([epsilon]))
-            down = self._tight_down(self.law(epsilon, "lower", size, 1e-12, split=True))(np.array([epsilon]))
-            bounds = Bounds(float(max(up[0][0], down[0][0])), float(max(up[1][0], down[1][0])))
+            laws = [self.law(epsilon, side, size, 1e-12, split=True) for side in _SIDES]
+            lower, upper = zip(*(law.curve(np.array([epsilon])) for law in laws), strict=True)
+            bounds = Bounds(float(np.max(lower)), float(np.max(upper)))
             if bounds.width <= self.tolerance * bounds.upper:
                 break
         return bounds
@@ -456,62 +465,36 @@ class FiltersLoss:
             split=split,
         )
 
-    def _worse(self, delta: float, up: "_Family", down: "_Family", *, split: bool) -> Bounds:
+    def _worse(self, delta: float, *, split: bool) -> Bounds:
         """Refine both directions, dropping one as soon as the other is certainly worse."""
-        sides: tuple[Side, Side] = ("upper", "lower")
-        ends = [
-            self._first_bracket(delta, side, family, split=split)
-            for side, family in zip(sides, (up, down), strict=True)
-        ]
+        ends = [self._first_bracket(delta, side, split=split) for side in _SIDES]
         for size in _SIZES[1:]:
-            for place, family in enumerate((up, down)):
+            for place, side in enumerate(_SIDES):
                 here, other = ends[place], ends[1 - place]
                 if here.upper <= other.lower or here.width <= self.tolerance * here.upper:
                     continue
-                law = self.law(here.upper, sides[place], size, delta * _EXCEPTION, split=split)
-                found = _root(family(law), delta, here.upper)
+                found = _root(self.law(here.upper, side, size, delta * _EXCEPTION, split=split), delta, here.upper)
                 ends[place] = Bounds(max(here.lower, found.lower), min(here.upper, found.upper))
         return Bounds(max(end.lower for end in ends), max(end.upper for end in ends))
 
-    def _first_bracket(self, delta: float, side: Side, family: "_Family", *, split: bool) -> Bounds:
+    def _first_bracket(self, delta: float, side: Side, *, split: bool) -> Bounds:
         """Double epsilon from the standard deviation of R until the curve is certainly below `delta`."""
         # Near p = 1/2 the spread is lost to rounding.
         epsilon = min(self.largest, max(2.0 * self.spread, 2.0**-30 * self.largest))
         while epsilon < self.largest:
-            law = self.law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split)
-            found = _root(family(law), delta, epsilon)
+            found = _root(self.law(epsilon, side, _SIZES[0], delta * _EXCEPTION, split=split), delta, epsilon)
             if found.upper < epsilon:
                 return found
             epsilon = min(2.0 * epsilon, self.largest)
         return Bounds(0.0, self.largest)
 
-    def _tight_up(self, law: RatioLaw) -> _Curve:
-        return lambda epsilon: law.call_bounds(np.exp(epsilon))
 
-    def _tight_down(self, law: RatioLaw) -> _Curve:
-        def curve(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            lower, upper = law.put_bounds(np.exp(-epsilon))
-            return np.exp(epsilon) * lower, np.exp(epsilon) * upper
-
-        return curve
-
-    def _quantile_up(self, law: RatioLaw) -> _Curve:
-        return lambda epsilon: law.exceed_bounds(np.exp(epsilon))
-
-    def _quantile_down(self, law: RatioLaw) -> _Curve:
-        # R = exp(-epsilon) itself is a loss of epsilon, which does not exceed epsilon: step just below it.
-        return lambda epsilon: law.cdf_bounds(np.exp(-epsilon) * (1 - 2.0**-50))
-
-
-_Family = Callable[[RatioLaw], _Curve]
-
-
-def _root(curve: _Curve, delta: float, largest: float) -> Bounds:
+def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
     """Return an epsilon where the curve certainly exceeds `delta` and one where it certainly does not."""
     low, high = 0.0, largest
     for _ in range(8):
         grid = np.linspace(low, high, 34)
-        over = np.flatnonzero(curve(grid)[0] > delta)
+        over = np.flatnonzero(law.curve(grid)[0] > delta)
         if not over.size or over[-1] == grid.size - 1:
             low = float(grid[over[-1]]) if over.size else low
             break
@@ -519,7 +502,7 @@ def _root(curve: _Curve, delta: float, largest: float) -> Bounds:
     lower, low, high = low, low, largest
     for _ in range(8):
         grid = np.linspace(low, high, 34)
-        under = np.flatnonzero(curve(grid)[1] <= delta)
+        under = np.flatnonzero(law.curve(grid)[1] <= delta)
         if not under.size or under[0] == 0:
             high = float(grid[0]) if under.size else high
             break

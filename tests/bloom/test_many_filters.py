@@ -217,7 +217,7 @@ def test_column_sum_of_two_values_is_binomial():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"n_filters": 0}, "between 1 and 20, got 0"),
+        ({"n_filters": 0}, "from 1 to 20, got 0"),
         ({"n_filters": 21}, "got 21"),
         ({"n_bits": 0}, "n_bits must be a whole number of at least 1"),
         ({"flip_prob": 0.6}, "got 0.6"),

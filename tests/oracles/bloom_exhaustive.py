@@ -90,4 +90,4 @@ def _epsilon(p: np.ndarray, q: np.ndarray, delta: float, floor: float, quantile:
         return Bounds(0.0, 0.0)
     order = np.argsort(loss, kind="stable")
     law = LossLaw(loss[order], p[order], log_error=1e-13, shift=2e-13)
-    return law.quantile_bounds(delta) if quantile else law.epsilon_bounds(delta)
+    return law.crossing(delta, tail=quantile)
