@@ -27,7 +27,7 @@ type Unit = Literal["record", "partition"]
 _LARGEST = 2.0**62
 # A stated number may fall short of the exact one by this share of it: a few roundings of doubles.
 _ROUNDING = 1e-12
-AS_PUBLISHED = "as published"  # the adjacency of a publisher who states none
+AS_PUBLISHED: Literal["as published"] = "as published"  # the adjacency of a publisher who states none
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,16 @@ class PublishedData(UnitSection):
     """With published: when it was published, such as "2021-08-12" or "2021"."""
     mechanism: str | None = None
     """With published: the mechanism in the publisher's words."""
-    adjacency: Literal["replace-one", "add-remove", "as published"] = "as published"
+    adjacency: Literal["replace-one", "add-remove"] | None = None
     """With published: the neighbouring relation, where it is stated."""
     total: int | None = Field(default=None, ge=1)
     """With published: the exact number of records, where no table holds the noisy one."""
     geocode: str | None = None
     """With published: the geography to read from a 2020 Census P.L. 94-171 noisy measurement file (Parquet), in place
     of [[tables]] and of who published it."""
-    queries: list[str] = Field(default_factory=lambda: list(CENSUS_QUERIES))
-    """With geocode: the queries to fit, such as "votingage * hispanic * cenrace_dpq"."""
+    queries: list[str] | None = None
+    """With geocode: the queries to fit, such as "votingage * hispanic * cenrace_dpq"; by default all of voting age,
+    ethnicity and race."""
     constraints: str | None = None
     """With geocode: the file of constraints, beside the spec, whose exact total is then the number of persons."""
 
@@ -55,7 +56,7 @@ class PublishedData(UnitSection):
         lacking = [name for name in ("source", *stated) if getattr(self, name) is None]
         if self.published is not None and lacking:
             raise ValueError(f"published tables need {', '.join(lacking)}: a page says who drew the noise, and how")
-        extra = [name for name in (*stated, "total") if getattr(self, name) is not None]
+        extra = [name for name in (*stated, "total", "adjacency", "queries") if getattr(self, name) is not None]
         if self.published is None and extra:
             raise ValueError(f"{' and '.join(extra)} are said of data.published, and there is none; leave them out")
         return self
@@ -87,7 +88,7 @@ class TableSection(Section):
 class PublishedSpec(RunSpec):
     """A run of a system that fits releases of tables."""
 
-    tables: list[TableSection] = Field(default_factory=list)
+    tables: list[TableSection] | None = None
     """With data.published: what stands where, and under which noise."""
 
     @model_validator(mode="after")
@@ -102,7 +103,7 @@ class PublishedSpec(RunSpec):
                 if published
                 else "[[tables]] say what stands in data.published, and there is none; leave them out"
             )
-        for table in self.tables:
+        for table in self.tables or ():
             PublishedTable(**table.model_dump())  # its errors say what does not fit together
         return self
 
@@ -110,18 +111,22 @@ class PublishedSpec(RunSpec):
         """Read the published tables that the spec names."""
         from dpbayes.privacy.published import PublishedTable, read_published
         from dpbayes.privacy.readers import read_census_measurements
-        from dpbayes.privacy.release import Publication
+        from dpbayes.privacy.release import AS_PUBLISHED, Publication
 
         data: Any = self.data  # type: ignore[attr-defined]
         if data.geocode is not None:
             exact = None if data.constraints is None else beside / data.constraints
-            options = {"geocodes": data.geocode, "queries": ["total_dpq", *data.queries], "total": data.total}
+            options = {
+                "geocodes": data.geocode,
+                "queries": ["total_dpq", *(data.queries or CENSUS_QUERIES)],
+                "total": data.total,
+            }
             return read_census_measurements(beside / data.published, exact, **options)[data.geocode].release
         return read_published(
             beside / data.published,
-            [PublishedTable(**table.model_dump()) for table in self.tables],
+            [PublishedTable(**table.model_dump()) for table in self.tables or ()],
             publication=Publication(data.publisher, data.source, data.date, data.mechanism),
             levels=data.levels,
             total=data.total,
-            adjacency=data.adjacency,
+            adjacency=data.adjacency or AS_PUBLISHED,
         )

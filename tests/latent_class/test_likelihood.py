@@ -7,6 +7,7 @@ out: exactly for Gaussian noise (they are linear), by a Sobol sequence for other
 
 import importlib.util
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ from scipy import stats
 from scipy.special import erfcx, gammaln, logsumexp
 
 from dpbayes.data.domain import Domain
+from dpbayes.latent_class import build_model
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.exact_counts import normal_given_laplace
 from dpbayes.latent_class.normal_laplace import normal_laplace_logp, scaled_erfc
-from dpbayes.privacy.laws import Gaussian, TwoSidedGeometric
-from dpbayes.privacy.release import NoisyTable, Release
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
+from dpbayes.privacy.release import NoisyTable, Publication, Release
 
 
 def all_tables(n, cells):
@@ -260,3 +262,24 @@ def test_draws_given_a_sum_have_its_conditional_law():
         spread = np.sqrt((grid - mean) ** 2 @ density)
         assert drawn.mean() == pytest.approx(mean, abs=0.015 * spread)
         assert drawn.std() == pytest.approx(spread, rel=0.02)
+
+
+@pytest.mark.parametrize("form", ["cells", "tables"])
+def test_noise_cell_by_cell_is_the_tables_own_where_it_is_equal(form):
+    """One parameter per cell, all of them equal: the same log-likelihood, at any point; another one, another value."""
+    domain = Domain.from_levels({"a": range(3), "b": range(2)})
+    laws = {("a", "b"): TwoSidedGeometric(4.0), ("a",): DiscreteGaussian(5.0)}
+    counts = {("a", "b"): [[30, 11], [25, 20], [9, 4]], ("a",): [44, 40, 15]}
+    even = [NoisyTable(domain.project(names), counts[names], law, None, None) for names, law in laws.items()]
+    stated = Publication("An office", "https://example.org", "2026", "as in this test")
+    release = Release(domain, tuple(even), "as published", 100, "published", publication=stated)
+    spread = [replace(table, spreads=np.full(table.counts.shape, table.noise.spread)) for table in even]
+    uneven = [replace(table, spreads=np.where(np.arange(table.counts.size).reshape(table.counts.shape) == 0, 1.0, 1.5)
+                      * table.noise.spread / 1.5) for table in even]  # fmt: skip
+    values = []
+    for tables in (even, spread, uneven):
+        model = build_model(replace(release, tables=tuple(tables)), n_classes=2, likelihood=form)
+        point = {name: 0.3 + 0.0 * value for name, value in model.initial_point(1).items()}
+        values.append(float(model.compile_logp(mode="FAST_COMPILE")(point)))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-6)
+    assert abs(values[2] - values[0]) > 0.01
