@@ -105,7 +105,7 @@ def test_composition_goes_through_the_loss():
         ({"flip_prob": 0.5}, "got 0.5"),
         ({"flip_prob": float("nan")}, "got nan"),
         ({"n_bits": 0}, "n_bits must be a whole number of at least 1, got 0"),
-        ({"n_bits": 2.5}, "whole number, got 2.5"),
+        ({"n_bits": 2.5}, "whole number of at least 1, got 2.5"),
         ({"count_ones": -1}, "count_ones must be a whole number from 0 to 9, got -1"),
         ({"count_ones": 10}, "got 10"),
     ],
