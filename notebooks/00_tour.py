@@ -78,9 +78,9 @@ ax.set(xlabel="released count", ylabel="records", title="prior predictive (95 %)
 plt.show()
 
 # %% [markdown]
-# ## 3. Fit, and ask the gate
+# ## 3. Fit, and check convergence
 #
-# Samplers do not stop a bad fit. The gate judges what does not depend on class labels, and says what to change if a check
+# Samplers do not stop a bad fit. The convergence check judges what does not depend on class labels, and says what to change if a check
 # fails.
 
 # %%

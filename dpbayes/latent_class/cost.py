@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 # Measured on one core of a shared machine (docs/latent_class.md, Limits): matrix products, what a released cell with
 # Laplace noise takes in value and gradient, and what an element of an array that passes through memory does.
-_FLOPS = 1e10
+_FLOPS = 2e10
 _SECONDS_PER_CELL = 4e-8
-_SECONDS_PER_ELEMENT = 2e-9
-# Gradients of one chain: annealing, adapting and two rounds of 72 trajectories.
-_GRADIENTS = 25_000
+_SECONDS_PER_ELEMENT = 7e-10
+# Gradients of one chain: annealing, adapting and a round of 48 trajectories.
+_GRADIENTS = 12_000
 _COMPILING = 0.5  # minutes
 
 
@@ -81,7 +81,7 @@ def cost_of(
     sizes = dict(zip(domain.names, domain.shape, strict=True))
     k, columns = n_classes or classes_for(domain, tables), sum(domain.shape)
     cells = [math.prod(sizes[name] for name in names) for names in tables]
-    higher = sum(size * len(names) for size, names in zip(cells, tables, strict=True) if len(names) > 2)
+    higher = sum(math.prod(sorted(sizes[name] for name in names)[:-1]) for names in tables if len(names) > 2)
     total = sum(cells)
     elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
     products = 18 * k * columns**2 + 24 * k * columns * len(domain)

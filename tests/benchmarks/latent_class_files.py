@@ -15,6 +15,7 @@ records' shares, and of cells by how many records they hold.
 import argparse
 import json
 import resource
+import sys
 import time
 from itertools import combinations
 
@@ -124,6 +125,12 @@ def measure(trace, release, records, shape, axes_sets, seed, thin):
     return found
 
 
+def said(stage, share):
+    """Say when a stage of sampling begins."""
+    if share == 0.0:
+        print(f"{time.process_time():.0f} CPU s: {stage}", file=sys.stderr, flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?")
@@ -147,7 +154,7 @@ def main():
         release = release_tables(exact, rho=root**2, noise="discrete-gaussian", rng=rng)
     started = time.perf_counter()
     model = build_model(release, **arguments.model)
-    settings = sampler_defaults() | {"progressbar": False, "predictive": False} | arguments.sampling
+    settings = sampler_defaults() | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
     released = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
