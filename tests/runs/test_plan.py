@@ -42,7 +42,7 @@ def test_the_plan_says_tables_noise_budget_and_size(spec):
     # Scale 2 / epsilon: the variance of two-sided geometric noise of scale s is 1 / (cosh(1 / s) - 1), 2.8 squared.
     assert table == "  age x sex: 6 cells, noise of standard deviation 2.8 in each"
     assert ledger == "ledger: budget.db has epsilon 3 and delta 0 left"
-    assert model == "model: 12 unknowns"
+    assert model == "model: 17 unknowns"
     assert re.fullmatch(r"fit: 6 counts, [0-9,]+ unknowns, about [0-9]+ minutes and [0-9.]+ GB of memory", fit)
 
 
