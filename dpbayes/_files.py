@@ -1,8 +1,27 @@
-"""Writing a file so that no reader ever meets half of it."""
+"""Paths that are paths, and writing a file so that no reader ever meets half of it."""
 
+import os
 from pathlib import Path
+from typing import Any
 
-__all__ = ["write_text"]
+from dpbayes._arguments import shown
+from dpbayes.errors import InputError
+
+__all__ = ["file_path", "write_text"]
+
+
+def file_path(path: Any) -> Path:
+    """Return the path of a file, or raise `InputError` where no path is given.
+
+    Examples
+    --------
+    >>> file_path(3)
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: path must be a str or a Path of a file, got 3
+    """
+    if isinstance(path, str | os.PathLike) and "\0" not in str(path):
+        return Path(path)
+    raise InputError(f"path must be a str or a Path of a file, got {shown(path)}")
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from dpbayes._files import write_text
 from dpbayes.bloom.filters import BloomRelease
 from dpbayes.data import datasets
+from dpbayes.errors import InputError
 from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
 from dpbayes.privacy import release_tables
 
@@ -54,3 +55,15 @@ def test_a_release_that_cannot_be_written_leaves_no_damaged_file(make, tmp_path,
     with pytest.raises(OSError, match="No space left"):
         release.write(tmp_path / "release.json")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [3, None, b"x", "a\0b", [], 10**5000], ids=lambda path: type(path).__name__)
+def test_every_reader_refuses_what_is_no_path(path):
+    from dpbayes import bloom, ide, inference, privacy, runs
+    from dpbayes.mvg.release import MomentRelease
+
+    readers = [bloom.BloomRelease.read, bloom.read_reach_numbers, ide.GroupRelease.read, MomentRelease.read]
+    readers += [privacy.read_release, privacy.open_ledger, inference.read_trace, runs.load_spec]
+    for read in readers:
+        with pytest.raises(InputError, match="path must be a str or a Path"):
+            read(path)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from dpbayes._arguments import as_array, instance, one_of, shown, whole_number
-from dpbayes.bloom.claims import MAX_FILTERS, check_decay, check_flip_prob
+from dpbayes.bloom.claims import MAX_FILTERS, MAX_POSITIONS, check_decay, check_flip_prob
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
@@ -132,6 +132,8 @@ class BloomRelease(Enveloped):
         size = counts.size
         if counts.ndim != 1 or size < 2 or size & (size - 1) or counts.dtype.kind not in "iu" or (counts < 0).any():
             raise InputError("counts must be whole numbers >= 0, one for each of 2^k logos; shuffle_flip returns them")
+        if float(counts.sum(dtype=float)) > MAX_POSITIONS:
+            raise InputError(f"counts must be of at most {MAX_POSITIONS:,} positions in all; a filter has no more")
         object.__setattr__(self, "counts", counts)
         check_decay(self.decay)
         whole_number(self.n_filters, "n_filters", high=MAX_FILTERS)

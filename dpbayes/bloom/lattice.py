@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from dpbayes._arguments import as_array, instance, one_of, ordered, real_numbers, shown, whole_number
+from dpbayes._files import file_path
 from dpbayes.bloom.filters import BloomRelease, solve_transition
 from dpbayes.bloom.reach import subset_sums
 from dpbayes.errors import DamagedFileError, InputError
@@ -155,10 +156,11 @@ def read_reach_numbers(path: str | Path) -> ReachNumbers:
     ...     read_reach_numbers(path).sets.tolist()
     [[True, False], [False, True], [True, True]]
     """
-    if Path(path).suffix.lower() != ".csv":
+    path = file_path(path)
+    if path.suffix.lower() != ".csv":
         return ReachNumbers.read(path)
     rows = []
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             for place, row in enumerate(csv.DictReader(file, strict=True), start=2):
                 if place > _MAX_ROWS:

@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import whole_number
+from dpbayes._arguments import instance, whole_number
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import Release
@@ -80,6 +80,7 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
     >>> credibility(prior, by="place", sets=[["x"]]).borrowed.round(2).tolist()
     [1.0, 0.03]
     """
+    instance(prior, Prior, "prior", remedy="Prior.from_frame makes one")
     if prior.n_records is None:
         raise InputError("credibility weighs sampling error, and this prior is no sample: n_records is None")
     others = [name for name in prior.domain.names if name != by]
@@ -194,6 +195,8 @@ def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
     >>> pool(prior, half).marginal(["place", "x"]).tolist()
     [[0.275, 0.225], [0.25, 0.25]]
     """
+    instance(credible, Credibility, "credible", remedy="credibility makes one")
+    instance(prior, Prior, "prior", remedy="Prior.from_frame makes one")
     whole_number(n_rows, "n_rows")
     rng = np.random.default_rng(_SEED)
     axis = None if credible.by is None else prior.domain.axis(credible.by)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import as_array, instance, real_numbers
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -59,7 +60,8 @@ class Prior:
     n_records: float | None = None
 
     def __post_init__(self) -> None:
-        codes, weights = np.asarray(self.codes), np.asarray(self.weights, dtype=np.float64)
+        instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
+        codes, weights = as_array(self.codes, "codes"), real_numbers(self.weights, "weights")
         if codes.ndim != 2 or codes.shape[1] != len(self.domain) or codes.dtype.kind not in "iu":
             raise InputError(
                 f"codes must be integers of shape (rows, {len(self.domain)}), got {codes.dtype} of {codes.shape}; "

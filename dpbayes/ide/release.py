@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dpbayes._arguments import instance, shown, whole_number
+from dpbayes._arguments import instance, ordered, shown, whole_number
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
@@ -59,9 +59,13 @@ class Hierarchy:
     parent: Mapping[Any, Level]
 
     def __post_init__(self) -> None:
+        instance(self.parent, Mapping, "parent", remedy="give {group: upper unit}")
         if not self.attribute or not self.parent:
             raise InputError("a hierarchy needs the name of the group's column and at least one group with its parent")
         object.__setattr__(self, "parent", dict(self.parent))
+        names = [self.attribute, *(name for name in (*self.groups, *self.units) if not isinstance(name, int))]
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise InputError(f"the column, groups and units of a hierarchy must have names, got {shown(wrong[0])}")
 
     @property
     def groups(self) -> tuple[Level, ...]:
@@ -112,10 +116,17 @@ class GroupRelease(Enveloped):
     FILE: ClassVar[FileKind] = FileKind("dpbayes-group-release", "a release of groups")
 
     def __post_init__(self) -> None:
+        instance(self.hierarchy, Hierarchy, "hierarchy", remedy="Hierarchy(attribute, parent) makes one")
+        for level in (self.units, self.groups):
+            parts = instance(level, Mapping, "units and groups", remedy="give {name: release}").values()
+            ordered(parts, "releases", remedy="release_groups makes them", kind=Release)
         if set(self.units) != set(self.hierarchy.units) or set(self.groups) != set(self.hierarchy.groups):
             raise InputError("a group release holds exactly one release for each unit and each group of its hierarchy")
         if len({release.adjacency for release in [*self.units.values(), *self.groups.values()]}) != 1:
             raise InputError("all parts of a group release share one adjacency")
+        for level in (self.units, self.groups):
+            if len({tuple(table.domain for table in release.tables) for release in level.values()}) != 1:
+                raise InputError("all units, and all groups, of a group release have the same tables")
         _check_unit(self.unit, self.max_rows_per_unit)
 
     @cached_property

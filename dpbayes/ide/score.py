@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import whole_number
+from dpbayes._arguments import instance, whole_number
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 
@@ -89,6 +89,8 @@ def k_marginal_score(
     >>> k_marginal_score(flat, truth, by="place").errors.tolist()
     [1.0, 0.0]
     """
+    instance(estimate, Prior, "estimate", remedy="Prior.from_frame makes one")
+    instance(truth, Prior, "truth", remedy="Prior.from_frame makes one")
     chosen = _sets(truth, by, k, sets)
     if estimate.domain != truth.domain:
         raise InputError("the estimate and the truth have different domains; code both over one domain")

@@ -23,7 +23,7 @@ from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.published import PublishedData, PublishedSpec
-from dpbayes.runs.records import readable, require_columns, scan_records
+from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.spec import PrivacySection, Section, Seed
 
 if TYPE_CHECKING:
@@ -386,7 +386,8 @@ def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.D
     lazy = scan_records(path, setting=setting)
     require_columns(lazy, names, path, source="[data.levels]")
     with readable(path):
-        frame = lazy.select(pl.col(name).cast(pl.String) for name in names).collect()
+        plain = {name: levels for name, levels in spec.data.levels.items() if name not in spec.data.recode}
+        frame = code_levels(lazy.select(pl.col(name).cast(pl.String) for name in names), plain).collect()
     if not len(frame):
         raise InputError(f"{path.name} has no rows")
     recoded = {name: how for name, how in spec.data.recode.items() if name in names}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import one_of
+from dpbayes._arguments import instance, one_of
 from dpbayes.data.domain import Level
 from dpbayes.errors import InputError
 from dpbayes.ide.algorithm1 import TableAnswers, advance, kl_divergence, l1_loss
@@ -139,6 +139,7 @@ def synthesize_groups(
     >>> result.frame().columns, result.sizes.tolist()
     (['place', 'x', 'y'], [49, 50])
     """
+    instance(released, GroupRelease, "released", remedy="release_groups makes one")
     from joblib import Parallel, delayed
 
     one_of(method, ("algorithm-1", "noise-aware"), "method")

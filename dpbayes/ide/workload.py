@@ -19,7 +19,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import number, positive_finite
+from dpbayes._arguments import instance, number, positive_finite
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 
@@ -70,6 +70,7 @@ def dependence_graph(prior: Prior, names: Sequence[str] | None = None) -> Depend
     >>> [(a, b, round(value, 4)) for a, b, value in graph.edges()]
     [('x', 'copy', 0.6931)]
     """
+    instance(prior, Prior, "prior", remedy="Prior.from_frame makes one")
     chosen = prior.domain.names if names is None else tuple(names)
     if len(chosen) < 2:
         raise InputError(f"a graph needs two attributes or more, got {list(chosen)!r}")
@@ -133,6 +134,7 @@ def choose_cliques(
     >>> choose_cliques(graph, n_records=1000, epsilon=1.0)
     (('x', 'copy'), ('coin',))
     """
+    instance(graph, DependenceGraph, "graph", remedy="dependence_graph makes one")
     _check(max_error, max_size)
 
     def worst(tables: Sequence[tuple[str, ...]]) -> float:
@@ -189,6 +191,7 @@ def choose_roots(
     >>> choose_roots(graph, n_records=1000, epsilon=1.0)
     (('x',), ('coin',))
     """
+    instance(graph, DependenceGraph, "graph", remedy="dependence_graph makes one")
     _check(max_error, 1)
     carried = graph.information.sum(axis=1)
     chosen: list[int] = []

@@ -138,7 +138,7 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
 
 def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
     """Return PIT values (quantities, simulations), names, and the number of ranks."""
-    if "prior_sbc" not in study.children:
+    if "prior_sbc" not in getattr(study, "children", ()):
         raise InputError("not a calibration study: the group prior_sbc is missing")
     dataset = study["prior_sbc"].to_dataset()
     blocks, labels = [], []

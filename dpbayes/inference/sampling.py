@@ -547,8 +547,10 @@ def sample(
     >>> posterior_predictive(model, trace, random_seed=1)["released"].shape
     (4, 500)
     """
+    import pymc as pm
     import xarray as xr
 
+    instance(model, pm.Model, "model", remedy="build_model of a system makes one")
     chosen = settings_of(method, settings)
     if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores < 1):
         raise InputError(f"cores must be a whole number of at least 1, got {shown(cores)}")

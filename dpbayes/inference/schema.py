@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._files import file_path
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference.convergence import Verdict
 
@@ -109,6 +110,8 @@ def annotate(
 
 def check(trace: "xr.DataTree") -> None:
     """Hold a trace to the contract."""
+    if not hasattr(trace, "children"):
+        raise InputError(f"a trace must be an xarray.DataTree, got {type(trace).__name__}; inference.sample makes it")
     problems = []
     missing = [group for group in REQUIRED_GROUPS if group not in trace.children]
     if missing:
@@ -163,7 +166,8 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        trace.to_netcdf(scratch, engine="h5netcdf")
+        # Made in memory: on a disk that is full, HDF5 fails again when it closes the file, and takes the process along.
+        scratch.write_bytes(trace.to_netcdf(engine="h5netcdf"))
         os.replace(scratch, target)
     finally:
         scratch.unlink(missing_ok=True)
@@ -199,7 +203,7 @@ def read_trace(path: str | os.PathLike[str]) -> "xr.DataTree":
     """
     import xarray as xr
 
-    if not Path(path).is_file():
+    if not file_path(path).is_file():
         raise FileNotFoundError(f"no trace at {path}")
     try:
         with xr.open_datatree(path, engine="h5netcdf") as stored:

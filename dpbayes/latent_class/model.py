@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from dpbayes._names import variable_name
-from dpbayes.errors import AccuracyWarning
+from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
@@ -257,7 +257,13 @@ def release_data(release: Release, form: Likelihood, *, spread: float = SPREAD, 
         noise = np.concatenate([table.variances.ravel() for table in release.tables])
         weights, profiles = pilot(release, tables, shares, spread)
         sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
-        data |= joint_law(sampling, noise)
+        try:
+            data |= joint_law(sampling, noise)
+        except np.linalg.LinAlgError:
+            raise InputError(
+                f"a release of {n:.3g} records drowns its noise in rounding; check its number of records, or set "
+                'likelihood = "cells"'
+            ) from None
     else:
         turn = rotation(release.domain, shares)
         data["rotation"], data["rotated_counts"] = turn, rotated(release, tables, turn)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import real_numbers, shown
-from dpbayes._files import write_text
+from dpbayes._files import file_path, write_text
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 
 _MOST_BYTES = 1 << 30
@@ -100,9 +100,7 @@ class Enveloped:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file that `write` wrote."""
-        if not isinstance(path, str | Path):
-            raise InputError(f"path must be a str or a Path, got {type(path).__name__}; give that of the JSON file")
-        data = _parsed(Path(path))
+        data = _parsed(file_path(path))
         if not isinstance(data, dict) or "digest" not in data:
             raise DamagedFileError(f"{path} is not {cls.FILE.words} of dpbayes: it has no digest; {_AGAIN}")
         stated = data.pop("digest")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dpbayes._arguments import positive_finite, shown
+from dpbayes._files import file_path
 from dpbayes._html import html_table
 from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
 from dpbayes.privacy import ledger_store as store
@@ -162,7 +163,7 @@ class Ledger:
     ) -> None:
         if expected_head is not None:
             read_digest(expected_head)
-        self.path = Path(path).absolute()
+        self.path = file_path(path).absolute()
         self.head_file = None if head_file is None else Path(head_file).absolute()
         self._state = _State()
         self._refresh(thorough=True)
@@ -448,7 +449,7 @@ def create_ledger(
     entry |= {"adjacency": adjacency, "composition": composition, "dataset": dataset}
     terms = _read_terms(entry | {"time": EPOCH})
     row = make_row(GENESIS, 0, entry | {"epsilon": terms.epsilon, "delta": terms.delta})
-    store.create_file(Path(path).absolute(), row)
+    store.create_file(file_path(path).absolute(), row)
     return Ledger(path)
 
 

@@ -630,7 +630,7 @@ def _checked_values(
         raise InputError(f"table {label} holds a value that is not a finite number")
     if noise.is_discrete and not np.all(given == np.floor(given)):
         raise InputError(f"table {label} holds a fraction, but its noise {noise} is on the integers")
-    if noise.is_discrete and np.any(np.abs(given.astype(np.float64)) > _LARGEST):
+    if np.any(np.abs(given.astype(np.float64)) > _LARGEST):
         raise InputError(f"table {label} holds a count beyond {_LARGEST:g}, which no table of records reaches")
     if threshold is not None and given.size and given.min() < threshold:
         raise InputError(

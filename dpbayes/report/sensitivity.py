@@ -27,6 +27,7 @@ NOISE = "(by chance alone)"
 """Marks the table's last rows."""
 
 MOST_ROWS = 12
+_TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
 
 _COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
@@ -58,7 +59,12 @@ def prior_section(
     2024, Statistics and Computing 34, 57).
     """
     scaled = dict(log_prior) if log_likelihood is None else {**log_prior, LIKELIHOOD: log_likelihood}
-    found, parts = sensitivities(trace, scaled, variables, named or {}), len(log_prior)
+    try:
+        found, parts = sensitivities(trace, scaled, variables, named or {}), len(log_prior)
+    except ValueError as error:
+        if "tail values" not in str(error):  # ArviZ's words where draws repeat one value
+            raise
+        return PriorSection(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
     largest = found.values[:, :parts].max(axis=1)
     order = sorted(
         range(len(largest)),
@@ -72,7 +78,7 @@ def prior_section(
         ", and to the likelihood" * (len(scaled) > parts)
     )
     return PriorSection(
-        "How much does the prior decide?",
+        _TITLE,
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
             Paragraph(_verdict(found, parts, answers, len(listed))),

@@ -121,8 +121,10 @@ def execute(
             outcome = _run(loaded, context, ledger_head)
         except KeyboardInterrupt as stop:
             kept = f" the release is kept in {partial};" if (partial / RELEASE).exists() else ""
-            notes = "".join(f" {note}" for note in getattr(stop, "__notes__", ()))
-            raise KeyboardInterrupt(f"interrupted;{kept} the same command goes on{notes}") from stop
+            notes = " ".join(getattr(stop, "__notes__", ()))
+            if notes and not kept:
+                notes = f"interrupted. {notes} The same command draws a release anew, and pays for that one too"
+            raise KeyboardInterrupt(notes or f"interrupted;{kept} the same command goes on") from stop
     return RunResult(folder, outcome)
 
 

@@ -80,7 +80,7 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
 
 
 def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:
-    """Turn columns of text into whole numbers where all declared levels are whole numbers."""
+    """Turn text into whole numbers where all declared levels are, and take off spaces that no level has around it."""
     import polars as pl
 
     kinds = frame.collect_schema()
@@ -89,6 +89,12 @@ def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) 
         for name, declared in levels.items()
         if kinds.get(name) == pl.String and all(isinstance(level, int) for level in declared)
     ]
+    padded = [
+        name
+        for name, declared in levels.items()
+        if kinds.get(name) == pl.String and all(str(level).strip() == str(level) for level in declared)
+    ]
+    frame = frame.with_columns(pl.col(name).str.strip_chars() for name in padded)
     blank = [name for name, declared in levels.items() if kinds.get(name) == pl.String and "" in declared]
     return frame.with_columns(pl.col(name).fill_null("") for name in blank).with_columns(
         _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dpbayes
+from dpbayes._arguments import shown
 from dpbayes.errors import SpecError
 
 SYSTEMS = {
@@ -36,7 +37,7 @@ def system_module(name: object, *, beside: Path | None = None, allow_python: boo
     if not isinstance(known, str) or known not in SYSTEMS:
         close = get_close_matches(str(name), SYSTEMS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(map(repr, SYSTEMS))}"
-        raise SpecError(f"system {name!r} is not known; {hint}")
+        raise SpecError(f"system {shown(name)} is not known; {hint}")
     return import_module(SYSTEMS[known])
 
 

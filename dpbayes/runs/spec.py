@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dpbayes._arguments import shown
+from dpbayes._files import file_path
 from dpbayes.errors import SpecError
 from dpbayes.runs.registry import system_module, system_name
 
@@ -28,6 +29,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
+_LONGEST_KEY = 200  # that a message shows
 _MODEL_FILE = "file:"
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
@@ -266,7 +268,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
       line 4: privacy.epsilom is not a key of [privacy]; did you mean 'epsilon'?
       data: is missing; add the section [data]
     """
-    path = Path(path)
+    path = file_path(path)
     if not path.is_file():
         what = f"{path} is a folder, no spec" if path.is_dir() else f"there is no spec {path}"
         raise FileNotFoundError(f"{what}; `dpbayes models FOLDER` lists the specs in a folder")
@@ -337,7 +339,7 @@ def _explain(error: ValidationError, name: str, text: str, spec: type[BaseModel]
 
 def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
     location = tuple(finding["loc"])
-    dotted = ".".join(map(str, location)) or "the spec"
+    dotted = ".".join(map(str, location))[:_LONGEST_KEY] or "the spec"
     where = f"line {number}: " if number else ""
     if finding["type"] == "extra_forbidden":
         known = _fields(spec, location[:-1])

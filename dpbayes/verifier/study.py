@@ -188,6 +188,14 @@ class Surface(Section):
     wanted: float = Field(default=0.9, gt=0, lt=1)
     """Chance of the right decision for which the least epsilon is sought."""
 
+    @model_validator(mode="after")
+    def _grid_fits(self) -> Surface:
+        for name in ("n_partitions", "epsilon", "r"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} gives a number twice, got {values}; give each once")
+        return self
+
     def supposed(self) -> dict[str, Any]:
         """Return what `dpbayes.verifier.expected` is told besides M, epsilon and r."""
         return self.model_dump(include={"failed", "alpha", "confidence", "noise"})

@@ -22,7 +22,11 @@ import numpy as np
 from dpbayes.errors import InputError
 
 KEPT = "<!-- kept -->"
-"""From this line on a page is written by hand, and stays."""
+"""From this line on a page is written by hand, and stays; so does what stands above `WRITTEN`."""
+WRITTEN = "Written by `dpbayes bench`"
+TITLE = "# Benchmarks"
+PEERS = ("dp accounting", "opendp", "statsmodels", "scikit learn", "pandas", "mbi", "affine sampler", "gibbs")
+"""What a benchmark of somebody else's code has in its name."""
 
 LIBRARIES = ("numpy", "scipy", "polars", "pymc", "pytensor", "nutpie", "opendp", "dp-accounting", "statsmodels",
              "scikit-learn", "mbi")  # fmt: skip
@@ -60,8 +64,12 @@ def run_benchmarks(folder: Path, *, only: str = "", echo: Callable[[str], None] 
 
 
 def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
-    """Write a table of benchmarks and a picture of the scalings; what stands from ``<!-- kept -->`` on stays."""
-    lines = ["# Benchmarks", "", *_machine(), ""]
+    """Write a table of benchmarks, a picture of the scalings and one of the peers; what was written by hand stays."""
+    former = path.read_text(encoding="utf-8") if path.is_file() else ""
+    above = former.partition(WRITTEN)[0] if WRITTEN in former else f"{TITLE}\n\n"
+    lines = [above.rstrip(), "", *_machine(), ""]
+    if ratios := peer_ratios(measured):
+        _plot_peers(ratios, path.with_name(f"{path.stem}_peers.png"))
     scalings = [one for one in measured if one.axis]
     if scalings:
         picture = path.with_suffix(".png")
@@ -70,7 +78,7 @@ def write_benchmarks(measured: Sequence[Measured], path: Path) -> Path:
         lines += [f"![Seconds against {axes}, both axes logarithmic]({picture.name})", ""]
     for system in dict.fromkeys(one.system for one in measured):
         lines += [f"## {system}", "", *_table([one for one in measured if one.system == system]), ""]
-    kept = path.read_text(encoding="utf-8").partition(KEPT) if path.is_file() else ("", "", "")
+    kept = former.partition(KEPT)
     path.write_text("\n".join(lines).rstrip() + "\n" + (f"\n{KEPT}{kept[2]}" if kept[1] else ""), encoding="utf-8")
     return path
 
@@ -118,7 +126,7 @@ def _machine() -> list[str]:
             continue
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return [
-        f"Written by `dpbayes bench` on {today}: {_processor()}, {os.cpu_count()} cores, {platform.system()}, "
+        f"{WRITTEN} on {today}: {_processor()}, {os.cpu_count()} cores, {platform.system()}, "
         f"Python {platform.python_version()}; {', '.join(versions)}.",
         "",
         "Best and median of repeated calls in one process. Compare within a group: its last column is the ratio of the "
@@ -149,6 +157,54 @@ def _time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def peer_ratios(measured: Sequence[Measured]) -> dict[str, float]:
+    """Return by group and peer how many times as long the peer takes as the group's first, where that is ours."""
+    found: dict[str, float] = {}
+    for group in dict.fromkeys(one.group for one in measured if one.group):
+        members = [one for one in measured if one.group == group]
+        ours = members[0]
+        for one in members[1:]:
+            if (peer := _peer(one)) and not _peer(ours):
+                name = f"{group}, beside {peer}"
+                found[name] = min(found.get(name, np.inf), one.best / ours.best)
+    return found
+
+
+def _peer(one: Measured) -> str:
+    return next((peer for peer in PEERS if peer in one.name), "")
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+def _plot_peers(ratios: dict[str, float], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    names = sorted(ratios, key=lambda name: ratios[name])
+    values = np.array([ratios[name] for name in names])
+    figure, axis = plt.subplots(figsize=(9.0, 0.8 + 0.3 * len(names)), layout="constrained")
+    axis.barh(
+        [name.replace("_", " ") for name in names],
+        values - 1.0,
+        left=1.0,
+        color=np.where(values >= 1.0, "#1f77b4", "#d62728").tolist(),
+        height=0.6,
+    )
+    for place, value in enumerate(values):
+        side = {"ha": "left", "xytext": (4, 0)} if value >= 1.0 else {"ha": "right", "xytext": (-4, 0)}
+        axis.annotate(_times(value), (value, place), textcoords="offset points", va="center", fontsize=8, **side)
+    axis.axvline(1.0, color="0.3", linewidth=1)
+    axis.set_xscale("log")
+    axis.set_xlim(min(0.1, 0.15 * values.min()), max(10.0, 6.0 * values.max()))
+    axis.set_xlabel("time of the other software / time of dpbayes", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.grid(axis="x", color="0.92")
+    axis.set_axisbelow(True)
+    figure.savefig(path, dpi=150, facecolor="white")
+    plt.close(figure)
 
 
 def _plot(scalings: Sequence[Measured], path: Path) -> None:

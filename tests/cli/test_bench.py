@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from benchmark_page import Measured, run_benchmarks, write_benchmarks
+from benchmark_page import Measured, peer_ratios, run_benchmarks, write_benchmarks
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
@@ -55,6 +55,17 @@ def test_a_failing_or_missing_benchmark_is_an_error(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_bad.py").write_text("def test_x():\n    pass\n")
     assert run_benchmarks(tmp_path, echo=lambda line: None) == []
+
+
+def test_peers_are_set_beside_the_first_of_their_group_and_words_above_stay(tmp_path):
+    rows = [("a", "ours", 2.0), ("a", "two dp accounting", 8.0), ("a", "one dp accounting", 6.0), ("b", "opendp", 1.0)]
+    measured = [Measured("s", group, name, best, best, 1) for group, name, best in [*rows, ("b", "ours", 9.0)]]
+    assert peer_ratios(measured) == {"a, beside dp accounting": 3.0}  # the faster one; in b the peer comes first
+    page = tmp_path / "page.md"
+    page.write_text("# Benchmarks\n\nFive sentences.\n\nWritten by `dpbayes bench` on a day\n")
+    text = write_benchmarks(measured, page).read_text()
+    assert text.startswith("# Benchmarks\n\nFive sentences.\n\nWritten by") and text.count("Written by") == 1
+    assert (tmp_path / "page_peers.png").stat().st_size > 1000
 
 
 def test_ratios_are_to_the_first_of_the_group(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbayes.errors import DamagedFileError, LedgerError
+from dpbayes.errors import DamagedFileError, InputError, LedgerError
 from dpbayes.privacy import TwoSidedGeometric
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 
@@ -64,6 +64,8 @@ def test_eight_processes_with_kill_nine_for_five_seconds(tmp_path):
     book, kills, said = hammer(tmp_path, seconds=5, total=0.03)
     recorded, confirmed, waiting = check_hammered(book, said, 0.03)
     # The run goes on until a request is refused: 30 times 1/1000 is all of the budget.
+    refused = sum(line[0] == "refused" for line in said)
+    assert refused > 50  # most of the time is spent at the limit, with processes dying there
     assert recorded == 30 and kills > 8 and confirmed > 0 and confirmed + waiting <= recorded
 
 
@@ -111,6 +113,28 @@ def test_a_disk_that_fills_at_any_point_changes_nothing(tmp_path):
             written += 1
             assert open_ledger(path, expected_head=head).unconfirmed()[-1].entry == entry
     assert refused > 10 and written > 1
+
+
+TRACE = """
+import resource, sys
+import numpy as np, xarray as xr
+from dpbayes.inference.schema import write_trace
+
+draws = xr.Dataset({"x": (("chain", "draw", "place"), np.random.default_rng(1).normal(size=(4, 100, 50)))})
+groups = dict.fromkeys(("sample_stats", "observed_data", "constant_data"), xr.Dataset())
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, -1))
+try:
+    write_trace(xr.DataTree.from_dict({"posterior": draws} | groups), sys.argv[1])
+except OSError as error:
+    print("refused:", error.strerror)
+"""
+
+
+def test_a_disk_that_fills_while_a_trace_is_written_is_one_error(tmp_path):
+    script = [sys.executable, "-c", TRACE, str(tmp_path / "trace.nc")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "refused: File too large\n"), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("limit", [0, 512, 4096, 8192])
@@ -187,7 +211,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
             open_ledger(path)
     with pytest.raises(LedgerError, match="create_ledger"):
         open_ledger(tmp_path / "none.db")
-    with pytest.raises(LedgerError):
+    with pytest.raises(InputError, match="path must be"):
         open_ledger("a\0b")
     assert not (tmp_path / "none.db").exists()
 

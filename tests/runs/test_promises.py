@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.privacy import mechanism
+from dpbayes.privacy.ledger import create_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.registry import SYSTEMS, system_module
 
@@ -55,6 +57,27 @@ def unbounded(schema, path=()):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_whole_number_of_a_spec_is_bounded(system):
     assert not list(unbounded(system_module(system).Spec.model_json_schema()))
+
+
+def test_an_interrupt_between_paying_and_writing_says_what_it_cost(tmp_path, monkeypatch):
+    (tmp_path / "records.csv").write_text("age,sex\n" + "0,f\n1,m\n" * 20)
+    data = '[data]\nmicrodata = "records.csv"\nlevels = {age = [0, 1], sex = ["f", "m"]}\n'
+    (tmp_path / "study.toml").write_text(
+        f'system = "latent-class"\ntitle = "t"\n{data}' + '[privacy]\nepsilon = 1.0\nledger = "budget.db"\n'
+    )
+    ledger = create_ledger(tmp_path / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
+    drawn = mechanism.release_values
+
+    def interrupted(*values, rng=None):
+        if rng is None:
+            raise KeyboardInterrupt
+        return drawn(*values, rng=rng)
+
+    monkeypatch.setattr(mechanism, "release_values", interrupted)
+    said = r"entry 1 of .* count as spent\. The same command draws a release anew, and pays"
+    with pytest.raises(KeyboardInterrupt, match=said):
+        execute(load_spec(tmp_path / "study.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert ledger.spent().unconfirmed == 1
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, case in CASES.items() for key in case[1]])

@@ -254,3 +254,11 @@ def test_a_header_with_doubled_quotes_names_its_column(tmp_path):
         frame = records.scan_records(path, setting="data.microdata", text=text)
         records.require_columns(frame, ['say "hi"', "b"], path, source="data.levels")
         assert frame.collect()['say "hi"'].to_list() == ["007", "x"]
+
+
+def test_spaces_around_a_value_are_no_other_level_unless_a_level_has_some(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("a,b,c\n yes ,no ,x\nno,no,\n,no,x\n")
+    declared = {"a": ["yes", "no", ""], "b": ["no ", "no"], "c": ["x", ""], "absent": ["1"]}
+    frame = records.code_levels(records.scan_records(path, setting="data.file"), declared).collect()
+    assert frame.rows() == [("yes", "no ", "x"), ("no", "no", ""), ("", "no", "x")]

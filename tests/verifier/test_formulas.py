@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier import count_partitions
-from dpbayes.verifier.formulas import check_formula, design, formula_columns, model_columns
+from dpbayes.verifier.formulas import check_formula, column_values, design, formula_columns, model_columns
 
 LEVELS = ["a", "b", "c"]
 TERMS = [
@@ -301,3 +301,9 @@ def test_levels_are_pooled_by_a_public_rule():
     for wrong in ({"farm": "A"}, {"farm": []}, {"farm": ["A"], "other": ["A"]}):
         with pytest.raises(InputError, match="mapping from pooled"):
             design(nw.from_native(frame, eager_only=True), "y ~ sector", levels={"sector": wrong}, intercept=True)
+
+
+def test_whole_numbers_beyond_doubles_stay_apart_beside_a_missing_one():
+    series = pl.Series([2**53, 2**53 + 1, None], dtype=pl.Int64)
+    found = column_values(nw.from_native(pl.DataFrame({"firm": series})), "firm")
+    assert found.tolist() == [2**53, 2**53 + 1, None]
