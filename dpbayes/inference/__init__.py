@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "read_trace": "schema",
         "write_trace": "schema",
         "sample": "sampling",
+        "sample_whole_counts": "whole_counts",
         "summarize": "summary",
         "plot_ranks": "ranks",
         "simulate_and_rank": "sbc",

@@ -1,0 +1,71 @@
+"""Whole counts behind a release: the exact posterior on a small table, coverage on simulated counties."""
+
+import numpy as np
+import pytest
+from census_files import simulated_tracts, write_measurements
+from scipy.special import gammaln
+
+from dpbayes.data import Domain
+from dpbayes.errors import InputError
+from dpbayes.inference import sample_whole_counts
+from dpbayes.inference.whole_counts import _move, _seed
+from dpbayes.privacy import DiscreteGaussian, NoisyTable, NoisyTotal, Publication, Release, TwoSidedGeometric
+from dpbayes.privacy.readers import read_census_measurements
+from dpbayes.runs.published import CENSUS_QUERIES
+
+STATED = Publication("An office", "https://example.org", "2026", "as in the tests")
+
+
+@pytest.mark.parametrize("law", [DiscreteGaussian(2.0), TwoSidedGeometric(2.0)])
+def test_moves_have_the_posterior_by_enumeration(law) -> None:
+    """Three cells of 12 records, one table of all and one of the first: frequencies against all 91 states."""
+    n, released, first, share, r = 12, np.array([5.0, 1.0, 4.0]), 7.0, np.array([0.5, 0.1, 0.4]), 1.5
+    states = np.array([(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)])
+    logp = (states * np.log(share) + gammaln(r + states) - gammaln(states + 1)).sum(axis=1)
+    logp += law.log_prob(released - states).sum(axis=1) + law.log_prob(first - states[:, 0])
+    logp += law.log_prob(n - first - states[:, 1:].sum(axis=1))
+    exact = np.exp(logp - logp.max()) / np.exp(logp - logp.max()).sum()
+    place = np.array([[0, 3], [1, 4], [2, 4]])
+    x, target = np.array([4, 4, 4]), np.array([*released, first, n - first])
+    off = target - np.array([*x, x[0], x[1] + x[2]])
+    linear, quadratic = (np.full(5, rate) for rate in law.rates)
+    _seed(1)
+    drawn = []
+    for _ in range(20_000):
+        _move(x, off, place, linear, quadratic, np.log(share), r, 6, 2.0)
+        drawn.append(x.copy())
+    assert np.array_equal(off, target - np.array([*x, x[0], x[1] + x[2]]))
+    np.testing.assert_allclose(np.mean(drawn, axis=0), exact @ states, atol=0.1)
+    np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(exact @ states**2 - (exact @ states) ** 2), atol=0.1)
+
+
+def test_a_noisy_number_of_records_is_refused() -> None:
+    domain = Domain.from_levels({"sex": ("f", "m")})
+    table = NoisyTable(domain, [5, 6], DiscreteGaussian(2.0), None, None)
+    total = NoisyTotal(11, DiscreteGaussian(2.0), None, None)
+    release = Release(domain, (table,), "as published", total, "published", publication=STATED)
+    with pytest.raises(InputError, match="whole counts sum to the exact number of records"):
+        sample_whole_counts(release)
+
+
+@pytest.mark.slow
+def test_intervals_of_a_county_cover_cells_of_all_sizes(tmp_path) -> None:
+    """Eight counties of 252 cells: randomized PIT inside the central 95 %, by size of the cell; narrower than noise."""
+    inside, width = {}, []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        county = simulated_tracts(12, rng).sum(axis=0)
+        queries, constraints = write_measurements(tmp_path / str(seed), {"US": county}, 25.0, rng)
+        found = read_census_measurements(queries, constraints, geocodes="US", queries=CENSUS_QUERIES)["US"]
+        drawn = sample_whole_counts(found.release, chains=2, random_seed=seed)["posterior"]["counts"]
+        drawn = drawn.transpose("chain", "draw", "votingage", "hispanic", "cenrace").to_numpy().reshape(-1, 252)
+        true = county.sum(axis=0).ravel()
+        pit = (drawn < true).mean(axis=0) + rng.random(252) * (drawn == true).mean(axis=0)
+        for name, chosen in {"0": true == 0, "to 5": (true > 0) & (true < 6), "more": true > 5}.items():
+            inside.setdefault(name, []).append(((pit > 0.025) & (pit < 0.975))[chosen])
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        width.append((high - low)[true < 6].mean())
+    for found in inside.values():
+        assert 0.92 < np.concatenate(found).mean() < 0.985
+    # The query of all three attributes has a variance of 25 x 1.9.
+    assert max(width) < 0.4 * 3.92 * np.sqrt(25.0 * 1.9)
