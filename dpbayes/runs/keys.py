@@ -78,7 +78,8 @@ def spec_sections(system: str) -> list[SpecSection]:
 
 def _table(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Return the heading and the schema of a field that is a table, or an array of tables."""
-    for heading, form in (("[{}]", field), ("[[{}]]", field.get("items", {}))):
+    arrays = [option["items"] for option in (field, *field.get("anyOf", ())) if "items" in option]
+    for heading, form in (("[{}]", field), *(("[[{}]]", items) for items in arrays)):
         for option in (form, *form.get("anyOf", ())):
             if "$ref" in option:
                 return heading, definitions[option["$ref"].rpartition("/")[2]]
