@@ -20,6 +20,7 @@ __all__ = [
     "probability_below_one",
     "real_numbers",
     "shown",
+    "strictly_between",
     "whole_number",
 ]
 
@@ -160,6 +161,23 @@ def one_of(value: Any, options: Iterable[str], name: str, *, remedy: str = "") -
         words = " or ".join([", ".join(map(repr, known[:-1])), repr(known[-1])])
         raise InputError(f"{name} must be {words}, got {shown(value)}{remedy and '; '}{remedy}")
     return value
+
+
+def strictly_between(value: Any, name: str, low: float, high: float, *, remedy: str = "") -> float:
+    """Return `value` as a float above `low` and below `high`, or raise `InputError`.
+
+    Examples
+    --------
+    >>> strictly_between(1.0, "prob", 0, 1, remedy="0.95 is usual")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: prob must lie strictly between 0 and 1, got 1.0; 0.95 is usual
+    """
+    result = number(value, name)
+    if not low < result < high:
+        raise InputError(
+            f"{name} must lie strictly between {low} and {high}, got {shown(value)}{remedy and '; '}{remedy}"
+        )
+    return result
 
 
 def real_numbers(value: Any, name: str) -> np.ndarray:

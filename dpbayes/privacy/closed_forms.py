@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import number, positive_finite, shown
+from dpbayes._arguments import number, positive_finite, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.composition import ComposedLoss
@@ -133,8 +133,7 @@ def laplace_loss(
     >>> 1 - np.exp((0.3 - 1.0) / 2) in laplace_loss(scale=1.0).delta_bounds(0.3)
     True
     """
-    if isinstance(cells, bool) or not isinstance(cells, int | np.integer) or not 2 <= cells <= _MOST_CELLS:
-        raise InputError(f"cells must be a whole number from 2 to {_MOST_CELLS}, got {shown(cells)}")
+    whole_number(cells, "cells", low=2, high=_MOST_CELLS)
     _, a = _ratio(scale, "scale", sensitivity, adjacency)
     step = 2 * (a / cells)
     # Losses by how far below the largest one they are, which is what their mass depends on.

@@ -54,7 +54,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite, shown
+from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, grid, noise_from_dict
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
@@ -130,10 +130,7 @@ def delta_in_range(value: Any, name: str) -> float:
     """Return `value` as a float in [0, 1)."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
         return 0.0
-    number = positive_finite(value, name, remedy="give 0 for pure differential privacy, else well below 1 / n")
-    if number >= 1:
-        raise InputError(f"{name} must be below 1, got {shown(value)}; a usual choice is well below 1 / n")
-    return number
+    return probability_below_one(value, name, remedy="give 0 for pure differential privacy, else well below 1 / n")
 
 
 @dataclass(frozen=True)
@@ -149,8 +146,7 @@ class Cost:
         law, count = self.law, self.count
         if not isinstance(law, NoiseLaw | Guarantee):
             raise InputError(f"law must be a noise law or a Guarantee, got {shown(law)}; see dpbayes.privacy.laws")
-        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_QUERIES:
-            raise InputError(f"count must be a whole number from 1 to {_MOST_QUERIES}, got {shown(count)}")
+        whole_number(count, "count", high=_MOST_QUERIES)
         object.__setattr__(self, "delta", delta_in_range(self.delta, "delta"))
         if self.delta and law.is_pure:
             raise InputError(f"delta {self.delta!r} does not belong to {law}: its cost has no share to choose; drop it")

@@ -7,11 +7,11 @@ end, so a claim made from it holds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import number, real_numbers
+from dpbayes._arguments import number, one_of, real_numbers, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Relation, check_relation
 from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join
@@ -139,9 +139,7 @@ class PrivacyLoss:
         return cls(BracketedLoss(*ends[:2]), BracketedLoss(*ends[2:]), above.adjacency)  # type: ignore[arg-type]
 
     def _directions(self, direction: Direction) -> list[ComposedLoss | BracketedLoss]:
-        if direction not in ("both", "forward", "backward"):
-            raise InputError(f"direction must be 'both', 'forward' or 'backward', got {direction!r}")
-        if direction == "both" and self.forward is not self.backward:
+        if one_of(direction, get_args(Direction), "direction") == "both" and self.forward is not self.backward:
             return [self.forward, self.backward]
         return [self.backward if direction == "backward" else self.forward]
 
@@ -220,9 +218,8 @@ class PrivacyLoss:
                     "the same relation"
                 )
             return self._map(other, join)
-        if isinstance(other, bool) or not isinstance(other, int | np.integer) or other < 1:
-            raise InputError(f"a loss composes with a whole number of runs >= 1 or with another loss, got {other!r}")
-        return self._map(self, lambda law, _: law.repeat(int(other)))
+        runs = whole_number(other, "the number of runs", remedy="a loss also composes with another loss")
+        return self._map(self, lambda law, _: law.repeat(runs))
 
     def _map(self, other: "PrivacyLoss", combine: Callable[[Any, Any], Any]) -> "PrivacyLoss":
         """Combine direction by direction; a pair with one law for both stays one."""

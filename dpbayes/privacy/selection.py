@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite
+from dpbayes._arguments import positive_finite, whole_number
 from dpbayes.errors import DamagedFileError, InputError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("n_candidates", "n_chosen"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a positive whole number, got {value!r}")
+            whole_number(getattr(self, name), name)
         if self.n_chosen > self.n_candidates:
             raise InputError(f"n_chosen must be at most the {self.n_candidates} candidates, got {self.n_chosen}")
         for name in ("scale", "sensitivity"):

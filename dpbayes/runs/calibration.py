@@ -54,43 +54,29 @@ def calibrate(
     progressbar: bool = True,
     echo: Callable[[str], None] = print,
 ) -> CalibrationResult:
-    """Run a calibration study of a spec, or go on with it, and write its folder.
+    """Calibrate a spec's model by simulation, and leave a study folder.
+
+    The folder holds ``spec.toml``, ``simulations/``, ``ranks.nc``, ``facts.json`` and ``report.html``.
 
     Parameters
     ----------
     loaded
-        A validated spec.
+        A validated spec whose run has a posterior.
     out
-        The study's folder; by default ``runs/<name of the spec>-sbc``. A folder of the same study is resumed, and
-        extended if more simulations are asked for.
+        The folder; by default ``runs/<name>-sbc``. A stopped study goes on in it, and more simulations extend it.
     n_simulations
-        Simulated data sets.
+        Simulated data sets, each fitted.
     n_records
-        Records in each, if not as many as the spec's own design says.
-    random_seed
-        Seed of the study.
-    settings
-        Sampler settings; by default two chains of 500 draws with what else the spec says.
-    n_jobs
-        Processes; see `dpbayes.inference.sbc.simulate_and_rank`.
-    progressbar
-        Whether to show a bar.
-    echo
-        Prints one line of progress.
-
-    Returns
-    -------
-    CalibrationResult
-        The folder: ``spec.toml``, ``simulations/``, ``ranks.nc``, ``facts.json``, ``report.html``.
+        Records of a simulated data set; by default as many as the spec says.
+    random_seed, settings, n_jobs
+        See `dpbayes.inference.sbc.simulate_and_rank`.
+    progressbar, echo
+        Whether to show a bar; prints one line of progress.
 
     Raises
     ------
-    SpecError
-        As `calibration_of`.
-    ExistingRunError
-        If the folder holds something else.
-    InputError
-        If the folder cannot be made.
+    SpecError, ExistingRunError, InputError
+        As `calibration_of`; if the folder holds something else, or cannot be made.
 
     Examples
     --------

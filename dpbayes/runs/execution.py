@@ -60,7 +60,7 @@ def execute(
     echo: Callable[[str], None] = print,
     ledger_head: str | None = None,
 ) -> RunResult:
-    """Run a spec and leave a run folder.
+    """Run a spec and leave a run folder: spec, release, ``trace.nc`` or ``result.json``, facts and page.
 
     Parameters
     ----------
@@ -80,18 +80,10 @@ def execute(
     ledger_head
         Digest of an entry that the ledger must hold, in place of the spec's ``privacy.ledger_head``.
 
-    Returns
-    -------
-    RunResult
-        The folder (``spec.toml``, ``release.json``, ``trace.nc`` or ``result.json``, ``facts.json``, ``report.html``)
-        and the outcome.
-
     Raises
     ------
-    ExistingRunError
-        If the folder is taken.
-    SpecError
-        If the spec names a Python file and `allow_python` is not set.
+    ExistingRunError, SpecError
+        If the folder is taken; if the spec names a Python file and `allow_python` is not set.
     KeyboardInterrupt
         If it was interrupted; the text says what was kept.
 
@@ -129,26 +121,11 @@ def execute(
 
 
 def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
-    """Write ``report.html`` and ``facts.json`` of a finished run again, from the files in its folder.
+    """Write ``report.html`` and ``facts.json`` of a finished run again, from its files; return the page.
 
-    Parameters
-    ----------
-    folder
-        A run folder.
-    calibration
-        A study of the spec (`dpbayes sbc`), whose verdict goes on the page; by default ``<folder>-sbc``, if there.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no ``spec.toml``, or `calibration` is given and is no finished study.
-    InputError
-        If the study is of another system.
+    `calibration` is a study of the spec (`dpbayes sbc`), whose verdict goes on the page; by default ``<folder>-sbc``, if
+    there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished study, `InputError`
+    if the study is of another system.
     """
     from dpbayes.report import write_report
 

@@ -41,22 +41,9 @@ class SpecSection:
 
 
 def spec_sections(system: str) -> list[SpecSection]:
-    """Return the sections that a system's run spec may have, with their keys.
+    """Return the sections that a system's run spec may have, with their keys; those at the top of the file first.
 
-    Parameters
-    ----------
-    system
-        Name of a system, such as ``"latent-class"``.
-
-    Returns
-    -------
-    list of SpecSection
-        The keys at the top of the file first.
-
-    Raises
-    ------
-    SpecError
-        If there is no such system.
+    `SpecError` if there is no system of that name.
 
     Examples
     --------
@@ -128,17 +115,7 @@ def _one_line(text: str) -> str:
 
 
 def key_lines(system: str) -> Iterator[str]:
-    """Yield the keys of a system as text for a terminal.
-
-    Parameters
-    ----------
-    system
-        Name of a system.
-
-    Yields
-    ------
-    str
-        One line; long ones are wrapped at 100 characters.
+    """Yield the keys of a system as lines for a terminal, long ones wrapped at 100 characters.
 
     Examples
     --------

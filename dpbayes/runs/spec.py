@@ -199,17 +199,7 @@ def _refuse_seed(privacy: PrivacySection, data: DataSection) -> None:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A validated spec with where it came from.
-
-    Parameters
-    ----------
-    spec
-        The validated spec of the system.
-    module
-        The system's `dpbayes.runs.protocol.Study`.
-    path
-        The TOML file; relative paths in the spec are resolved beside it.
-    """
+    """A validated spec, its system's `dpbayes.runs.protocol.Study`, and the file beside which paths are resolved."""
 
     spec: RunSpec
     module: Any
@@ -243,16 +233,11 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
     allow_python
         Whether the system may be a Python file that does not come with dpbayes.
 
-    Returns
-    -------
-    LoadedSpec
-        The validated spec.
-
     Raises
     ------
     SpecError
         If the file does not parse, names an unknown system or key, or a value is of the wrong type or out of range. The
-        message gives the line, the value and the remedy, one mistake a line.
+        message gives the line, the value and the remedy, one line per mistake.
     FileNotFoundError
         If there is no such file.
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack
 import narwhals as nw
 import numpy as np
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import one_of, shown, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.verifier.fits import Estimate, Regression, estimate_partitions
 from dpbayes.verifier.formulas import as_floats, collect, column_values
@@ -117,8 +117,7 @@ def coefficient_verdict(
         bound, compare = float(threshold or 0.0), _COMPARE[direction or ">"]
         return lambda estimate: bool(compare(estimate.coefficient, bound))
     level = significant_at
-    if not is_finite_number(level) or not 0 < level < 1:
-        raise InputError(f"significant_at must lie strictly between 0 and 1, got {level!r}; 0.05 is usual")
+    strictly_between(level, "significant_at", 0, 1, remedy="0.05 is usual")
     if direction not in (None, "<", ">"):
         raise InputError(f"direction of a test must be None, '<' or '>', got {direction!r}")
     if direction is None:
@@ -173,8 +172,7 @@ def count_statistic(
 def _check_claim(threshold: float | None, direction: str | None) -> None:
     if not is_finite_number(threshold):
         raise InputError(f"threshold must be a finite number, got {shown(threshold)}")
-    if not isinstance(direction, str) or direction not in _COMPARE:
-        raise InputError(f"direction must be one of {', '.join(_COMPARE)}, got {shown(direction)}")
+    one_of(direction, _COMPARE, "direction")
 
 
 def count_within(
@@ -217,8 +215,7 @@ def count_within(
     >>> counts.beyond, counts.not_beyond, counts.not_computed
     (4, 0, 0)
     """
-    if statistic not in ("mean", "total"):
-        raise InputError(f"statistic must be 'mean' or 'total', got {statistic!r}")
+    one_of(statistic, ("mean", "total"), "statistic")
     if not (is_finite_number(claim) and is_finite_number(tolerance) and tolerance > 0):
         raise InputError(f"claim must be finite and tolerance positive, got {claim!r} and {tolerance!r}")
     table = collect(frame)

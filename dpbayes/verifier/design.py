@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import xlogy
 
-from dpbayes._arguments import number, ordered, real_numbers, shown
+from dpbayes._arguments import one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
-from dpbayes.verifier.every_release import NoiseName, Releases, most_partitions, releases_of
+from dpbayes.privacy.laws import PureNoiseName
+from dpbayes.verifier.every_release import Releases, most_partitions, releases_of
 from dpbayes.verifier.exact import check_confidence, check_share, coefficient_table, given_alpha
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ type FloatArray = npt.NDArray[np.float64]
 _EPSILONS = (1e-3, 64.0)
 
 
-class Supposed(TypedDict):
+class Supposed(TypedDict, total=False):
     """What `expected` takes besides M, epsilon and r."""
 
-    failed: NotRequired[float]
-    alpha: NotRequired[Sequence[float] | None]
-    threshold: NotRequired[float]
-    confidence: NotRequired[float]
-    prob: NotRequired[float]
-    noise: NotRequired[NoiseName]
+    failed: float
+    alpha: Sequence[float] | None
+    threshold: float
+    confidence: float
+    prob: float
+    noise: PureNoiseName
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def expected(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
-    noise: NoiseName = "two-sided-geometric",
+    noise: PureNoiseName = "two-sided-geometric",
 ) -> Expectation:
     """Return what to expect of a verification, summed exactly over the true counts and the noise.
 
@@ -100,13 +101,8 @@ def expected(
     >>> more.right > less.right, more.width < less.width
     (True, True)
     """
-    given: Supposed = {
-        "failed": failed,
-        "alpha": alpha,
-        "threshold": threshold,
-        "confidence": confidence,
-        "noise": noise,
-    }
+    given: Supposed = {"failed": failed, "alpha": alpha, "threshold": threshold}
+    given |= {"confidence": confidence, "noise": noise}
     right, wrong = decisions(n_partitions, epsilon, r, **given)
     every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
@@ -289,10 +285,8 @@ def smallest_partitions(
 
 def _criterion(quantity: str, wanted: float, r: float, given: Supposed) -> Callable[[int, float], bool]:
     """Return the question whether M and epsilon suffice."""
-    if quantity not in ("right", "width"):
-        raise InputError(f"quantity must be 'right' or 'width', got {quantity!r}")
-    if not 0 < number(wanted, "wanted") < 1:
-        raise InputError(f"wanted must lie strictly between 0 and 1, got {shown(wanted)}")
+    one_of(quantity, ("right", "width"), "quantity")
+    strictly_between(wanted, "wanted", 0, 1)
     if quantity == "right":
         return lambda n_partitions, epsilon: decisions(n_partitions, epsilon, r, **given)[0] >= wanted
     return lambda n_partitions, epsilon: expected(n_partitions, epsilon=epsilon, r=r, **given).width <= wanted
@@ -306,7 +300,7 @@ def count_surface(
     threshold: float = 0.5,
     confidence: float = 0.95,
     prob: float = 0.95,
-    noise: NoiseName = "two-sided-geometric",
+    noise: PureNoiseName = "two-sided-geometric",
 ) -> xr.Dataset:
     """Return the operating characteristics for every possible triple of true counts; arguments as in `expected`.
 

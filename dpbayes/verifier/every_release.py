@@ -22,14 +22,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincc, betaln, gammaln, xlog1py, xlogy
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import NoiseLaw, PureNoise
+from dpbayes.privacy.laws import NoiseLaw, PureNoise, PureNoiseName
 from dpbayes.verifier.exact import (
     check_alpha,
     check_explained,
@@ -44,7 +44,6 @@ from dpbayes.verifier.partition import check_n_partitions
 from dpbayes.verifier.release import law_of
 
 type FloatArray = npt.NDArray[np.float64]
-type NoiseName = Literal["two-sided-geometric", "laplace"]
 
 
 SMALLEST_ALPHA = 0.02
@@ -253,11 +252,9 @@ class Releases:
     def _prior(self) -> FloatArray:
         """Prior probability of the true counts, shape (beyond, not beyond), 0 off the lattice."""
         size = self.n_partitions + 1
-        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
-        k = np.arange(size)
-        logs = sum((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(self.alpha))
+        counts, logs = _log_prior(self.n_partitions, self.alpha)
         prior = np.zeros((size, size))
-        prior[counts[:, 0], counts[:, 1]] = np.exp(logs - np.max(logs))
+        prior[counts[:, 0], counts[:, 1]] = np.exp(logs - logs.max())
         return prior / prior.sum()
 
     def integrate(self, values: FloatArray) -> FloatArray:
@@ -338,7 +335,7 @@ class Releases:
         return out
 
 
-def most_partitions(noise: NoiseName, n_outcomes: int) -> int:
+def most_partitions(noise: str, n_outcomes: int) -> int:
     """Return the largest M whose releases are summed: three outcomes 201 (Laplace noise 100), two 301 (150)."""
     values = _MOST_VALUES[n_outcomes]
     return values - 1 if noise == "two-sided-geometric" else values // 2 - 1
@@ -355,7 +352,7 @@ def releases_of(
     epsilon: float,
     alpha: Sequence[float] | None = None,
     prob: float = 0.95,
-    noise: NoiseName = "two-sided-geometric",
+    noise: PureNoiseName = "two-sided-geometric",
 ) -> Releases:
     """Return every release that is possible, with its posterior computed when asked for. Cached."""
     law = law_of(noise, epsilon)
@@ -430,11 +427,10 @@ def _by_table(
     total = parameters.sum(axis=1)
     mean = parameters[:, 0] / total
     moments = np.column_stack([mean, mean * (parameters[:, 0] + 1) / (total + 1)])
-    base = _log_prior(n_partitions, prior)
     parts = []
-    step = max(1, _WORK // len(base))
+    step = max(1, _WORK // len(table.counts))
     for start in range(0, len(distinct), step):
-        weights = _weights(distinct[start : start + step], noise, n_partitions, base)
+        weights = _weights(distinct[start : start + step], noise, n_partitions, prior)
         first, second = (weights @ moments).T
         cdf, density = weights @ table.cdf, weights @ table.density
         low, high = (hermite_quantile(table, cdf, density, q) for q in ((1 - prob) / 2, (1 + prob) / 2))
@@ -443,27 +439,23 @@ def _by_table(
     return np.concatenate(parts, axis=1)
 
 
-def _log_prior(n_partitions: int, prior: tuple[float, ...]) -> FloatArray:
-    """Log of the Dirichlet-multinomial probabilities of the lattice points, up to a constant."""
-    counts = coefficient_table(n_partitions, len(prior)).counts
-    k = np.arange(n_partitions + 1)
-    return np.asarray(sum((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(prior)))
+def _log_prior(n_partitions: int, prior: tuple[float, ...]) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Return the lattice points, and the log of their Dirichlet-multinomial probabilities up to a constant."""
+    counts, k = coefficient_table(n_partitions, len(prior)).counts, np.arange(n_partitions + 1)
+    return counts, np.asarray(sum((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(prior)))
 
 
-def _weights(noisy: FloatArray, noise: NoiseLaw, n_partitions: int, base: FloatArray) -> FloatArray:
+def _weights(noisy: FloatArray, noise: NoiseLaw, n_partitions: int, prior: tuple[float, ...]) -> FloatArray:
     """Return the posterior probabilities of the lattice points, shape (releases, points)."""
-    counts = coefficient_table(n_partitions, noisy.shape[1]).counts
-    grid = np.arange(n_partitions + 1)
+    counts, base = _log_prior(n_partitions, prior)
     logs = np.repeat(base[None, :], len(noisy), axis=0)
     for j in range(noisy.shape[1]):
-        gaps = noisy[:, j, None] - grid[None, :]
+        gaps = noisy[:, j, None] - np.arange(n_partitions + 1)[None, :]
         # The constant of the law cancels.
         with np.errstate(over="ignore"):
             log_noise = -np.abs(gaps) / noise.spread if noise.is_pure else noise.log_prob(gaps)
         logs += np.take(log_noise, counts[:, j], axis=1)
     top = logs.max(axis=1, keepdims=True)
     check_explained(top, noise, n_partitions)
-    logs -= top
-    weights = np.exp(logs, out=logs)
-    weights /= weights.sum(axis=1, keepdims=True)
-    return weights
+    weights = np.exp(logs - top)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -23,7 +23,6 @@ series. The bound divided by the mass kept is the certificate, `Posterior.trunca
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, gammaln
 
-from dpbayes._arguments import number, ordered, positive_finite, shown
+from dpbayes._arguments import number, one_of, ordered, positive_finite, shown, strictly_between, whole_number
+from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release
@@ -252,12 +252,8 @@ def trim(weights: FloatArray, low: tuple[int, int]) -> tuple[FloatArray, tuple[i
     rows, columns = weights.sum(axis=1), weights.sum(axis=0)
     row_ends, column_ends = _core(rows), _core(columns)
     kept = weights[row_ends[0] : row_ends[1], column_ends[0] : column_ends[1]]
-    dropped = float(
-        rows[: row_ends[0]].sum()
-        + rows[row_ends[1] :].sum()
-        + columns[: column_ends[0]].sum()
-        + columns[column_ends[1] :].sum()
-    )
+    sides = ((rows, row_ends), (columns, column_ends))
+    dropped = float(sum(margin[:start].sum() + margin[stop:].sum() for margin, (start, stop) in sides))
     if dropped:
         kept = kept / kept.sum()
     kept = np.ascontiguousarray(kept)
@@ -334,9 +330,7 @@ class Posterior:
         return values[values >= 0][::-1], summed[values >= 0][::-1]
 
     def _index(self, outcome: str) -> int:
-        if outcome not in self.outcomes:
-            raise InputError(f"outcome must be one of {', '.join(map(repr, self.outcomes))}, got {outcome!r}")
-        return self.outcomes.index(outcome)
+        return self.outcomes.index(one_of(outcome, self.outcomes, "outcome"))
 
     @cached_property
     def mean(self) -> float:
@@ -393,10 +387,8 @@ class Posterior:
         }
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{value:.4f}</td></tr>" for name, value in self.summary().items()
-        )
-        return f"<table><caption>Posterior of r, M = {self.n_partitions:,}, alpha {self.alpha}</caption>{rows}</table>"
+        rows = ((name, f"{value:.4f}") for name, value in self.summary().items())
+        return html_table(f"Posterior of r, M = {self.n_partitions:,}, alpha {self.alpha}", (), rows)
 
 
 def posterior(
@@ -473,8 +465,7 @@ def posterior_of_counts(
     values = np.asarray(noisy, dtype=np.float64)
     prior = check_alpha(alpha, values.size)
     check_n_partitions(n_partitions)
-    if not 0 < number(tolerance, "tolerance") < 1:
-        raise InputError(f"tolerance must lie strictly between 0 and 1, got {shown(tolerance)}; the default is 1e-12")
+    strictly_between(tolerance, "tolerance", 0, 1, remedy="the default is 1e-12")
     values, log_shift = reachable(values, noise, n_partitions)
     axes, tilt = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
     log_weights = lattice_log_weights(axes, n_partitions)
@@ -537,29 +528,25 @@ def draw_posterior(
     """
     import xarray as xr
 
-    for name, value in (("draws", draws), ("chains", chains)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_DRAWS:
-            raise InputError(f"{name} must be a whole number from 1 to {_MOST_DRAWS:,}, got {shown(value)}")
-    seed = _seed(random_seed)
+    size = tuple(whole_number(n, name, high=_MOST_DRAWS) for name, n in (("chains", chains), ("draws", draws)))
+    fresh = int(np.random.SeedSequence().generate_state(1)[0])
+    seed = fresh if random_seed is None else whole_number(random_seed, "random_seed", low=0)
     if not isinstance(release, Release):
         raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
     counted = [table for table in release.tables if is_count_table(table)]
     names = [table.label for table in counted]
-    p: list[FloatArray] = []
-    r: list[FloatArray] = []
-    counts: list[npt.NDArray[np.int64]] = []
-    for name, stream in zip(names, np.random.SeedSequence(seed).spawn(len(names)), strict=True):
-        exact, rng = posterior(release, alpha=alpha, question=name), np.random.default_rng(stream)
-        shares, true = sample_posterior(exact, (chains, draws), rng=rng)
-        p, r, counts = [*p, shares], [*r, _share(shares, exact.alpha, rng)], [*counts, true]
     data = xr.Dataset(coords={"chain": np.arange(chains), "draw": np.arange(draws)})
     observed, constant = xr.Dataset(), xr.Dataset({"n_partitions": release.n})
     if counted:
-        coords = {"question": names, "outcome": list(exact.outcomes)}
+        streams = np.random.SeedSequence(seed).spawn(len(names))
+        drawn = [
+            _question_draws(posterior(release, alpha=alpha, question=name), size, np.random.default_rng(stream))
+            for name, stream in zip(names, streams, strict=True)
+        ]
+        p, r, true = (np.stack(parts, axis=2) for parts in zip(*drawn, strict=True))
+        coords = {"question": names, "outcome": list(OUTCOMES[: p.shape[-1]])}
         dims = ("chain", "draw", "question", "outcome")
-        data = data.assign_coords(coords).assign(
-            p=(dims, np.stack(p, axis=2)), r=(dims[:3], np.stack(r, axis=2)), S=(dims, np.stack(counts, axis=2))
-        )
+        data = data.assign_coords(coords).assign(p=(dims, p), r=(dims[:3], r), S=(dims, true))
         noisy = np.array([table.counts for table in counted], dtype=np.float64)
         observed = xr.Dataset({"released": (("question", "outcome"), noisy)}, coords)
         spread = np.array([table.noise.variance for table in counted]) ** 0.5
@@ -569,10 +556,9 @@ def draw_posterior(
         from dpbayes.verifier.means import coefficient_posterior
 
         rng = np.random.default_rng([seed, len(names)])
-        drawn = [coefficient_posterior(release, question=name).sample((chains, draws), rng) for name in averaged]
-        data = data.assign_coords(mean_question=averaged).assign(
-            coefficient=(("chain", "draw", "mean_question"), np.stack(drawn, axis=2))
-        )
+        means = [coefficient_posterior(release, question=name).sample(size, rng) for name in averaged]
+        coefficient = ("chain", "draw", "mean_question"), np.stack(means, axis=2)
+        data = data.assign_coords(mean_question=averaged).assign(coefficient=coefficient)
     tree = xr.DataTree.from_dict(
         {"posterior": data, "sample_stats": xr.Dataset(), "observed_data": observed, "constant_data": constant}
     )
@@ -584,6 +570,20 @@ def draw_posterior(
         release_digest=release.digest,
     )
     return tree
+
+
+def _question_draws(
+    exact: Posterior, size: tuple[int, ...], rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
+    """Draw p, r and the true counts."""
+    p, counts = sample_posterior(exact, size, rng=rng)
+    both = p[..., 0] + p[..., 1]
+    lost = both == 0
+    r = p[..., 0] / np.where(lost, 1.0, both)
+    # Where both lie below all doubles (an alpha near 0, counts of 0), their logarithms are drawn.
+    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in exact.alpha[:2]]
+    r[lost] = expit(logs[0] - logs[1])
+    return p, r, counts
 
 
 def sample_posterior(
@@ -599,25 +599,6 @@ def sample_posterior(
     counts = counts[..., : len(posterior.alpha)]
     gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
     return gammas / gammas.sum(axis=-1, keepdims=True), counts
-
-
-def _seed(random_seed: int | None) -> int:
-    """Return a seed that can be recorded; a fresh one for None."""
-    if random_seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or random_seed < 0:
-        raise InputError(f"random_seed must be a whole number of at least 0, or None, got {shown(random_seed)}")
-    return int(random_seed)
-
-
-def _share(p: npt.NDArray[np.float64], alpha: tuple[float, ...], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Return p0 / (p0 + p1), also where both lie below all doubles (an alpha near 0, counts of 0)."""
-    both = p[..., 0] + p[..., 1]
-    lost = both == 0
-    r = p[..., 0] / np.where(lost, 1.0, both)
-    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in alpha[:2]]
-    r[lost] = expit(logs[0] - logs[1])
-    return r
 
 
 def check_alpha(alpha: Sequence[float] | None, n_outcomes: int) -> tuple[float, ...]:
@@ -646,10 +627,7 @@ def check_share(value: Any, name: str) -> float:
 
 def check_confidence(value: Any) -> float:
     """Return the posterior probability from which an analyst decides, as a float above 0.5 and below 1."""
-    confidence = number(value, "confidence")
-    if not 0.5 < confidence < 1:
-        raise InputError(f"confidence must lie strictly between 0.5 and 1, got {shown(value)}; 0.95 is usual")
-    return confidence
+    return strictly_between(value, "confidence", 0.5, 1, remedy="0.95 is usual")
 
 
 def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[FloatArray, float]:

@@ -10,13 +10,14 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
+from dpbayes._arguments import one_of
 from dpbayes.errors import InputError
 from dpbayes.verifier.formulas import Design, collect, column_values, design
 from dpbayes.verifier.partition import (
@@ -42,8 +43,6 @@ RANK_TOLERANCE = 1e-10
 # weights underflowed (about exp(-36), so 1e-8 here).
 INFORMATION_TOLERANCE = 1e-6
 _BLOCK = 256
-
-FAMILIES = ("logistic", "poisson")
 
 
 class Regression(TypedDict, total=False):
@@ -119,8 +118,6 @@ def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: st
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    if family not in FAMILIES:
-        raise InputError(f"family must be one of {', '.join(FAMILIES)}, got {family!r}")
     n, k = matrix.shape
     in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
     if n <= k or not in_range:
@@ -252,8 +249,7 @@ def model_of(
 ) -> tuple[Design, int, list[IntArray]]:
     """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
     absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
-    if family != "gaussian" and family not in FAMILIES:
-        raise InputError(f"family must be 'gaussian', 'logistic' or 'poisson', got {family!r}")
+    one_of(family, get_args(Family.__value__), "family")
     if absorbed and family != "gaussian":
         raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
     model = design(table, formula, levels=levels, intercept=not absorbed)

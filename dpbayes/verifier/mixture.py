@@ -32,7 +32,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, logit
 
-from dpbayes._arguments import number, shown
+from dpbayes._arguments import strictly_between
 from dpbayes.errors import InputError
 
 type FloatArray = npt.NDArray[np.float64]
@@ -378,7 +378,4 @@ class BetaMixture:
 
 def check_prob(prob: float) -> float:
     """Return an interval's probability if it lies strictly between 0 and 1."""
-    value = number(prob, "prob")
-    if not 0 < value < 1:
-        raise InputError(f"prob must lie strictly between 0 and 1, got {shown(prob)}; 0.95 is usual")
-    return value
+    return strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")

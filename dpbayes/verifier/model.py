@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import ordered, positive_finite, shown
+from dpbayes._arguments import one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
@@ -158,8 +158,8 @@ def build_model(
 ) -> pm.Model:
     r"""State a Bayesian model of one or several verification questions, with the true counts summed out.
 
-    Without pooling each question has its own :math:`p \sim` Dirichlet(:math:`\alpha`), as in the paper. With partial
-    pooling related questions inform one another,
+    Without pooling each question has its own :math:`p \sim` Dirichlet(:math:`\alpha`), as in section 3 of Balmat,
+    Barrientos and Reiter (2018). With partial pooling related questions inform one another,
 
     .. math:: \operatorname{logit} r_q = \mu + x_q^\top\beta + \tau z_q, \quad
               \operatorname{logit} e_q = \mu_e + \tau_e z^e_q, \quad
@@ -173,22 +173,20 @@ def build_model(
     releases
         One or several verification releases; each of their tables is a question.
     alpha
-        Dirichlet parameters, positive: one number, one per outcome, or shape (questions, outcomes). Not used when
-        pooling.
+        Without pooling: Dirichlet parameters, one number, one per outcome, or shape (questions, outcomes).
     pooling
-        ``"none"`` or ``"partial"``.
+        ``"none"`` or ``"partial"``; what follows but `questions` is for the latter.
     covariates
-        For partial pooling: named numbers that say how the questions differ, one per question. They are used as given;
-        centre and scale them.
+        Named numbers that say how the questions differ, one per question. Centre and scale them.
     questions
         Names of the questions.
     between_sd
-        For partial pooling: scale of the half-normal prior of the standard deviations between questions, in log-odds.
+        Scale of the half-normal prior of the standard deviations between questions, in log-odds.
     centre, failed_centre
-        For partial pooling: mean and standard deviation of the normal priors of mu and of mu_failed, in log-odds. By
+        Mean and standard deviation of the normal priors of mu and of mu_failed, in log-odds. By
         default r is anything between 5 % and 95 %, and failures are rare.
     effect_sd
-        For partial pooling: standard deviation of the normal prior of each covariate's effect.
+        Standard deviation of the normal prior of each covariate's effect.
 
     Returns
     -------
@@ -202,10 +200,6 @@ def build_model(
     InputError
         If an argument is out of range, a release is none of a verification, or M exceeds 2,000.
 
-    References
-    ----------
-    Balmat, T., Barrientos, A. F. and Reiter, J. P. (2018), section 3.
-
     Examples
     --------
     >>> from dpbayes.verifier import PartitionCounts, release_counts
@@ -215,9 +209,7 @@ def build_model(
     (['p'], ['released'])
     """
     asked = questions_of(releases, questions)
-    if pooling not in ("none", "partial"):
-        raise InputError(f"pooling must be 'none' or 'partial', got {pooling!r}")
-    if pooling == "none" and covariates:
+    if one_of(pooling, ("none", "partial"), "pooling") == "none" and covariates:
         raise InputError("covariates speak of how questions differ; pass pooling='partial' with them")
     _check_priors(between_sd=between_sd, effect_sd=effect_sd, centre=centre, failed_centre=failed_centre)
     prior = _alpha(alpha, asked)

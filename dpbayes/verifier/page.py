@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpbayes.errors import InputError
+from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.release import record_words
 from dpbayes.report.document import (
     Block,
@@ -36,21 +36,23 @@ if TYPE_CHECKING:
     from dpbayes.privacy import Release
     from dpbayes.verifier.study import Question, Spec, Surface
 
+# Points, density there, interval, and the claim's threshold.
+type Panel = tuple[Any, Any, tuple[float, float], float | None]
+
 _LINE = "#0072b2"
 _PERCENT = "\N{NO-BREAK SPACE}%"
 _LABELS = {
     "mode_mean": "mean of the most likely share",
-    "mode_sd": "standard deviation of the most likely share",
     "width": "mean width of the 95 % interval",
     "coverage": "coverage of the 95 % interval",
     "right": "chance of the right decision",
-    "wrong": "chance of the wrong decision",
-    "decide_above": "chance to decide for the claim",
-    "decide_below": "chance to decide against the claim",
-    "undecided": "chance to stay undecided",
 }
-_LAWS = {"two-sided-geometric": "two-sided geometric", "laplace": "Laplace"}
 _FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
+
+
+def _columns(*given: str | tuple[str, ...]) -> list[Column]:
+    """Return columns, each given by its heading or by heading, format and key."""
+    return [Column(one) if isinstance(one, str) else Column(*one) for one in given]
 
 
 def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warnings: Sequence[str]) -> Findings:
@@ -81,7 +83,11 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
     if shares:
         sections.append(_answers(claims, release, shares, pooled=pooled))
         picture = Figure(
-            posterior_plot(shares),
+            density_plot(
+                {name: share_panel(one) for name, one in shares.items()},
+                "share of partitions in which the claim holds",
+                shared=True,
+            ),
             "Posterior density of the share of partitions in which each claim holds; the dotted line is one half.",
             "Posterior densities of the share of partitions in which the claim holds.",
         )
@@ -243,8 +249,8 @@ def _released(release: Release) -> Section:
             "the sums of estimates and of their squares were released beside the number of failures: together they "
             "move no more than the sum alone."
         )
-    columns = [Column("question"), Column("outcome"), Column("noisy count", ".6g", "noisy"), Column("noise")]
-    columns += [Column("noise sd", ".4g", "noise_sd"), Column("epsilon of the question", ".4g", "question_epsilon")]
+    columns = _columns("question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".4g", "noise_sd"))
+    columns += _columns(("epsilon of the question", ".4g", "question_epsilon"))
     rows: list[tuple[Value, ...]] = [
         (table.label, level, float(value), _law(table), float(table.noise.variance**0.5), table.epsilon)
         for table in release.tables
@@ -266,18 +272,18 @@ def _law(table: Any) -> str:
 def _answers(
     claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], *, pooled: bool
 ) -> Section:
-    columns = [
-        Column("question"),
-        Column("most likely share", ".3f", "r-hat"),
-        Column("mean", ".3f"),
-        Column("2.5 %", ".3f", "low"),
-    ]
-    columns += [
-        Column("97.5 %", ".3f", "high"),
-        Column("sd", ".3f"),
-        Column("probability of a majority", "p", "prob_majority"),
-    ]
-    columns += [Column("not computable, most likely", ".3f", "e-hat")]
+    columns = _columns(
+        "question",
+        ("most likely share", ".3f", "r-hat"),
+        ("mean", ".3f"),
+        ("2.5 %", ".3f", "low"),
+        ("97.5 %", ".3f", "high"),
+    )
+    columns += _columns(
+        ("sd", ".3f"),
+        ("probability of a majority", "p", "prob_majority"),
+        ("not computable, most likely", ".3f", "e-hat"),
+    )
     rows: list[tuple[Value, ...]] = []
     for name, one in exact.items():
         modes = one.modes
@@ -300,9 +306,9 @@ def _answers(
 def _coefficients(
     claims: Mapping[str, Question], release: Release, means: Mapping[str, CoefficientPosterior]
 ) -> Section:
-    columns = [Column("question"), Column("mean", ".4g"), Column("sd", ".3g"), Column("2.5 %", ".4g", "low")]
-    columns += [Column("97.5 %", ".4g", "high"), Column("P(> threshold)", ".4f", "prob_greater")]
-    columns += [Column("spread of estimates", ".3g", "spread"), Column("partitions computed", ".1f", "computed")]
+    columns = _columns("question", ("mean", ".4g"), ("sd", ".3g"), ("2.5 %", ".4g", "low"), ("97.5 %", ".4g", "high"))
+    columns += _columns(("P(> threshold)", ".4f", "prob_greater"), ("spread of estimates", ".3g", "spread"))
+    columns += _columns(("partitions computed", ".1f", "computed"))
     rows: list[tuple[Value, ...]] = []
     for name, one in means.items():
         threshold = claims[name].threshold if name in claims else None
@@ -315,7 +321,13 @@ def _coefficients(
         "halves; what bias is left is of the square of that, and of estimates beyond the public range."
     )
     figure = Figure(
-        coefficient_plot(means, {name: claim.threshold for name, claim in claims.items()}),
+        density_plot(
+            {
+                name: (*one.density(), one.interval(), claims[name].threshold if name in claims else None)
+                for name, one in means.items()
+            },
+            "coefficient",
+        ),
         "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold.",
         "Posterior densities of coefficients.",
     )
@@ -326,8 +338,9 @@ def _coefficients(
 
 def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     """Tabulate where the true counts probably are: their exact posterior under the noise law."""
-    columns = [Column("question"), Column("outcome"), Column("noisy", ".6g"), Column("mean", ".2f")]
-    columns += [Column("2.5 %", "d", "low"), Column("97.5 %", "d", "high")]
+    columns = _columns(
+        "question", "outcome", ("noisy", ".6g"), ("mean", ".2f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")
+    )
     rows: list[tuple[Value, ...]] = []
     for table in release.tables:
         if table.label not in exact:
@@ -368,13 +381,12 @@ def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, f
 
 
 def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[float, ...]]) -> Section:
-    columns = [Column("question")]
+    columns = _columns("question")
     for name, key in (("pooled", ""), ("alone", "alone_")):
-        columns += [Column(f"{name}: mean", ".3f", f"{key}mean"), Column("2.5 %", ".3f", f"{key}low")]
-        columns += [
-            Column("97.5 %", ".3f", f"{key}high"),
-            Column("probability of a majority", "p", f"{key}prob_majority"),
-        ]
+        columns += _columns(
+            (f"{name}: mean", ".3f", f"{key}mean"), ("2.5 %", ".3f", f"{key}low"), ("97.5 %", ".3f", f"{key}high")
+        )
+        columns += _columns(("probability of a majority", "p", f"{key}prob_majority"))
     meaning = Paragraph(
         "The questions share a normal distribution of the log-odds of r, whose mean and spread are estimated with "
         "them: what one question says moves the others. The answer above is the pooled one."
@@ -442,11 +454,9 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
 
     surface = xr.Dataset.from_dict(study["surface"])
     designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
-    columns = [
-        Column("partitions", "d", "n_partitions"),
-        Column("share in which the claim holds", ".3g", "r"),
-        Column("epsilon", ".4g"),
-    ]
+    columns = _columns(
+        ("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".4g")
+    )
     wanted = Paragraph(
         f"The smallest epsilon with which the chance of the right decision reaches {asked.wanted:g}; a dash "
         "where not even a release without noise reaches it."
@@ -496,7 +506,7 @@ def _assumptions(surface: Surface) -> Section:
     alpha = ", ".join(f"{a:g}" for a in surface.alpha)
     text = (
         f"The claim holds in a share r of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
-        f"counts are multinomial, and the noise is {_LAWS[surface.noise]} of scale 2 / epsilon. The analyst "
+        f"counts are multinomial, and the noise is {law_named(surface.noise).words} of scale 2 / epsilon. The analyst "
         f"starts from a Dirichlet({alpha}) prior and decides that r lies above one half when its posterior probability "
         f"reaches {surface.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
         "right on the side of one half on which r lies. More partitions hold fewer units each: r itself moves towards "
@@ -513,9 +523,15 @@ def _designs(surface: xr.Dataset) -> Section:
         for e in surface["epsilon"].values
         for r in surface["r"].values
     ]
-    columns = [Column("M", "d", "n_partitions"), Column("epsilon", ".3g"), Column("r", ".3g")]
-    columns += [Column("right", ".3f"), Column("wrong", ".3f"), Column("width", ".3f"), Column("coverage", ".3f")]
-    columns += [Column("mean of r-hat", ".3f", "mode_mean"), Column("sd of r-hat", ".3f", "mode_sd")]
+    columns = _columns(
+        ("M", "d", "n_partitions"),
+        ("epsilon", ".3g"),
+        ("r", ".3g"),
+        ("right", ".3f"),
+        ("wrong", ".3f"),
+        ("width", ".3f"),
+    )
+    columns += _columns(("coverage", ".3f"), ("mean of r-hat", ".3f", "mode_mean"), ("sd of r-hat", ".3f", "mode_sd"))
     captions = {
         "right": "Chance of the right decision.",
         "width": "Mean width of the 95 % interval.",
@@ -544,7 +560,7 @@ def _count_surfaces(surface: Surface) -> Section:
     }
     figures = [
         Figure(
-            count_surface_plot(counts, name, solid=name == "mode_mean"),
+            count_surface_plot(counts, name),
             f"{caption}, for every possible triple of true counts at M = {m}, epsilon = {cost:g}.",
             f"Surface of {name} over the true counts beyond and not beyond.",
         )
@@ -588,14 +604,16 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
 
 def _tried_section(question: Question, found: xr.Dataset) -> Section:
     names = ("units", "r", "r_se", "failed", "estimate", "estimate_sd", "low", "high", "right", "safe")
-    columns = [
-        Column("partitions", "d", "n_partitions"),
-        Column("units each", ",d", "units"),
-        Column("share", ".3f", "r"),
-    ]
-    columns += [Column("its error", ".3f", "r_se"), Column("not computed", ".3f", "failed")]
-    columns += [Column("mean estimate", ".4g", "estimate"), Column("its sd", ".3g", "estimate_sd")]
-    columns += [Column("1 %", ".4g", "low"), Column("99 %", ".4g", "high"), Column("right", ".3f"), Column("safe")]
+    columns = _columns(
+        ("partitions", "d", "n_partitions"),
+        ("units each", ",d", "units"),
+        ("share", ".3f", "r"),
+        ("its error", ".3f", "r_se"),
+    )
+    columns += _columns(
+        ("not computed", ".3f", "failed"), ("mean estimate", ".4g", "estimate"), ("its sd", ".3g", "estimate_sd")
+    )
+    columns += _columns(("1 %", ".4g", "low"), ("99 %", ".4g", "high"), ("right", ".3f"), "safe")
     rows: list[tuple[Value, ...]] = [
         (
             int(m),
@@ -625,105 +643,65 @@ def _plain(value: Any) -> Value:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def posterior_plot(posteriors: Mapping[str, Posterior], *, threshold: float = 0.5) -> Picture:
-    """Plot the posterior density of r for each question, its 95 % interval shaded."""
-    figure, axes = plt.subplots(
-        len(posteriors), 1, figsize=(8.0, 1.0 + 1.7 * len(posteriors)), sharex=True, squeeze=False, layout="constrained"
-    )
-    for axis, (name, one) in zip(axes[:, 0], posteriors.items(), strict=True):
-        low, high = one.interval()
-        first, last = one.r.quantile([1e-4, 1 - 1e-4]).tolist()
-        inner = np.clip(np.linspace(first, last, 200), 1e-6, 1 - 1e-6)
-        grid = np.unique(np.concatenate([np.linspace(1e-3, 1 - 1e-3, 120), inner]))
-        density = one.r.pdf(grid)
-        axis.plot(grid, density, color=_LINE)
-        inside = (grid >= low) & (grid <= high)
-        axis.fill_between(grid[inside], density[inside], color=_LINE, alpha=0.25, label="95 % interval")
-        axis.axvline(threshold, color="0.4", linestyle=":")
+def density_plot(panels: Mapping[str, Panel], xlabel: str, *, shared: bool = False) -> Picture:
+    """Plot a posterior density for each question, its 95 % interval shaded, and the claim's threshold."""
+    size = (8.0, 1.0 + 1.7 * len(panels))
+    figure, axes = plt.subplots(len(panels), 1, figsize=size, sharex=shared, squeeze=False, layout="constrained")
+    for axis, (name, (x, density, (low, high), threshold)) in zip(axes[:, 0], panels.items(), strict=True):
+        axis.plot(x, density, color=_LINE)
+        inside = (x >= low) & (x <= high)
+        axis.fill_between(x[inside], density[inside], color=_LINE, alpha=0.25, label="95 % interval")
+        if threshold is not None:
+            axis.axvline(threshold, color="0.4", linestyle=":")
         axis.set_title(name, loc="left", fontsize=9)
         axis.set_yticks([])
         axis.set_ylabel("density", fontsize=9)
         axis.set_ylim(0, None)
-    axes[-1, 0].set_xlim(0, 1)
-    axes[-1, 0].set_xlabel("share of partitions in which the claim holds", fontsize=9)
+    axes[-1, 0].set_xlabel(xlabel, fontsize=9)
     axes[0, 0].legend(loc="best", frameon=False, fontsize=9)
     return figure
 
 
-def count_surface_plot(surface: xr.Dataset, variable: str = "width", *, solid: bool = False) -> Picture:
+def share_panel(one: Posterior) -> Panel:
+    """Return the density of r on [0, 1], finer where it is."""
+    low, high = one.r.quantile([1e-4, 1 - 1e-4]).tolist()
+    inner = np.clip(np.linspace(low, high, 200), 1e-6, 1 - 1e-6)
+    grid = np.unique(np.concatenate([np.linspace(1e-3, 1 - 1e-3, 120), inner]))
+    return grid, one.r.pdf(grid), one.interval(), 0.5
+
+
+def count_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
     """Plot an operating characteristic over all triples of true counts."""
-    if variable not in surface:
-        raise InputError(f"variable {variable!r} is not in the surface; it has {', '.join(map(repr, surface))}")
     values = surface[variable].transpose("not_beyond", "beyond")
-    x, y = values["beyond"].values, values["not_beyond"].values
     # A share of 0 or 1 is never covered; its zeros would drown the rest.
     shown = np.ma.masked_invalid(values.where(values > 0) if variable == "coverage" else values)
-    label = _LABELS.get(variable, variable)
-    title = f"M = {surface.attrs['n_partitions']}, epsilon = {surface.attrs['epsilon']:g}"
-    if solid:
-        figure = plt.figure(figsize=(6.4, 5.0))
-        # The layout engine does not see the labels of a third axis.
-        axis: Any = figure.add_axes((0.02, 0.02, 0.96, 0.98), projection="3d")
-        mesh_x, mesh_y = np.meshgrid(x, y)
-        axis.plot_surface(mesh_x, mesh_y, shown, cmap="viridis", linewidth=0)
-        axis.view_init(elev=32, azim=-110)
-        axis.set_box_aspect(None, zoom=0.95)
-        axis.set_zlabel(label, fontsize=9)
-    else:
-        figure, axis = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
-        drawn = axis.pcolormesh(x, y, shown, shading="nearest", cmap="viridis")
-        figure.colorbar(drawn, ax=axis, label=label)
+    figure, axis = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
+    drawn = axis.pcolormesh(values["beyond"], values["not_beyond"], shown, shading="nearest", cmap="viridis")
+    figure.colorbar(drawn, ax=axis, label=_LABELS[variable])
     axis.set_xlabel("true number of partitions in which the claim holds", fontsize=9)
     axis.set_ylabel("true number in which it does not", fontsize=9)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(f"M = {surface.attrs['n_partitions']}, epsilon = {surface.attrs['epsilon']:g}", fontsize=10)
     return figure
 
 
-def design_surface_plot(surface: xr.Dataset, variable: str = "right") -> Picture:
+def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
     """Plot an operating characteristic over epsilon and M, one panel per supposed r."""
-    if variable not in surface:
-        raise InputError(f"variable {variable!r} is not in the surface; it has {', '.join(map(repr, surface))}")
-    shares = surface["r"].values
-    figure, axes = plt.subplots(
-        1, shares.size, figsize=(2.0 + 2.8 * shares.size, 3.6), sharey=True, squeeze=False, layout="constrained"
-    )
+    shares, costs = surface["r"].values, surface["epsilon"].values
+    size = (2.0 + 2.8 * shares.size, 3.6)
+    figure, axes = plt.subplots(1, shares.size, figsize=size, sharey=True, squeeze=False, layout="constrained")
     colours = plt.get_cmap("viridis")(np.linspace(0, 0.85, surface.sizes["n_partitions"]))
     for axis, r in zip(axes[0], shares, strict=True):
         for colour, m in zip(colours, surface["n_partitions"].values, strict=True):
-            values = surface[variable].sel(r=r, n_partitions=m)
-            axis.plot(
-                surface["epsilon"].values, values.values, marker="o", markersize=3, color=colour, label=f"M = {m}"
-            )
+            values = surface[variable].sel(r=r, n_partitions=m).values
+            axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"M = {m}")
         if variable == "coverage":
             axis.axhline(surface.attrs["prob"], color="0.4", linestyle=":")
-        axis.set_xscale("log")
-        axis.set_xticks(surface["epsilon"].values, [f"{e:g}" for e in surface["epsilon"].values])
-        axis.minorticks_off()
         axis.set_title(f"r = {r:g}", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")
-    axes[0, 0].set_ylabel(_LABELS.get(variable, variable), fontsize=9)
+        _log_ticks(axis, costs)
+    axes[0, 0].set_ylabel(_LABELS[variable], fontsize=9)
     axes[0, -1].legend(frameon=False, fontsize=9)
-    return figure
-
-
-def coefficient_plot(means: Mapping[str, CoefficientPosterior], thresholds: Mapping[str, float | None]) -> Picture:
-    """Plot the posterior density of each coefficient, its 95 % interval shaded, and the claim's threshold."""
-    figure, axes = plt.subplots(
-        len(means), 1, figsize=(8.0, 1.0 + 1.7 * len(means)), squeeze=False, layout="constrained"
-    )
-    for axis, (name, one) in zip(axes[:, 0], means.items(), strict=True):
-        x, density = one.density()
-        low, high = one.interval()
-        axis.plot(x, density, color=_LINE)
-        inside = (x >= low) & (x <= high)
-        axis.fill_between(x[inside], density[inside], color=_LINE, alpha=0.25)
-        if thresholds.get(name) is not None:
-            axis.axvline(thresholds[name], color="0.4", linestyle=":")
-        axis.set_title(name, loc="left", fontsize=9)
-        axis.set_yticks([])
-        axis.set_ylim(0, None)
-    axes[-1, 0].set_xlabel("coefficient", fontsize=9)
     return figure
 
 
@@ -733,7 +711,12 @@ def pilot_plot(tried: xr.Dataset) -> Picture:
     m, r = tried["n_partitions"].values, tried["r"].values.astype(float)
     axis.errorbar(m, r, yerr=2 * tried["r_se"].values.astype(float), color=_LINE, marker="o", markersize=4)
     axis.axhline(0.5, color="0.4", linestyle=":")
-    axis.set(xscale="log", ylim=(0, 1), xlabel="number of partitions M", ylabel="r")
-    axis.set_xticks(m, [f"{value:g}" for value in m])
-    axis.minorticks_off()
+    axis.set(ylim=(0, 1), xlabel="number of partitions M", ylabel="r")
+    _log_ticks(axis, m)
     return figure
+
+
+def _log_ticks(axis: Any, at: Any) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(at, [f"{value:g}" for value in at])
+    axis.minorticks_off()

@@ -8,13 +8,13 @@ import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import generator, shown
+from dpbayes._arguments import generator, one_of, whole_number
 from dpbayes.errors import InputError
 
 type Assignment = Literal["balanced", "independent"]
@@ -70,8 +70,7 @@ class PartitionCounts:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
                 raise InputError(f"{name} must be a count of at least 0; it counts partitions")
             object.__setattr__(self, name, int(value))
-        if self.assignment not in ("balanced", "independent"):
-            raise InputError(f"assignment must be 'balanced' or 'independent', got {self.assignment!r}")
+        one_of(self.assignment, get_args(Assignment.__value__), "assignment")
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise InputError(f"unit must be the name of a column, or None for rows, got {self.unit!r}")
         check_n_partitions(self.n_partitions)
@@ -89,9 +88,7 @@ class PartitionCounts:
 
 def check_n_partitions(n_partitions: Any) -> int:
     """Return M if it is a whole number of at least 1."""
-    if isinstance(n_partitions, bool) or not isinstance(n_partitions, int | np.integer) or n_partitions < 1:
-        raise InputError(f"the number of partitions must be at least 1, got {shown(n_partitions)}; 50 is usual")
-    return int(n_partitions)
+    return whole_number(n_partitions, "the number of partitions", remedy="50 is usual")
 
 
 def is_finite_number(value: Any) -> bool:
@@ -117,10 +114,8 @@ def assign_partitions(
     if n_units < 1:
         raise InputError("there are no units to partition; the data are empty")
     rng = generator(random_state, "random_state")
-    if assignment == "independent":
+    if one_of(assignment, get_args(Assignment.__value__), "assignment") == "independent":
         return rng.integers(0, n_partitions, size=n_units)
-    if assignment != "balanced":
-        raise InputError(f"assignment must be 'balanced' or 'independent', got {assignment!r}")
     if n_partitions > n_units:
         raise InputError(
             f"{n_partitions:,} partitions are more than the {n_units:,} units, and an empty one cannot be computed; "

@@ -98,8 +98,7 @@ def release_counts(
     Returns
     -------
     Release
-        One table per question; its attribute is the question's name, ``"outcome"`` when there is only
-        one. It names the protected unit.
+        One table per question; its attribute is the question's name, ``"outcome"`` when there is only one.
 
     Raises
     ------
@@ -111,22 +110,18 @@ def release_counts(
 
     Notes
     -----
-    *Sensitivity.* Let a(u) be the partition of unit u. Each partition yields exactly one of three outcomes and each
-    outcome is a function of that partition's units alone.
-
-    Replace-one: the new unit takes the old one's place, so for every assignment of D there is one of D', equally
-    likely, under which only one partition differs. That partition's outcome stays or changes: one count falls by 1 and
-    one rises by 1. Hence :math:`\|S - S'\|_1 \le 2`.
+    *Sensitivity.* Each partition yields exactly one of three outcomes, a function of that partition's units alone. Replace-one: the new unit takes the old one's place, so for every assignment of D there is one of D',
+    equally likely, under which only one partition differs. That partition's outcome stays or changes: one count falls
+    by 1 and one rises by 1. Hence :math:`\|S - S'\|_1 \le 2`.
 
     Add-remove, units assigned independently of one another: the assignments of the other units have the same
     distribution with and without the one more unit, so again only its partition differs, and the number of partitions
-    stays M. Hence :math:`\|S - S'\|_1 \le 2` again, not 1: a partition changes its outcome, it does not appear. (A
-    balanced assignment has no such coupling: one unit more can move another unit between partitions to keep the sizes
-    even, and two outcomes change. It is refused.)
+    stays M: 2 again, not 1, since a partition changes its outcome and does not appear. (A balanced assignment has no
+    such coupling: one unit more can move another unit between partitions, and two outcomes change. It is refused.)
 
     Conditionally on the coupled assignment the densities of the release differ by at most
-    :math:`e^{2 / \text{scale}}` = :math:`e^\varepsilon` with scale :math:`2 / \varepsilon`, and so does their mixture
-    over assignments. The assignment itself must therefore stay secret: it is drawn afresh and stored nowhere.
+    :math:`e^{2 / \text{scale}} = e^\varepsilon` with scale :math:`2 / \varepsilon`, and so does their mixture over
+    assignments. The assignment itself must therefore stay secret: it is drawn afresh and stored nowhere.
 
     References
     ----------
