@@ -1,18 +1,13 @@
 """`dpbayes ledger`: open, show, verify and export a privacy-budget ledger."""
 
-import contextlib
 import sys
-from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dpbayes.cli.tables import show_budget, show_releases
-from dpbayes.errors import DPBayesError
-
-EXIT_BAD_INPUT = 2  # as in dpbayes.cli.main, which mounts this app
+from dpbayes.errors import InputError
 
 app = typer.Typer(
     name="ledger",
@@ -27,122 +22,79 @@ Head = Annotated[
 ]
 
 
-class AdjacencyChoice(StrEnum):
-    """Neighbouring relations, as `dpbayes.privacy.adjacency.Adjacency`."""
-
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE = "add-remove"
-
-
-class CompositionChoice(StrEnum):
-    """Which sum of costs is held against the total."""
-
-    BASIC = "basic"
-    TIGHT = "tight"
-
-
-class FormatChoice(StrEnum):
-    """Export formats."""
-
-    JSON = "json"
-    CSV = "csv"
-
-
 @app.command("open")
 def open_command(
     path: Annotated[Path, typer.Argument(metavar="LEDGER", help="New file; an existing one is never overwritten.")],
     epsilon: Annotated[float, typer.Option(help="Total epsilon over all releases.")],
-    adjacency: Annotated[AdjacencyChoice, typer.Option(help="What neighbouring datasets are.")],
+    adjacency: Annotated[Literal["replace-one", "add-remove"], typer.Option(help="What neighbouring datasets are.")],
     delta: Annotated[float, typer.Option(help="Total delta; 0 allows pure mechanisms only.")] = 0.0,
     composition: Annotated[
-        CompositionChoice, typer.Option(help="basic: plain addition, always valid. tight: parameters fixed beforehand.")
-    ] = CompositionChoice.BASIC,
+        Literal["basic", "tight"],
+        typer.Option(help="basic: plain addition, always valid. tight: parameters fixed beforehand."),
+    ] = "basic",
     dataset: Annotated[str, typer.Option(help="Public name of the dataset.")] = "confidential dataset",
 ) -> None:
     """Create the privacy-budget ledger of one confidential dataset."""
-    with _one_sentence():
-        from dpbayes.privacy.ledger import create_ledger
+    from dpbayes.privacy.ledger import create_ledger
 
-        created = create_ledger(
-            path,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency.value,
-            composition=composition.value,
-            dataset=dataset,
-        )
-        terms = created.terms
-        typer.echo(
-            f"{path}: epsilon {terms.epsilon!r} and delta {terms.delta!r} for {terms.dataset} under {terms.adjacency}, "
-            f"{terms.composition} composition decides."
-        )
-        typer.echo(f"head {created.head}")
+    created = create_ledger(
+        path, epsilon=epsilon, delta=delta, adjacency=adjacency, composition=composition, dataset=dataset
+    )
+    terms = created.terms
+    typer.echo(
+        f"{path}: epsilon {terms.epsilon!r} and delta {terms.delta!r} for {terms.dataset} under {terms.adjacency}, "
+        f"{terms.composition} composition decides."
+    )
+    typer.echo(f"head {created.head}")
 
 
 @app.command()
 def show(path: LedgerFile, head: Head = None) -> None:
     """Print the total, what is spent by plain addition and tightly, what is left, and every release."""
-    with _one_sentence():
-        from dpbayes.privacy.ledger import open_ledger
+    from dpbayes.privacy.ledger import open_ledger
 
-        opened = open_ledger(path, expected_head=head)
-        show_budget(opened)
-        if opened.entries():
-            show_releases(opened)
-        if waiting := opened.unconfirmed():
-            numbers = ", ".join(str(release.entry) for release in waiting)
-            typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
+    opened = open_ledger(path, expected_head=head)
+    show_budget(opened)
+    if opened.entries():
+        show_releases(opened)
+    if waiting := opened.unconfirmed():
+        numbers = ", ".join(str(release.entry) for release in waiting)
+        typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
 
 
 @app.command()
 def verify(path: LedgerFile, head: Head = None) -> None:
     """Check every entry, the chain of digests and the head; exit 2 with a sentence if anything is wrong."""
-    with _one_sentence():
-        from dpbayes.privacy.ledger import open_ledger
+    from dpbayes.privacy.ledger import open_ledger
 
-        opened = open_ledger(path, expected_head=head)
-        spent = opened.spent()
-        typer.echo(
-            f"{path} is intact: {spent.releases} releases, {spent.unconfirmed} of them never confirmed, epsilon "
-            f"{spent.epsilon:.6g} of {opened.terms.epsilon!r} spent."
-        )
-        typer.echo(f"head {opened.head}")
-        if head is None:
-            typer.echo("Without --head, a ledger that was rewritten as a whole looks intact; note the head elsewhere.")
+    opened = open_ledger(path, expected_head=head)
+    spent = opened.spent()
+    typer.echo(
+        f"{path} is intact: {spent.releases} releases, {spent.unconfirmed} of them never confirmed, epsilon "
+        f"{spent.epsilon:.6g} of {opened.terms.epsilon!r} spent."
+    )
+    typer.echo(f"head {opened.head}")
+    if head is None:
+        typer.echo("Without --head, a ledger that was rewritten as a whole looks intact; note the head elsewhere.")
 
 
 @app.command()
 def export(
     path: LedgerFile,
-    form: Annotated[FormatChoice, typer.Option("--format", help="What to write.")] = FormatChoice.JSON,
+    form: Annotated[Literal["json", "csv"], typer.Option("--format", help="What to write.")] = "json",
     out: Annotated[Path | None, typer.Option(help="New file to write; standard output by default.")] = None,
 ) -> None:
     """Write the ledger as JSON (all of it) or CSV (one line per release)."""
-    with _one_sentence():
-        from dpbayes.privacy.ledger import open_ledger
+    from dpbayes.privacy.ledger import open_ledger
 
-        opened = open_ledger(path)
-        text = opened.to_csv() if form is FormatChoice.CSV else opened.to_json() + "\n"
-        if out is None:
-            sys.stdout.write(text)
-            return
-        try:
-            with out.open("x", encoding="utf-8", newline="") as file:
-                file.write(text)
-        except OSError as error:
-            remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
-            _fail(f"{out} cannot be written: {error.strerror}; {remedy}")
-
-
-@contextlib.contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Turn an error that dpbayes raises on purpose into a sentence and the exit code of bad input."""
+    opened = open_ledger(path)
+    text = opened.to_csv() if form == "csv" else opened.to_json() + "\n"
+    if out is None:
+        sys.stdout.write(text)
+        return
     try:
-        yield
-    except DPBayesError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> None:
-    typer.secho(f"dpbayes: {message}", err=True, fg=typer.colors.RED)
-    raise typer.Exit(EXIT_BAD_INPUT)
+        with out.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
+        raise InputError(f"{out} cannot be written: {error.strerror}; {remedy}") from error

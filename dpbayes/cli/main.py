@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbayes import __version__
-from dpbayes.cli import ledger, privacy
 from dpbayes.cli.init import init
+from dpbayes.cli.ledger import app as ledger
+from dpbayes.cli.privacy import app as privacy
 from dpbayes.cli.tables import show_table
 from dpbayes.errors import DPBayesError, InputError
 
@@ -49,8 +50,8 @@ app = typer.Typer(
     "3 done but a convergence check failed, 130 interrupted.",
 )
 
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(privacy.app, name="privacy")
+app.add_typer(ledger, name="ledger")
+app.add_typer(privacy, name="privacy")
 app.command()(init)
 
 SpecArgument = Annotated[Path, typer.Argument(help="A run spec (TOML), e.g. models/acs_latent_class.toml.")]

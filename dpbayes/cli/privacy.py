@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpbayes.cli.ledger import AdjacencyChoice
 from dpbayes.cli.tables import check_figure, show_table
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ app = typer.Typer(
 Delta = Annotated[list[float] | None, typer.Option(help="A delta; may be given again. Default: a few powers of ten.")]
 Epsilon = Annotated[float | None, typer.Option(help="Target: print the noise that reaches it instead.")]
 Runs = Annotated[int, typer.Option(help="How often the mechanism is used on the same people.")]
-Relation = Annotated[AdjacencyChoice, typer.Option(help="What the sensitivity is meant for: neighbouring datasets.")]
+Relation = Annotated[
+    Literal["replace-one", "add-remove"], typer.Option(help="What the sensitivity is meant for: neighbouring datasets.")
+]
 Plot = Annotated[Path | None, typer.Option(help="Write epsilon(delta) to this .png, .svg or .pdf file.")]
 RealMove = Annotated[float, typer.Option(help="Largest change of the released number(s) between neighbours.")]
 WholeMove = Annotated[int, typer.Option(help="Largest change of the released integer between neighbours.")]
@@ -62,7 +63,7 @@ def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bo
         "compositions": (Runs, 1),
         "epsilon": (Epsilon, None),
         "delta": (Delta, None),
-        "adjacency": (Relation, AdjacencyChoice.REPLACE_ONE),
+        "adjacency": (Relation, "replace-one"),
         "plot": (Plot, None),
     }
 
@@ -71,7 +72,7 @@ def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bo
             from dpbayes.cli.tables import Query, answer
 
             value, move, runs, epsilon, delta, adjacency, plot = (given[option] for option in options)
-            query = Query(law, name, value, move, runs, epsilon, delta, adjacency.value, plot, pure=pure)
+            query = Query(law, name, value, move, runs, epsilon, delta, adjacency, plot, pure=pure)
             answer(query, lambda noise: build(noise, move, runs))
 
         keyword = inspect.Parameter.KEYWORD_ONLY

@@ -123,9 +123,9 @@ def execute(
 def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     """Write ``report.html`` and ``facts.json`` of a finished run again, from its files; return the page.
 
-    `calibration` is a study of the spec (`dpbayes sbc`), whose verdict goes on the page; by default ``<folder>-sbc``, if
-    there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished study, `InputError`
-    if the study is of another system.
+    `calibration` is a study of the spec (`dpbayes sbc`), whose verdict goes on the page; by default that in
+    ``<folder>-sbc``, if there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished
+    study, `InputError` if the study is of another system.
     """
     from dpbayes.report import write_report
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dpbayes.errors import InputError
 from dpbayes.verifier.claim import Direction, coefficient_verdict
 from dpbayes.verifier.design import decisions
 from dpbayes.verifier.every_release import most_partitions
-from dpbayes.verifier.fits import Family, fitter, model_of
+from dpbayes.verifier.fits import Estimate, Regression, fitter, model_of
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.partition import check_n_partitions, unit_codes
 
@@ -29,18 +29,14 @@ def pilot_shares(
     *,
     n_units: int,
     n_partitions: Sequence[int],
-    formula: str,
-    coefficient: str,
     threshold: float | None = None,
     direction: Direction | None = None,
     significant_at: float | None = None,
     unit: str | None = None,
-    family: Family = "gaussian",
-    absorb: str | Sequence[str] = (),
-    levels: Mapping[str, Any] | None = None,
     epsilon: float = 1.0,
     partitions: int = 400,
     random_state: int | np.random.Generator = 1,
+    **regression: Unpack[Regression],
 ) -> xr.Dataset:
     """Try a claim on public records: the share r of partitions beyond the threshold, against M."""
     import xarray as xr
@@ -49,45 +45,65 @@ def pilot_shares(
     if not tried or tried[-1] > n_units:
         raise InputError(f"n_partitions must name numbers up to n_units = {n_units:,}, got {tried!r}")
     verdict = coefficient_verdict(threshold, direction, significant_at)
+    whole, draw = _resampled(frame, unit, regression, generator(random_state, "random_state"))
+    if whole is None:
+        raise InputError("the claim cannot be computed on the whole pilot; check its rows, formula and levels")
+    beyond, rows, safe = verdict(whole), [], True
+    for m in tried:
+        row = _share_at(m, [draw(n_units // m) for _ in range(partitions)], verdict, epsilon, beyond=beyond)
+        safe = safe and row.pop("clear") and row["failed"] <= _FAILED
+        rows.append(row | {"units": n_units // m, "safe": safe})
+    columns = {name: ("n_partitions", np.array([row[name] for row in rows])) for name in rows[0]}
+    largest = max((m for m, row in zip(tried, rows, strict=True) if row["safe"]), default=0)
+    attrs = {"whole": whole.coefficient, "beyond": int(beyond), "largest_safe": largest}
+    return xr.Dataset(columns, {"n_partitions": tried}, attrs)
+
+
+def _resampled(
+    frame: Any, unit: str | None, regression: Regression, rng: np.random.Generator
+) -> tuple[Estimate | None, Callable[[int], Estimate | None]]:
+    """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
     table = collect(frame)
-    model, column, groups = model_of(table, formula, coefficient, family, absorb, levels)
+    model, column, groups = model_of(table, **regression)
     codes, n_pilot = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
     codes = codes[model.rows]
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
-    fit, rng = fitter(family, column), generator(random_state, "random_state")
-    whole = fit(model.matrix, model.response, groups)
-    if whole is None:
-        raise InputError("the claim cannot be computed on the whole pilot; check its rows, formula and levels")
-    beyond = verdict(whole)
-    rows, safe_so_far = [], True
-    for m in tried:
-        found = []
-        for _ in range(partitions):
-            drawn = rng.integers(0, n_pilot, size=n_units // m)
-            taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in drawn])
-            found.append(fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups]))
-        computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
-        values = np.array([one.coefficient for one in computed]) if computed else np.full(1, np.nan)
-        share = float(np.mean([verdict(one) for one in computed])) if computed else math.nan
-        error = math.sqrt(max(share * (1 - share), 0.25 / partitions) / max(len(computed), 1))
-        failed = 1 - len(computed) / partitions
-        margin = (share - 0.5) if beyond else (0.5 - share)
-        safe_so_far = safe_so_far and margin > 2 * error and failed <= _FAILED
-        right = math.nan
-        if m <= most_partitions("two-sided-geometric", 3) and share not in (0.5,) and computed:
-            chances = decisions(m, epsilon, share, failed=failed)
-            right = chances[0] if margin > 0 else chances[1]
-        low, high = np.quantile(values, [0.01, 0.99])
-        rows.append((share, error, failed, n_units // m, values.mean(), values.std(), low, high, right, safe_so_far))
-    names = ("r", "r_se", "failed", "units", "estimate", "estimate_sd", "low", "high", "right", "safe")
-    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    safe = [m for m, ok in zip(tried, columns["safe"], strict=True) if ok]
-    return xr.Dataset(
-        {name: ("n_partitions", values) for name, values in columns.items()},
-        coords={"n_partitions": tried},
-        attrs={"whole": whole.coefficient, "beyond": int(beyond), "largest_safe": max(safe, default=0)},
-    )
+    fit = fitter(regression.get("family", "gaussian"), column)
+
+    def draw(size: int) -> Estimate | None:
+        drawn = rng.integers(0, n_pilot, size=size)
+        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in drawn])
+        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+
+    return fit(model.matrix, model.response, groups), draw
+
+
+def _share_at(
+    m: int, found: list[Estimate | None], verdict: Callable[[Estimate], bool], epsilon: float, *, beyond: bool
+) -> dict[str, Any]:
+    """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
+    computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
+    values = np.array([one.coefficient for one in computed]) if computed else np.full(1, np.nan)
+    share = float(np.mean([verdict(one) for one in computed])) if computed else math.nan
+    error = math.sqrt(max(share * (1 - share), 0.25 / len(found)) / max(len(computed), 1))
+    failed = 1 - len(computed) / len(found)
+    margin = (share - 0.5) if beyond else (0.5 - share)
+    right = math.nan
+    if m <= most_partitions("two-sided-geometric", 3) and share != 0.5 and computed:
+        right = decisions(m, epsilon, share, failed=failed)[0 if margin > 0 else 1]
+    low, high = np.quantile(values, [0.01, 0.99])
+    return {
+        "r": share,
+        "r_se": error,
+        "failed": failed,
+        "estimate": values.mean(),
+        "estimate_sd": values.std(),
+        "low": low,
+        "high": high,
+        "right": right,
+        "clear": margin > 2 * error,
+    }
 
 
 def pilot_warnings(tried: xr.Dataset, name: str, *, by_mean: bool = False) -> list[str]:

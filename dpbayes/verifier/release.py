@@ -110,9 +110,10 @@ def release_counts(
 
     Notes
     -----
-    *Sensitivity.* Each partition yields exactly one of three outcomes, a function of that partition's units alone. Replace-one: the new unit takes the old one's place, so for every assignment of D there is one of D',
-    equally likely, under which only one partition differs. That partition's outcome stays or changes: one count falls
-    by 1 and one rises by 1. Hence :math:`\|S - S'\|_1 \le 2`.
+    *Sensitivity.* Each partition yields exactly one of three outcomes, a function of that partition's units alone.
+    Replace-one: the new unit takes the old one's place, so for every assignment of D there is one of D', equally
+    likely, under which only one partition differs. That partition's outcome stays or changes: one count falls by 1 and
+    one rises by 1. Hence :math:`\|S - S'\|_1 \le 2`.
 
     Add-remove, units assigned independently of one another: the assignments of the other units have the same
     distribution with and without the one more unit, so again only its partition differs, and the number of partitions

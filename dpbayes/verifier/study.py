@@ -89,6 +89,17 @@ class Question(Section):
     share: float = Field(default=1.0, gt=0)
     """Relative share of epsilon."""
 
+    @property
+    def regression(self) -> dict[str, Any]:
+        """What is fitted in every partition."""
+        return self.model_dump(include={"formula", "coefficient", "family", "absorb"})
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """What is asked of the coefficient."""
+        test = self.significant_at is not None
+        return self.model_dump(include={"significant_at"} if test else {"threshold", "direction"})
+
     @field_validator("formula")
     @classmethod
     def _readable(cls, formula: str) -> str:
@@ -403,19 +414,9 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
         from dpbayes.data.datasets import wages
 
         frame, unit = wages(5000, seed=pilot.seed), unit or "person"
+    settings = pilot.model_dump(include={"n_units", "epsilon", "partitions"}) | {"random_state": pilot.seed}
     return pilot_shares(
-        frame,
-        n_units=pilot.n_units,
-        n_partitions=n_partitions,
-        epsilon=pilot.epsilon,
-        partitions=pilot.partitions,
-        random_state=pilot.seed,
-        unit=unit,
-        levels=levels,
-        **question.model_dump(
-            include={"formula", "coefficient", "threshold", "direction", "significant_at", "family", "absorb"}
-        )
-        | ({"direction": None} if question.significant_at is not None else {}),
+        frame, n_partitions=n_partitions, unit=unit, levels=levels, **settings, **question.regression, **question.claim
     )
 
 
@@ -465,7 +466,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
 
     data, privacy = spec.data, spec.privacy
     assert data is not None and privacy is not None
-    common: dict[str, Any] = question.model_dump(include={"formula", "coefficient", "family", "absorb"}) | {
+    common: dict[str, Any] = question.regression | {
         "n_partitions": privacy.n_partitions,
         "unit": data.unit or ("person" if data.embedded == "wages" else None),
         "levels": data.levels,
@@ -475,9 +476,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
     }
     if question.answer_by == "mean":
         return sum_estimates(frame, lower=question.lower, upper=question.upper, **common)
-    if question.significant_at is not None:
-        return count_partitions(frame, significant_at=question.significant_at, **common)
-    return count_partitions(frame, threshold=question.threshold, direction=question.direction, **common)
+    return count_partitions(frame, **question.claim, **common)
 
 
 def describe(spec: Spec, release: Release) -> str:

@@ -7,23 +7,35 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
-from dpbayes.cli.ledger import app
+from dpbayes.cli.main import main
 from dpbayes.privacy import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.ledger import Guarantee, create_ledger, open_ledger
 
-runner = CliRunner()
 DIGEST = "ab" * 32
+
+
+def invoke(arguments, env=None):
+    """Run `dpbayes ledger` as its entry point does."""
+    written = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(written), redirect_stderr(written):
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["dpbayes", "ledger", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return SimpleNamespace(exit_code=stop.value.code or 0, output=written.getvalue())
 
 
 @pytest.fixture
 def book(tmp_path):
     path = tmp_path / "budget.db"
-    result = runner.invoke(
-        app, ["open", str(path), "--epsilon", "1", "--adjacency", "replace-one", "--dataset", "census [bold]2020"]
+    result = invoke(
+        ["open", str(path), "--epsilon", "1", "--adjacency", "replace-one", "--dataset", "census [bold]2020"]
     )
     assert result.exit_code == 0, result.output
     return path
@@ -41,8 +53,7 @@ def spend(path, epsilon, *, confirm=True, purpose="income by race"):
 
 def test_open_prints_the_terms_and_the_head(tmp_path):
     path = tmp_path / "b.db"
-    result = runner.invoke(
-        app,
+    result = invoke(
         [
             "open",
             str(path),
@@ -62,20 +73,20 @@ def test_open_prints_the_terms_and_the_head(tmp_path):
 
 
 def test_a_book_that_is_not_there_is_opened_by_a_command(tmp_path):
-    result = runner.invoke(app, ["show", str(tmp_path / "none.db")])
+    result = invoke(["show", str(tmp_path / "none.db")])
     assert result.exit_code == 2 and "dpbayes ledger open" in result.output
 
 
 def test_open_never_overwrites(book):
     before = book.read_bytes()
-    result = runner.invoke(app, ["open", str(book), "--epsilon", "9", "--adjacency", "replace-one"])
+    result = invoke(["open", str(book), "--epsilon", "9", "--adjacency", "replace-one"])
     assert result.exit_code == 2 and "never overwritten" in result.output and "dpbayes ledger show" in result.output
     assert book.read_bytes() == before
 
 
 @pytest.mark.parametrize("arguments", [["--epsilon", "-1"], ["--epsilon", "nan"], ["--epsilon", "1", "--delta", "1"]])
 def test_open_refuses_bad_totals(tmp_path, arguments):
-    result = runner.invoke(app, ["open", str(tmp_path / "b.db"), "--adjacency", "replace-one", *arguments])
+    result = invoke(["open", str(tmp_path / "b.db"), "--adjacency", "replace-one", *arguments])
     assert result.exit_code == 2 and result.output.startswith("dpbayes: ")
     assert list(tmp_path.iterdir()) == []
 
@@ -83,7 +94,7 @@ def test_open_refuses_bad_totals(tmp_path, arguments):
 def test_show_states_total_both_sums_left_and_unconfirmed(book):
     spend(book, 0.25)
     spend(book, 0.5, confirm=False, purpose="[red]age[/red] by sex")
-    output = runner.invoke(app, ["show", str(book)], env={"COLUMNS": "250"}).output
+    output = invoke(["show", str(book)], env={"COLUMNS": "250"}).output
     lines = {line.split("  ")[0]: line for line in output.splitlines() if line}
     assert "1.0" in lines["total"]
     assert "0.75" in lines["spent, plain addition"] and "0.75" in lines["spent, tight"]
@@ -121,7 +132,7 @@ def busy_book(tmp_path):
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_show_cuts_nothing_and_sums_the_tables_of_a_release(busy_book, columns):
-    lines = runner.invoke(app, ["show", str(busy_book)], env={"COLUMNS": str(columns)}).output.splitlines()
+    lines = invoke(["show", str(busy_book)], env={"COLUMNS": str(columns)}).output.splitlines()
     assert max(map(len, lines)) <= columns
     assert "…" not in "".join(lines)
     start = next(i for i, line in enumerate(lines) if line.split()[:2] == ["entries", "UTC"])
@@ -140,10 +151,10 @@ def test_show_cuts_nothing_and_sums_the_tables_of_a_release(busy_book, columns):
 def test_verify_accepts_an_intact_book_and_a_noted_head(book):
     head = open_ledger(book).head
     spend(book, 0.25)
-    result = runner.invoke(app, ["verify", str(book), "--head", head])
+    result = invoke(["verify", str(book), "--head", head])
     assert result.exit_code == 0 and "is intact: 1 releases" in result.output
-    assert "note the head elsewhere" in runner.invoke(app, ["verify", str(book)]).output
-    result = runner.invoke(app, ["verify", str(book), "--head", "0" * 64])
+    assert "note the head elsewhere" in invoke(["verify", str(book)]).output
+    result = invoke(["verify", str(book), "--head", "0" * 64])
     assert result.exit_code == 2 and "rewritten" in result.output
 
 
@@ -153,14 +164,14 @@ def test_verify_reports_damage_in_one_sentence(book):
         connection.execute("DROP TRIGGER entry_update")
         connection.execute("UPDATE entry SET body = replace(body, '8.0', '80.0') WHERE seq = 1")
     connection.close()
-    result = runner.invoke(app, ["verify", str(book)])
+    result = invoke(["verify", str(book)])
     assert result.exit_code == 2
     assert result.output.startswith("dpbayes: ") and "Traceback" not in result.output and result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "export"])
 def test_a_missing_book_is_one_sentence(tmp_path, command):
-    result = runner.invoke(app, [command, str(tmp_path / "none.db")])
+    result = invoke([command, str(tmp_path / "none.db")])
     assert result.exit_code == 2 and "create_ledger" in result.output
     assert list(tmp_path.iterdir()) == []
 
@@ -168,16 +179,16 @@ def test_a_missing_book_is_one_sentence(tmp_path, command):
 def test_export_json_and_csv_agree_with_the_book(book, tmp_path):
     spend(book, 0.25)
     spend(book, 0.5, confirm=False, purpose='age, sex and "race"')
-    exported = json.loads(runner.invoke(app, ["export", str(book)]).output)
+    exported = json.loads(invoke(["export", str(book)]).output)
     assert exported["spent"]["basic"]["epsilon"] == 0.75 and exported["remaining"]["epsilon"] == 0.25
     assert exported["unconfirmed"] == [3] and exported["head"] == open_ledger(book).head
     target = tmp_path / "book.csv"
-    assert runner.invoke(app, ["export", str(book), "--format", "csv", "--out", str(target)]).exit_code == 0
+    assert invoke(["export", str(book), "--format", "csv", "--out", str(target)]).exit_code == 0
     rows = list(csv.DictReader(io.StringIO(target.read_text())))
     assert [row["epsilon"] for row in rows] == ["0.25", "0.5"]
     assert rows[0]["digest"] == DIGEST and rows[1]["status"] == "unconfirmed, counts as spent"
     assert rows[1]["purpose"] == 'age, sex and "race"'
-    again = runner.invoke(app, ["export", str(book), "--out", str(target)])
+    again = invoke(["export", str(book), "--out", str(target)])
     assert again.exit_code == 2 and "choose another name" in again.output
 
 

@@ -26,51 +26,51 @@ FRAME = pl.DataFrame({"y": [1.0, 2.0, 3.0, 4.0], "x": [0.0, 1.0, 0.0, 1.0]})
 CLAIM = {"threshold": 0.0, "direction": ">", "n_partitions": 2}
 
 
-def fitted(**changed):
-    return count_partitions(FRAME, **({"formula": "y ~ x", "coefficient": "x"} | CLAIM | changed))
+FITTED = {"frame": FRAME, "formula": "y ~ x", "coefficient": "x"} | CLAIM
+SUPPOSED = {"n_partitions": 5, "epsilon": 1.0, "r": 0.9}
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "arguments", "message"),
     [
-        lambda: release_counts(COUNTS, epsilon=HUGE),
-        lambda: release_counts(COUNTS, epsilon=1.0, noise=["laplace"]),
-        lambda: release_counts(COUNTS, epsilon=1.0, shares=3),
-        lambda: posterior(RELEASE, alpha=1.0),
-        lambda: posterior(RELEASE, alpha=("a", 1.0, 1.0)),
-        lambda: posterior(RELEASE, alpha=(True, True, True)),
-        lambda: posterior(RELEASE, tolerance="small"),
-        lambda: posterior(RELEASE).prob_greater("half"),
-        lambda: posterior(RELEASE).interval(HUGE),
-        lambda: draw_posterior(RELEASE, draws=HUGE),
-        lambda: draw_posterior(RELEASE, random_seed=-1),
-        lambda: draw_posterior(RELEASE, random_seed="one"),
-        lambda: build_model(3),
-        lambda: build_model(RELEASE, questions=3),
-        lambda: build_model(RELEASE, between_sd="wide", pooling="partial"),
-        lambda: build_model(RELEASE, centre=0.0, pooling="partial"),
-        lambda: build_model(RELEASE, alpha=HUGE),
-        lambda: expected(5, epsilon=1.0, r="0.9"),
-        lambda: expected(5, epsilon=1.0, r=0.9, alpha=1.0),
-        lambda: expected(5, epsilon=1.0, r=0.9, threshold=None),
-        lambda: expected(5, epsilon=1.0, r=0.9, confidence="high"),
-        lambda: count_surface(5, epsilon=1.0, alpha="abc"),
-        lambda: count_surface(5, epsilon=1.0, confidence=[0.9]),
-        lambda: design_surface(5, [1.0], r=0.9),
-        lambda: design_surface([5], [], r=0.9),
-        lambda: design_surface([5], [1.0], r="0.9"),
-        lambda: smallest_partitions(epsilon=1.0, r=0.9, wanted="most"),
-        lambda: fitted(threshold=HUGE),
-        lambda: fitted(direction=[">"]),
-        lambda: fitted(random_state="one"),
-        lambda: fitted(random_state=-1),
-        lambda: count_partitions([[1]], formula="y ~ x", coefficient="x", **CLAIM),
-        lambda: count_statistic(FRAME, "mean", **CLAIM),
+        (release_counts, {"counts": COUNTS, "epsilon": HUGE}, "epsilon must be positive and finite"),
+        (release_counts, {"counts": COUNTS, "epsilon": 1.0, "noise": ["laplace"]}, "noise must be"),
+        (release_counts, {"counts": COUNTS, "epsilon": 1.0, "shares": 3}, "shares must be a sequence"),
+        (posterior, {"release": RELEASE, "alpha": 1.0}, "alpha must be a sequence"),
+        (posterior, {"release": RELEASE, "alpha": ("a", 1.0, 1.0)}, "alpha must be a real number, got 'a'"),
+        (posterior, {"release": RELEASE, "alpha": (True, True, True)}, "alpha must be a real number, got True"),
+        (posterior, {"release": RELEASE, "tolerance": "small"}, "tolerance must be real"),
+        (posterior(RELEASE).prob_greater, {"threshold": "half"}, "threshold must be real"),
+        (posterior(RELEASE).interval, {"prob": HUGE}, "prob must be real"),
+        (draw_posterior, {"release": RELEASE, "draws": HUGE}, "draws must be a whole number from 1 to"),
+        (draw_posterior, {"release": RELEASE, "random_seed": -1}, "random_seed must be a whole number of at least 0"),
+        (draw_posterior, {"release": RELEASE, "random_seed": "one"}, "random_seed must be a whole number"),
+        (build_model, {"releases": 3}, "releases must be a sequence"),
+        (build_model, {"releases": RELEASE, "questions": 3}, "names must be a sequence"),
+        (build_model, {"releases": RELEASE, "between_sd": "wide", "pooling": "partial"}, "between_sd must be a real"),
+        (build_model, {"releases": RELEASE, "centre": 0.0, "pooling": "partial"}, "centre must be a sequence"),
+        (build_model, {"releases": RELEASE, "alpha": HUGE}, "alpha must be numbers"),
+        (expected, SUPPOSED | {"r": "0.9"}, "r must be real"),
+        (expected, SUPPOSED | {"alpha": 1.0}, "alpha must be a sequence"),
+        (expected, SUPPOSED | {"threshold": None}, "threshold must be a number"),
+        (expected, SUPPOSED | {"confidence": "high"}, "confidence must be real"),
+        (count_surface, {"n_partitions": 5, "epsilon": 1.0, "alpha": "abc"}, "alpha must be a sequence"),
+        (count_surface, {"n_partitions": 5, "epsilon": 1.0, "confidence": [0.9]}, "confidence must be a number"),
+        (design_surface, {"n_partitions": 5, "epsilon": [1.0], "r": 0.9}, "n_partitions must be a sequence"),
+        (design_surface, {"n_partitions": [5], "epsilon": [], "r": 0.9}, "the grid is empty"),
+        (design_surface, {"n_partitions": [5], "epsilon": [1.0], "r": "0.9"}, "r must be real"),
+        (smallest_partitions, {"epsilon": 1.0, "r": 0.9, "wanted": "most"}, "wanted must be real"),
+        (count_partitions, FITTED | {"threshold": HUGE}, "threshold must be a finite number"),
+        (count_partitions, FITTED | {"direction": [">"]}, "direction must be '<='"),
+        (count_partitions, FITTED | {"random_state": "one"}, "random_state must be a whole number"),
+        (count_partitions, FITTED | {"random_state": -1}, "random_state must be a whole number"),
+        (count_partitions, FITTED | {"frame": [[1]]}, "frame"),
+        (count_statistic, {"frame": FRAME, "statistic": "mean"} | CLAIM, "statistic must be a function"),
     ],
 )
-def test_a_bad_argument_is_one_clear_error(call):
-    with pytest.raises(InputError):
-        call()
+def test_a_bad_argument_is_one_clear_error(call, arguments, message):
+    with pytest.raises(InputError, match=message):
+        call(**arguments)
 
 
 def test_a_frame_that_names_a_column_twice_is_refused():
