@@ -24,6 +24,7 @@ from dpbayes.errors import DPBayesError, InputError
 
 if TYPE_CHECKING:
     from dpbayes.report import Document
+    from dpbayes.runs import RunResult
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
@@ -113,8 +114,13 @@ def run(
             echo=typer.echo,
             ledger_head=ledger_head,
         )
+    _finish(result)
+
+
+def _finish(result: RunResult) -> None:
+    """Name the page, and exit by the verdict."""
     typer.echo(f"report: {result.folder / 'report.html'}")
-    if not result.outcome.passed:
+    if not result.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -257,10 +263,7 @@ def sbc(
     tune: Annotated[int, typer.Option(help="Warm-up draws per chain.")] = 500,
     chains: Annotated[int, typer.Option(help="Chains per fit.")] = 2,
     jobs: Annotated[int, typer.Option(help="Processes; each compiles for itself.")] = 1,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one value of the spec; may be given again."),
-    ] = None,
+    overrides: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Calibrate a spec by simulation: draw truth and data from its prior, fit, rank the truth among the draws.
@@ -289,9 +292,7 @@ def sbc(
             progressbar=not quiet,
             echo=typer.echo,
         )
-    typer.echo(f"report: {result.folder / 'report.html'}")
-    if not result.passed:
-        raise typer.Exit(EXIT_CHECK_FAILED)
+    _finish(result)
 
 
 @app.command()

@@ -26,7 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from dpbayes._arguments import positive_finite, shown
+from dpbayes._arguments import one_of, positive_finite, shown
 from dpbayes._files import file_path
 from dpbayes._html import html_table
 from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
@@ -55,6 +55,7 @@ _COLUMNS += ["purpose", "status", "digest"]
 # A spreadsheet runs a field that starts with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROUNDING = Fraction(1, 10**12)
+_COMPOSITION = "basic holds for any releases, tight presumes that none is parametrized by earlier noisy answers"
 
 
 @dataclass(frozen=True)
@@ -603,15 +604,6 @@ def _read_name(value: Any) -> str:
     return value
 
 
-def _read_composition(value: Any) -> Composition:
-    if isinstance(value, str) and value in get_args(Composition):
-        return value  # type: ignore[return-value]
-    raise InputError(
-        f"composition must be 'basic' or 'tight', got {shown(value)}; basic holds for any sequence of releases, tight "
-        "presumes that no release's parameters depend on earlier noisy answers"
-    )
-
-
 def _parse_entry(body: str) -> dict[str, Any]:
     """Return the entry that a canonical body holds, with exactly the keys of its kind."""
     entry = json.loads(body)
@@ -638,7 +630,7 @@ def _read_terms(entry: dict[str, Any]) -> LedgerTerms:
         positive_finite(entry["epsilon"], "epsilon", remedy="it is the total over all releases"),
         delta_in_range(entry["delta"], "delta"),
         check_adjacency(entry["adjacency"]),
-        _read_composition(entry["composition"]),
+        one_of(entry["composition"], get_args(Composition), "composition", remedy=_COMPOSITION),
         _read_text(entry["dataset"], "dataset"),
         _read_time(entry["time"]),
     )

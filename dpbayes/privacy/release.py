@@ -7,12 +7,22 @@ from dataclasses import asdict, dataclass
 from datetime import date as calendar_date
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, number, ordered, positive_finite, real_numbers, shown
+from dpbayes._arguments import (
+    as_array,
+    instance,
+    number,
+    one_of,
+    ordered,
+    positive_finite,
+    real_numbers,
+    shown,
+    whole_number,
+)
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import DamagedFileError, InputError
@@ -270,15 +280,13 @@ class Release(Enveloped):
         published = self.sampler == "published"
         if not (published and self.adjacency == AS_PUBLISHED):
             check_adjacency(self.adjacency)
-        if not published and self.sampler not in ("opendp", "simulation"):
-            raise InputError(f"sampler must be 'opendp', 'simulation' or 'published', got {self.sampler!r}")
+        one_of(self.sampler, get_args(Sampler.__value__), "sampler")
         if published != isinstance(self.publication, Publication):
             raise InputError(
                 f"a Publication belongs to sampler 'published' and to no other; sampler is {self.sampler!r} and "
                 f"publication {shown(self.publication)}"
             )
-        if self.unit not in ("record", "partition"):
-            raise InputError(f"unit must be 'record' or 'partition', got {self.unit!r}")
+        one_of(self.unit, get_args(Unit.__value__), "unit")
         check_unit(self.protected_unit, self.max_rows_per_unit)
         if self.unit == "partition" and self.max_rows_per_unit != 1:
             raise InputError("max_rows_per_unit is for counts of records; all rows of a unit share a partition")
@@ -539,9 +547,7 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
             f"protected_unit must be the name of a column, got {shown(protected_unit)}; leave it out where every row "
             "is a record"
         )
-    whole = isinstance(max_rows_per_unit, int) and not isinstance(max_rows_per_unit, bool)
-    if not whole or not 1 <= max_rows_per_unit <= _LARGEST:
-        raise InputError(f"max_rows_per_unit must be a positive whole number, got {shown(max_rows_per_unit)}")
+    whole_number(max_rows_per_unit, "max_rows_per_unit", high=2**62)
     if protected_unit is None and max_rows_per_unit != 1:
         raise InputError(
             f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column whose equal values are one unit"
@@ -593,11 +599,7 @@ def _set_cost(part: NoisyTable | NoisyTotal, what: str) -> None:
             checked = positive_finite(value, f"{name} of {what}", remedy=remedy)
             # The digest tells 1 from 1.0, so that what Python can write as JSON stays as it is.
             object.__setattr__(part, name, value if isinstance(value, int | float) else checked)
-    _check_cost(part.noise, part.sensitivity, part.epsilon, what)
-
-
-def _check_cost(noise: NoiseLaw, sensitivity: float | None, epsilon: float | None, what: str) -> None:
-    """Refuse an epsilon that the law does not give."""
+    noise, sensitivity, epsilon = part.noise, part.sensitivity, part.epsilon
     if epsilon is None:
         return
     if sensitivity is None:

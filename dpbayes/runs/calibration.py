@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs.execution import finished_release
+from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
 from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
 
 if TYPE_CHECKING:
     from dpbayes.inference.sampling import NutsSettings
-
-
-@dataclass(frozen=True)
-class CalibrationResult:
-    """A finished study: its folder, whether it passed, and the verdict in words."""
-
-    folder: Path
-    passed: bool
-    summary: str
 
 
 def calibration_of(loaded: LoadedSpec, *, n_records: int | None = None) -> Calibration:
@@ -53,7 +43,7 @@ def calibrate(
     n_jobs: int | None = 1,
     progressbar: bool = True,
     echo: Callable[[str], None] = print,
-) -> CalibrationResult:
+) -> RunResult:
     """Calibrate a spec's model by simulation, and leave a study folder.
 
     The folder holds ``spec.toml``, ``simulations/``, ``ranks.nc``, ``facts.json`` and ``report.html``.
@@ -125,7 +115,7 @@ def calibrate(
     title = loaded.spec.title
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
     echo(verdict.summary)
-    return CalibrationResult(folder, verdict.passed, verdict.summary)
+    return RunResult(folder, verdict.passed, verdict.summary)
 
 
 def _label(loaded: LoadedSpec, n_records: int | None) -> str:

@@ -35,19 +35,12 @@ _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `C
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    passed: bool
-    summary: str
-
-
-@dataclass(frozen=True)
 class RunResult:
-    """A finished run folder and its outcome."""
+    """A finished folder, whether what it holds passed its check, and the verdict in words."""
 
     folder: Path
-    outcome: Outcome
+    passed: bool
+    summary: str
 
 
 def execute(
@@ -110,14 +103,14 @@ def execute(
         tenths = Tenths(echo) if progressbar and not bars else None
         context = Context(partial, loaded.path.parent, bars, echo, loaded.digest, tenths)
         try:
-            outcome = _run(loaded, context, ledger_head)
+            passed, summary = _run(loaded, context, ledger_head)
         except KeyboardInterrupt as stop:
             kept = f" the release is kept in {partial};" if (partial / RELEASE).exists() else ""
             notes = " ".join(getattr(stop, "__notes__", ()))
             if notes and not kept:
                 notes = f"interrupted. {notes} The same command draws a release anew, and pays for that one too"
             raise KeyboardInterrupt(notes or f"interrupted;{kept} the same command goes on") from stop
-    return RunResult(folder, outcome)
+    return RunResult(folder, passed, summary)
 
 
 def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
@@ -192,7 +185,7 @@ def finished_release(loaded: LoadedSpec) -> Any | None:
     return _reader(loaded)(require_file(loaded.path.parent / name, setting="data.release"))
 
 
-def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Outcome:
+def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> tuple[bool, str]:
     """Run the stages that the folder still lacks, and write the page."""
     from dpbayes.report import write_report
 
@@ -210,7 +203,7 @@ def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -
     if judged is None:
         echo(_words(document))
     write_report(document, context.folder)
-    return Outcome(document.verdict.tone != "bad", _words(document) if judged is None else judged.summary())
+    return document.verdict.tone != "bad", _words(document) if judged is None else judged.summary()
 
 
 def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Any | None:

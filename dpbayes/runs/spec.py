@@ -363,11 +363,6 @@ def _spell_out_model(data: dict[str, Any]) -> None:
     data["model"] = {"file": name}
 
 
-def line_of(text: str, location: Sequence[str | int]) -> int | None:
-    r"""Return the 1-based line on which a key, or the nearest table around it, stands."""
-    return _line(_index(text), location)
-
-
 def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
     keys = tuple(key for key in location if isinstance(key, str))
     for end in range(len(keys), 0, -1):

@@ -126,7 +126,7 @@ def test_other_sampler_settings_use_the_release_again(tmp_path):
 @pytest.mark.slow
 def test_whole_run(tmp_path):
     result = execute(_load(tmp_path), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
-    assert result.outcome.passed, result.outcome.summary
+    assert result.passed, result.summary
     facts = json.loads((result.folder / "facts.json").read_text())
     (posterior,), truth = facts["tables"]["posterior"], json.loads((result.folder / "truth.json").read_text())
     assert facts["privacy"] == {"adjacency": "one-position", "unit": "position", "delta": 1e-3}

@@ -65,7 +65,7 @@ def run(path, out, *overrides):
 
 def test_groups_run_leaves_a_whole_folder_and_beats_the_prior(tmp_path):
     result = run(MODELS / "ide_groups.toml", tmp_path / "run", "privacy.simulation_seed=5", "data.size=600")
-    assert result.outcome.passed, result.outcome.summary
+    assert result.passed, result.summary
     folder = result.folder
     names = {path.name for path in folder.iterdir()}
     assert names == {"spec.toml", "release.json", "result.json", "synthetic", "facts.json", "report.html"}
@@ -358,7 +358,7 @@ def test_massachusetts_spec_reaches_its_score(shared_data, tmp_path):
     ]
     result = run(path, tmp_path / "run", *files, "privacy.simulation_seed=1")
     score = json.loads((result.folder / "facts.json").read_text())["scores"]["score"]
-    assert result.outcome.passed
+    assert result.passed
     estimated = json.loads((result.folder / "result.json").read_text())["result"]
     # As docs/ide.md says.
     assert estimated["trace"]["l1_loss"][-1] == pytest.approx(2.26, abs=0.005)

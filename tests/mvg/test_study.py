@@ -63,7 +63,7 @@ def test_the_models_of_the_project_are_valid(name):
 
 def test_a_run_releases_fits_and_reports_and_an_analyst_runs_another_regression_on_its_release(tmp_path):
     result, lines = _run(tmp_path, BASE)
-    assert result.outcome.passed, result.outcome.summary
+    assert result.passed, result.summary
     said = next(line for line in lines if line.startswith("release:"))
     assert said.startswith("release: moments of 3,000 rows at epsilon 1 at delta 1e-05") and "one row" in said
     facts = json.loads((result.folder / "facts.json").read_text())
@@ -83,7 +83,7 @@ response = "bmi"
 draws = 300
 """
     other, lines = _run(tmp_path, analyst, name="other")
-    assert other.outcome.passed, other.outcome.summary
+    assert other.passed, other.summary
     facts = json.loads((other.folder / "facts.json").read_text())
     assert [row["term"] for row in facts["tables"]["coefficients"]] == ["intercept", "systolic_mmhg", "residual sd"]
     assert facts["headline"]["epsilon"] == pytest.approx(
@@ -229,4 +229,4 @@ def test_a_page_on_simulated_noise_warns_and_one_on_a_release_does_not():
 @pytest.mark.slow
 def test_the_nuts_sampler_runs_the_same_study(tmp_path):
     result, _ = _run(tmp_path, BASE, overrides=['regression.sampler="nuts"', "regression.tune=300"])
-    assert result.outcome.passed, result.outcome.summary
+    assert result.passed, result.summary

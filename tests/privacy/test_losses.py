@@ -177,7 +177,10 @@ def test_delta_takes_arrays():
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(np.nan), "epsilon must be a number"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(1.0, direction="up"), "direction must be"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).compose(0), "number of runs must be a whole number of at least 1"),
-        (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).compose(True), "number of runs must be a whole number of at least 1"),
+        (
+            lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).compose(True),
+            "number of runs must be a whole number of at least 1",
+        ),
     ],
 )
 def test_a_refusal_gives_the_value(call, match):

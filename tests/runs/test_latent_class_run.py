@@ -127,7 +127,7 @@ def test_a_run_with_combinations_that_cannot_occur(tmp_path):
     overrides = ["privacy.simulation_seed=3", "synthesis.n_datasets=2"]
     loaded = load_spec("models/persons_latent_class.toml", overrides)
     result = execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
-    assert result.outcome.passed, result.outcome.summary
+    assert result.passed, result.summary
     trace = read_trace(result.folder / "trace.nc")
     cell = trace["posterior"]["cell"]
     assert float(cell.sel(age="child", marital=["married", "formerly"]).max()) == 0.0

@@ -98,7 +98,7 @@ def quiet(path, out, *overrides, lines=None):
 def test_a_system_of_a_few_lines_has_a_run_folder_and_a_page_with_the_same_frame(spec, tmp_path):
     lines = []
     done = quiet(spec, tmp_path / "run", lines=lines)
-    assert done.outcome.passed
+    assert done.passed
     names = {path.name for path in done.folder.iterdir()}
     assert names == {"spec.toml", "release.json", "trace.nc", "facts.json", "report.html"}
     facts = json.loads((done.folder / "facts.json").read_text())

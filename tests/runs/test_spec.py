@@ -4,7 +4,7 @@ import pytest
 
 from dpbayes.errors import SpecError
 from dpbayes.runs import load_spec
-from dpbayes.runs.spec import line_of
+from dpbayes.runs.spec import _index, _line
 
 GOOD = """\
 system = "latent-class"
@@ -94,11 +94,11 @@ def test_a_missing_file_says_so(tmp_path):
 
 def test_lines_are_found_through_quotes_dots_and_comments():
     text = "a.b = 1\n\n[ data . levels ] # comment\n'the age' = [0]\n\"x\" = 1\n"
-    assert line_of(text, ("a", "b")) == 1
-    assert line_of(text, ("data", "levels", "the age")) == 4
-    assert line_of(text, ("data", "levels", "x")) == 5
-    assert line_of(text, ("data", "levels", "y")) == 3
-    assert line_of(text, ("none",)) is None
+    assert _line(_index(text), ("a", "b")) == 1
+    assert _line(_index(text), ("data", "levels", "the age")) == 4
+    assert _line(_index(text), ("data", "levels", "x")) == 5
+    assert _line(_index(text), ("data", "levels", "y")) == 3
+    assert _line(_index(text), ("none",)) is None
 
 
 def test_a_mark_of_the_encoding_and_the_line_ends_of_windows_are_read(tmp_path):

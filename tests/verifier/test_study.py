@@ -32,7 +32,7 @@ def run(spec, tmp_path, *overrides):
 
 def test_a_verification_runs_and_reports(tmp_path):
     result = run(MODELS / "verifier_threshold.toml", tmp_path, "data.n_persons=400", "model.draws=50")
-    assert result.outcome.passed
+    assert result.passed
     names = {path.name for path in result.folder.iterdir()}
     # Eight persons each are few for nine parameters: said before, and kept for the page.
     assert names == {"spec.toml", "release.json", "trace.nc", "warnings.json", "facts.json", "report.html"}
@@ -337,7 +337,7 @@ threshold = 0
 absorb = ["year"]
 """
     )
-    assert run(spec, tmp_path, "model.draws=10").outcome.passed
+    assert run(spec, tmp_path, "model.draws=10").passed
 
 
 @pytest.mark.parametrize(
