@@ -11,6 +11,7 @@ from dpbayes.errors import InputError
 
 __all__ = [
     "as_array",
+    "finite",
     "generator",
     "instance",
     "number",
@@ -216,6 +217,23 @@ def number(value: Any, name: str) -> float:
     if result.ndim or np.isnan(result):
         raise InputError(f"{name} must be a number, got {shown(value)}")
     return float(result)
+
+
+def finite(value: Any, name: str, *, remedy: str = "") -> float:
+    """Return `value` as a finite float, or raise `InputError`.
+
+    Examples
+    --------
+    >>> finite(3, "threshold")
+    3.0
+    """
+    try:
+        result = number(value, name)
+    except InputError:
+        result = math.nan
+    if not math.isfinite(result):
+        raise InputError(f"{name} must be a finite number, got {shown(value)}{remedy and '; '}{remedy}")
+    return result
 
 
 def generator(random_state: Any, name: str) -> np.random.Generator:

@@ -14,7 +14,6 @@ from dpbayes.cli.tables import check_figure, show_table
 
 if TYPE_CHECKING:
     from dpbayes.bloom.claims import EpsilonClaim
-    from dpbayes.mvg.allocation import NoiseCost
     from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer(
@@ -194,7 +193,7 @@ def bloom(
 
     Example: `dpbayes privacy bloom -k 6 -m 100000 -p 0.1 --delta 1e-3`
     """
-    from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+    from dpbayes.bloom.calibration import bloom_epsilon, epsilon_figure, flip_prob_figure, flip_prob_for
     from dpbayes.errors import InputError
 
     if (flip_prob is None) == (epsilon is None):
@@ -210,17 +209,21 @@ def bloom(
                 needed = [flip_prob_for(epsilon=epsilon, n_filters=k, n_bits=m, **common)]
             rows += [(k, m, p, bloom_epsilon(flip_prob=p, n_filters=k, n_bits=m, **common)) for p in needed]
     if as_json:
-        typer.echo(json.dumps([_facts(*row) for row in rows], indent=2))
+        facts = [
+            {"n_filters": k, "n_bits": m, "flip_prob": p, "adjacency": "one-position", **asdict(claim)}
+            for k, m, p, claim in rows
+        ]
+        typer.echo(json.dumps(facts, indent=2))
     else:
         _print_claims(rows)
     if plot is not None:
-        known = None if epsilon is None else {(k, m): p for k, m, p, _ in rows}
-        _plot_claims(plot, n_filters, n_bits, epsilon, known, common)
+        if epsilon is None:
+            figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, **common)
+        else:
+            known = {(k, m): p for k, m, p, _ in rows}
+            figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, flip_probs=known, **common)
+        figure.savefig(plot, dpi=150)
         typer.echo(f"plot: {plot}", err=as_json)
-
-
-def _facts(k: int, m: int, p: float, claim: "EpsilonClaim") -> dict[str, Any]:
-    return {"n_filters": k, "n_bits": m, "flip_prob": p, "adjacency": "one-position", **asdict(claim)}
 
 
 def _print_claims(rows: list[tuple[int, int, float, "EpsilonClaim"]]) -> None:
@@ -255,24 +258,6 @@ def _probability(p: float) -> str:
 
     shown = outward(p, digits=8)
     return shown if float(shown) < 0.5 else repr(p)
-
-
-def _plot_claims(
-    path: Path,
-    n_filters: list[int],
-    n_bits: list[int],
-    epsilon: float | None,
-    known: dict[tuple[int, int], float] | None,
-    common: dict[str, Any],
-) -> None:
-    """Draw the question of the table: its delta, its definition and its pairs."""
-    from dpbayes.bloom.calibration import epsilon_figure, flip_prob_figure
-
-    if epsilon is None:
-        figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, **common)
-    else:
-        figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, flip_probs=known, **common)
-    figure.savefig(path, dpi=150)
 
 
 @app.command()
@@ -311,74 +296,43 @@ def mvg(
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
     from dpbayes.errors import InputError
-    from dpbayes.mvg.allocation import compare_noise
-    from dpbayes.mvg.bound import check_reading
+    from dpbayes.mvg.allocation import compare_noise, noise_ellipses, supremum_norm
+    from dpbayes.mvg.bound import bound_terms, check_reading
 
     check_reading(zeta)
     check_figure(plot)
     features = _ranges(ranges, adjacency)
     if plot is not None and features.size < 2:
         raise InputError("--plot draws two features; give at least two with --range")
-    shares, costs_weights = _numbers(theta, "--theta"), _numbers(weights, "--weights")
+    cost: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "zeta": zeta}
     costs = compare_noise(
-        features,
-        n=n,
-        epsilon=epsilon,
-        delta=delta,
-        theta=shares,
-        weights=costs_weights,
-        zeta=zeta,  # type: ignore[arg-type]
+        features, n=n, theta=_numbers(theta, "--theta"), weights=_numbers(weights, "--weights"), **cost
     )
-    record = _bound_record(features, n, epsilon, delta, zeta) | {"mechanisms": [_cost_record(cost) for cost in costs]}
+    gamma, m = supremum_norm(features, n), features.size
+    terms = bound_terms(m=m, n=n, gamma=gamma, sensitivity=features.frobenius, **cost)
+    record: dict[str, Any] = {"m": m, "n": n, "epsilon": epsilon, "delta": delta, "adjacency": features.adjacency}
+    record |= {"sensitivity": features.frobenius, "gamma": gamma, "zeta_reading": zeta}
+    record |= {name: getattr(terms, name) for name in ("zeta", "alpha", "beta", "bound")}
+    record["mechanisms"] = [
+        {
+            "mechanism": one.mechanism,
+            "stddev": one.stddev,
+            "ratio_to_optimal": one.ratio,
+            "exact_epsilon": one.epsilon,
+            "mu": one.noise.mu.value,
+            "mu_known_by": one.noise.mu.method,
+        }
+        for one in costs
+    ]
     if stddev is not None:
         record["iid"] = _iid(features, n, stddev, delta)
     if plot is not None:
-        record["plot"] = str(_plot_ellipses(costs, features, plot))
+        noise_ellipses(costs, features).savefig(plot, dpi=150)
+        record["plot"] = str(plot)
     if as_json:
         typer.echo(json.dumps(record, indent=1))
     else:
         _print_costs(record)
-
-
-def _bound_record(features: "FeatureRanges", n: int, epsilon: float, delta: float, zeta: str) -> dict[str, Any]:
-    from dpbayes.mvg.allocation import supremum_norm
-    from dpbayes.mvg.bound import bound_terms
-
-    gamma = supremum_norm(features, n)
-    terms = bound_terms(
-        m=features.size,
-        n=n,
-        gamma=gamma,
-        sensitivity=features.frobenius,
-        epsilon=epsilon,
-        delta=delta,
-        zeta=zeta,  # type: ignore[arg-type]
-    )
-    return {
-        "m": features.size,
-        "n": n,
-        "epsilon": epsilon,
-        "delta": delta,
-        "adjacency": features.adjacency,
-        "sensitivity": features.frobenius,
-        "gamma": gamma,
-        "zeta_reading": zeta,
-        "zeta": terms.zeta,
-        "alpha": terms.alpha,
-        "beta": terms.beta,
-        "bound": terms.bound,
-    }
-
-
-def _cost_record(cost: "NoiseCost") -> dict[str, Any]:
-    return {
-        "mechanism": cost.mechanism,
-        "stddev": cost.stddev,
-        "ratio_to_optimal": cost.ratio,
-        "exact_epsilon": cost.epsilon,
-        "mu": cost.noise.mu.value,
-        "mu_known_by": cost.noise.mu.method,
-    }
 
 
 def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict[str, float]:
@@ -389,14 +343,6 @@ def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict
     scale = positive_finite(stddev, "--stddev", remedy="it is the noise's standard deviation")
     noise = MatrixGaussian(Covariance.identity(features.size).scaled(scale**2), Covariance.identity(n), features)
     return {"stddev": scale, "mu": noise.mu.value, "epsilon": noise.epsilon(delta)}
-
-
-def _plot_ellipses(costs: "tuple[NoiseCost, ...]", features: "FeatureRanges", path: Path) -> Path:
-    from dpbayes.mvg.allocation import noise_ellipses
-
-    figure = noise_ellipses(costs, features)
-    figure.savefig(path, dpi=150)
-    return path
 
 
 def _ranges(texts: list[str], adjacency: str) -> "FeatureRanges":

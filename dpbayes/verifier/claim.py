@@ -15,11 +15,11 @@ from typing import Any, Literal, Unpack
 import narwhals as nw
 import numpy as np
 
-from dpbayes._arguments import one_of, shown, strictly_between
+from dpbayes._arguments import finite, one_of, positive_finite, shown, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.verifier.fits import Estimate, Regression, estimate_partitions
 from dpbayes.verifier.formulas import as_floats, collect, column_values
-from dpbayes.verifier.partition import Assignment, PartitionCounts, Partitioned, count_verdicts, is_finite_number, tally
+from dpbayes.verifier.partition import Assignment, PartitionCounts, Partitioned, count_verdicts, tally
 
 type Direction = Literal["<=", ">", "<", ">="]
 
@@ -170,8 +170,7 @@ def count_statistic(
 
 
 def _check_claim(threshold: float | None, direction: str | None) -> None:
-    if not is_finite_number(threshold):
-        raise InputError(f"threshold must be a finite number, got {shown(threshold)}")
+    finite(threshold, "threshold")
     one_of(direction, _COMPARE, "direction")
 
 
@@ -216,8 +215,8 @@ def count_within(
     (4, 0, 0)
     """
     one_of(statistic, ("mean", "total"), "statistic")
-    if not (is_finite_number(claim) and is_finite_number(tolerance) and tolerance > 0):
-        raise InputError(f"claim must be finite and tolerance positive, got {claim!r} and {tolerance!r}")
+    finite(claim, "claim")
+    positive_finite(tolerance, "tolerance", remedy="it is the largest distance that counts as near")
     table = collect(frame)
     _check_numeric(table, column)
 
@@ -281,7 +280,7 @@ def count_trends(
     >>> count_trends(frame, n_partitions=2, unit="person", **claim).beyond
     2
     """
-    points = [float(t) if is_finite_number(t) else math.nan for t in times]
+    points = [finite(t, "each of times") for t in times]
     if len(points) != 3 or not points[0] < points[1] < points[2]:
         raise InputError(f"times must be three increasing numbers, got {list(times)!r}")
     low, high = _claimed_slopes(signs, bands)

@@ -29,11 +29,11 @@ import numpy.typing as npt
 from scipy.special import betaln, gammaln, ndtr
 from scipy.stats import chi2
 
-from dpbayes._arguments import ordered, positive_finite, shown
+from dpbayes._arguments import finite, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import NoisyTable, Release
 from dpbayes.verifier.fits import Regression, estimate_partitions
-from dpbayes.verifier.partition import Assignment, Partitioned, check_n_partitions, is_finite_number
+from dpbayes.verifier.partition import Assignment, Partitioned, check_n_partitions
 
 type FloatArray = npt.NDArray[np.float64]
 
@@ -149,12 +149,11 @@ def sum_estimates(
 
 def check_range(lower: Any, upper: Any) -> tuple[float, float]:
     """Return the public range of the estimates as floats."""
-    if not (is_finite_number(lower) and is_finite_number(upper) and lower < upper):
-        raise InputError(
-            f"lower and upper must be finite with lower < upper, got {shown(lower)} and {shown(upper)}; they are the "
-            "public range of a partition's estimate"
-        )
-    return float(lower), float(upper)
+    remedy = "lower < upper are the public range of a partition's estimate"
+    low, high = finite(lower, "lower", remedy=remedy), finite(upper, "upper", remedy=remedy)
+    if not low < high:
+        raise InputError(f"lower must be below upper, got {shown(lower)} and {shown(upper)}; {remedy}")
+    return low, high
 
 
 def range_of(table: NoisyTable) -> tuple[float, float] | None:

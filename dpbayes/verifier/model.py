@@ -21,13 +21,12 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import one_of, ordered, positive_finite, shown
+from dpbayes._arguments import finite, one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.exact import CoefficientTable, coefficient_table
-from dpbayes.verifier.partition import is_finite_number
 from dpbayes.verifier.release import OUTCOMES, verification_table
 
 if TYPE_CHECKING:
@@ -294,8 +293,10 @@ def _check_priors(*, between_sd: float, effect_sd: float, **centres: tuple[float
     for name, pair in centres.items():
         remedy = "give (mean, standard deviation) in log-odds; (0, 1.5) is weak"
         given = ordered(pair, name, remedy=remedy)
-        if len(given) != 2 or not all(map(is_finite_number, given)) or given[1] <= 0:
-            raise InputError(f"{name} must be a mean and a positive standard deviation, got {shown(pair)}; {remedy}")
+        if len(given) != 2:
+            raise InputError(f"{name} must be a mean and a standard deviation, got {shown(pair)}; {remedy}")
+        finite(given[0], f"the mean of {name}", remedy=remedy)
+        positive_finite(given[1], f"the standard deviation of {name}", remedy=remedy)
 
 
 def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:

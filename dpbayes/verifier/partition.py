@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,16 +87,6 @@ class PartitionCounts:
 def check_n_partitions(n_partitions: Any) -> int:
     """Return M if it is a whole number of at least 1."""
     return whole_number(n_partitions, "the number of partitions", remedy="50 is usual")
-
-
-def is_finite_number(value: Any) -> bool:
-    """Whether a value is a finite real number, of Python or of NumPy, and no truth value."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int beyond the doubles
-        return False
 
 
 def assign_partitions(

@@ -196,8 +196,8 @@ def test_nothing_confidential_is_printed():
     ("change", "message"),
     [
         ({"lower": 1.0}, "lower < upper"),
-        ({"upper": float("inf")}, "must be finite"),
-        ({"lower": "0"}, "must be finite"),
+        ({"upper": float("inf")}, "must be a finite number"),
+        ({"lower": "0"}, "must be a finite number"),
         ({"coefficient": "z"}, "not in the model"),
         ({"n_partitions": 30}, "60 partitions are more than the 50 units"),
     ],
