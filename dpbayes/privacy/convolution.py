@@ -40,7 +40,7 @@ class Lattice:
 
 @dataclass(frozen=True, slots=True)
 class GridLaw:
-    """Masses on ``offset + step * index``, with the errors that building it added."""
+    """Masses on ``offset + step * index``, with their errors: those of the law, and what placing it added."""
 
     index: np.ndarray
     mass: np.ndarray
@@ -84,7 +84,7 @@ def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
     if kind == "nearest":
         index = np.rint(position).astype(np.int64)
         residual = float(np.max(np.abs(law.loss - (offset + step * index)), initial=0.0))
-        return GridLaw(index, law.mass, offset, step, 0.0, rounding + residual)
+        return GridLaw(index, law.mass, offset, step, law.log_error, law.shift + rounding + residual)
     cell = np.floor(position).astype(np.int64)
     rise = np.clip(law.loss - (offset + step * cell), 0.0, step)
     whole = -np.expm1(-step)
@@ -92,9 +92,11 @@ def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
     down = law.mass * (np.exp(-rise) * -np.expm1(rise - step) / whole)
     if kind == "above":
         index, mass = np.concatenate([cell, cell + 1]), np.concatenate([down, up])
-        return GridLaw(index[mass > 0], mass[mass > 0], offset, step, 16 * UNIT, rounding)
+        keep, added = mass > 0, 16 * UNIT
+        return GridLaw(index[keep], mass[keep], offset, step, law.log_error + added, law.shift + rounding)
     index, mass = _minorant(law, cell, down, up, offset, step)
-    return GridLaw(index, mass, offset, step, (64 + 16 * np.sqrt(index.size)) * UNIT, rounding)
+    added = (64 + 16 * np.sqrt(index.size)) * UNIT
+    return GridLaw(index, mass, offset, step, law.log_error + added, law.shift + rounding)
 
 
 def _minorant(
@@ -351,12 +353,10 @@ def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> Latti
 
 @dataclass(frozen=True)
 class Addend:
-    """A grid law that occurs `count` times in the sum, and the input errors of one occurrence."""
+    """A grid law that occurs `count` times in the sum."""
 
     grid: GridLaw
     count: int
-    log_error: float
-    shift: float
 
     @cached_property
     def loss(self) -> np.ndarray:
@@ -401,7 +401,7 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
     tilted = [addend.tilted(tilt, size) for addend in addends]
     total = lattice_sum([(folded, a.count) for (folded, _, _), a in zip(tilted, addends, strict=True)], first=first)
     log_scale = sum(a.count * norm for (_, norm, _), a in zip(tilted, addends, strict=True))
-    log_error = sum(a.count * (a.log_error + error) for (_, _, error), a in zip(tilted, addends, strict=True))
+    log_error = sum(a.count * (a.grid.log_error + error) for (_, _, error), a in zip(tilted, addends, strict=True))
     magnitude = sum(a.count * abs(norm) for (_, norm, _), a in zip(tilted, addends, strict=True))
     start = offset + step * first
     # Left of this, undoing the tilt would overflow; nothing that far from the centre is ever asked for.
@@ -421,7 +421,7 @@ def convolve(addends: list[Addend], *, tilt: float, centre: float, size: int, ex
         square_error=total.square_error,
         wrapped=_wrapped(addends, tilt, (start, start + step * (size - 1)), (least, most)),
         log_error=log_error + 8 * UNIT * (magnitude + abs(tilt * centre)) + tilt * rounding,
-        shift=sum(a.count * a.shift for a in addends) + rounding,
+        shift=sum(a.count * a.grid.shift for a in addends) + rounding,
         exact=exact,
         whole=keep == 0 and start <= least,
     )
@@ -566,10 +566,8 @@ class Tilter:
 
     def _compose(self, tilt: float, centre: float, step: float, size: int, kind: str) -> TailSum:
         addends = [
-            Addend(on_grid(law, offset=float(law.loss[-1]), step=step, kind=kind), count, law.log_error, law.shift)
-            for law, count in self.parts
+            Addend(on_grid(law, offset=float(law.loss[-1]), step=step, kind=kind), count) for law, count in self.parts
         ]
-        addends = [Addend(a.grid, a.count, a.log_error + a.grid.log_error, a.shift + a.grid.shift) for a in addends]
         return convolve(addends, tilt=tilt, centre=centre, size=size, exact=kind == "nearest")
 
 

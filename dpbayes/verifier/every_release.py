@@ -1,4 +1,4 @@
-r"""Every release that is possible, with its posterior and its probability; and many posteriors at once.
+r"""Every release that is possible, with its posterior and its probability.
 
 Two-sided geometric noise makes every released count a whole number, and a count outside [0, M] tells as
 much as the nearest end. So M + 1 values per count are all there are: the distribution of anything that is
@@ -22,22 +22,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincc, betaln, gammaln, xlog1py, xlogy
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import NoiseLaw, PureNoise, PureNoiseName
+from dpbayes.privacy.laws import PureNoise, PureNoiseName
 from dpbayes.verifier.exact import (
     check_alpha,
-    check_explained,
     check_share,
     coefficient_table,
     given_alpha,
-    posterior_of_counts,
-    reachable,
 )
 from dpbayes.verifier.mixture import check_prob
 from dpbayes.verifier.partition import check_n_partitions
@@ -361,8 +357,8 @@ def releases_of(
     if check_n_partitions(n_partitions) > most:
         raise InputError(
             f"operating characteristics sum over every possible release, up to M = {most} with {noise} noise and "
-            f"{len(prior)} outcomes, got {n_partitions}; beyond it draw releases with privacy.sampling.release_values "
-            "and summarize them with dpbayes.verifier.every_release.posterior_of_many"
+            f"{len(prior)} outcomes, got {n_partitions}; beyond it simulate releases with release_counts(rng=...) and "
+            "take the posterior of each"
         )
     if min(prior[:2]) < SMALLEST_ALPHA:
         raise InputError(
@@ -372,90 +368,7 @@ def releases_of(
     return _cached(n_partitions, law, prior, check_prob(prob))
 
 
-MOST_SHARED = 300
-_WORK = 1 << 22
-
-
-class BatchPosterior(NamedTuple):
-    """Posterior summaries of r, one entry per release."""
-
-    mean: FloatArray
-    sd: FloatArray
-    mode: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-def posterior_of_many(
-    noisy: npt.ArrayLike,
-    noise: NoiseLaw,
-    n_partitions: int,
-    *,
-    alpha: Sequence[float] | None = None,
-    prob: float = 0.95,
-) -> BatchPosterior:
-    """Return the posterior summaries of many rows of released counts with one M and noise law; for simulations."""
-    values = np.asarray(noisy, dtype=np.float64)
-    if values.ndim != 2 or not len(values):
-        raise InputError(f"noisy must have shape (releases, outcomes) with at least one release, got {values.shape}")
-    prior = check_alpha(alpha, values.shape[1])
-    check_prob(prob)
-    check_n_partitions(n_partitions)
-    values, _ = reachable(values, noise, n_partitions)
-    # Clamped to [0, M] many releases coincide.
-    distinct, back = np.unique(values, axis=0, return_inverse=True)
-    shared = n_partitions <= MOST_SHARED and min(prior[:2]) >= SMALLEST_ALPHA
-    summarize = _by_table if shared else _one_by_one
-    mean, sd, mode, low, high = summarize(distinct, noise, n_partitions, prior, prob)[:, back.ravel()]
-    return BatchPosterior(mean, sd, mode, low, high)
-
-
-def _one_by_one(
-    distinct: FloatArray, noise: NoiseLaw, n_partitions: int, prior: tuple[float, ...], prob: float
-) -> FloatArray:
-    """Return mean, sd, mode and interval of each row from its own posterior, shape (5, rows)."""
-    every = (posterior_of_counts(row, noise, n_partitions, alpha=prior) for row in distinct)
-    return np.array([(one.mean, one.sd, one.r.mode, *one.interval(prob)) for one in every]).T
-
-
-def _by_table(
-    distinct: FloatArray, noise: NoiseLaw, n_partitions: int, prior: tuple[float, ...], prob: float
-) -> FloatArray:
-    """Return mean, sd, mode and interval of each row from the shared table, shape (5, rows)."""
-    table = node_table(n_partitions, prior)
-    parameters = table.counts[:, :2] + np.asarray(prior[:2])
-    total = parameters.sum(axis=1)
-    mean = parameters[:, 0] / total
-    moments = np.column_stack([mean, mean * (parameters[:, 0] + 1) / (total + 1)])
-    parts = []
-    step = max(1, _WORK // len(table.counts))
-    for start in range(0, len(distinct), step):
-        weights = _weights(distinct[start : start + step], noise, n_partitions, prior)
-        first, second = (weights @ moments).T
-        cdf, density = weights @ table.cdf, weights @ table.density
-        low, high = (hermite_quantile(table, cdf, density, q) for q in ((1 - prob) / 2, (1 + prob) / 2))
-        mode = peak(table, density, unbounded=(prior[0] < 1, prior[1] < 1))
-        parts.append(np.stack([first, np.sqrt(np.maximum(second - first**2, 0.0)), mode, low, high]))
-    return np.concatenate(parts, axis=1)
-
-
 def _log_prior(n_partitions: int, prior: tuple[float, ...]) -> tuple[npt.NDArray[np.int64], FloatArray]:
     """Return the lattice points, and the log of their Dirichlet-multinomial probabilities up to a constant."""
     counts, k = coefficient_table(n_partitions, len(prior)).counts, np.arange(n_partitions + 1)
     return counts, np.asarray(sum((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(prior)))
-
-
-def _weights(noisy: FloatArray, noise: NoiseLaw, n_partitions: int, prior: tuple[float, ...]) -> FloatArray:
-    """Return the posterior probabilities of the lattice points, shape (releases, points)."""
-    counts, base = _log_prior(n_partitions, prior)
-    logs = np.repeat(base[None, :], len(noisy), axis=0)
-    for j in range(noisy.shape[1]):
-        gaps = noisy[:, j, None] - np.arange(n_partitions + 1)[None, :]
-        # The constant of the law cancels.
-        with np.errstate(over="ignore"):
-            log_noise = -np.abs(gaps) / noise.spread if noise.is_pure else noise.log_prob(gaps)
-        logs += np.take(log_noise, counts[:, j], axis=1)
-    top = logs.max(axis=1, keepdims=True)
-    check_explained(top, noise, n_partitions)
-    weights = np.exp(logs - top)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

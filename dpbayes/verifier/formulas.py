@@ -96,14 +96,8 @@ def _check_size(parsed: Any, columns: Mapping[str, Mapping[str, Any]], n_rows: i
         )
 
 
-def check_formula(formula: str) -> str:
-    """Return a formula, or refuse what needs no data to see: that it does not parse, or looks beyond one row."""
-    formula_columns(formula)
-    return formula
-
-
 def formula_columns(formula: str) -> set[str]:
-    """Return the names of the columns that a formula reads; refuse it as `check_formula` does."""
+    """Return the columns that a formula reads; refuse what needs no data to see: no parse, or more than one row."""
     return {name for one in _row_expressions(_parse(formula), formula).values() for name in one.columns}
 
 

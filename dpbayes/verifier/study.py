@@ -103,9 +103,10 @@ class Question(Section):
     @field_validator("formula")
     @classmethod
     def _readable(cls, formula: str) -> str:
-        from dpbayes.verifier.formulas import check_formula
+        from dpbayes.verifier.formulas import formula_columns
 
-        return check_formula(formula)
+        formula_columns(formula)
+        return formula
 
     @model_validator(mode="after")
     def _one_claim(self) -> Question:

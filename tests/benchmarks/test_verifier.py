@@ -18,9 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from oracles.verifier_gibbs import gibbs, naive_sweeps
 
 from dpbayes.privacy.laws import TwoSidedGeometric
-from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import count_partitions
-from dpbayes.verifier.every_release import posterior_of_many
 from dpbayes.verifier.exact import posterior_of_counts
 
 LAW = TwoSidedGeometric(2.0)
@@ -50,12 +48,6 @@ def answer(m):
 def test_exact_posterior(m, limit):
     assert answer(m)[2] < 1e-12
     assert best_of(30, lambda: answer(m)) <= limit
-
-
-def test_batch_of_ten_thousand():
-    rng = np.random.default_rng(1)
-    noisy = release_values(rng.multinomial(50, rng.dirichlet((1, 1, 1), size=10_000)), LAW, rng=rng)
-    assert best_of(5, lambda: posterior_of_many(noisy, LAW, 50)) <= 2.0
 
 
 @pytest.mark.parametrize("unit", [None, "person"])

@@ -198,7 +198,7 @@ def test_the_round_off_certificate_covers_the_actual_error():
         ]
     index = np.arange(12)
     grid = GridLaw(index, (weights / total).astype(float), 0.0, 0.1, 0.0, 0.0)
-    result = convolve([Addend(grid, 20, 0.0, 0.0)], tilt=0.0, centre=11.0, size=512, exact=True)
+    result = convolve([Addend(grid, 20)], tilt=0.0, centre=11.0, size=512, exact=True)
     with mpmath.workdps(60):
         for epsilon in (0.05, 5.05, 11.05, 15.05, 21.85):
             value, error = result.value(epsilon, tail=True)
