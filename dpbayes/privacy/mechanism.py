@@ -207,8 +207,15 @@ def release_tables(
             NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, cost)
             for table, law, cost in zip(tables, laws, stated, strict=False)
         )
-        of_unit = {"protected_unit": protected_unit, "max_rows_per_unit": rows}
-        return Release(_union(tables), tuple(noisy), adjacency, released_n, sampler_name(rng), **of_unit)  # type: ignore[arg-type]
+        return Release(
+            _union(tables),
+            tuple(noisy),
+            adjacency,
+            released_n,
+            sampler_name(rng),
+            protected_unit=protected_unit,
+            max_rows_per_unit=rows,
+        )
 
     parts = [Part(law, change, part / budget) for law, (change, part) in zip(laws, spent, strict=True)]
     return reserve_draw_confirm(
