@@ -538,18 +538,16 @@ def draw_posterior(
     data = xr.Dataset(coords={"chain": np.arange(chains), "draw": np.arange(draws)})
     observed, constant = xr.Dataset(), xr.Dataset({"n_partitions": release.n})
     if counted:
-        streams = np.random.SeedSequence(seed).spawn(len(names))
-        drawn = [
-            _question_draws(posterior(release, alpha=alpha, question=name), size, np.random.default_rng(stream))
-            for name, stream in zip(names, streams, strict=True)
-        ]
+        streams = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(len(names)))
+        exact = [posterior(release, alpha=alpha, question=name) for name in names]
+        drawn = [_question_draws(one, size, rng) for one, rng in zip(exact, streams, strict=True)]
         p, r, true = (np.stack(parts, axis=2) for parts in zip(*drawn, strict=True))
-        coords = {"question": names, "outcome": list(OUTCOMES[: p.shape[-1]])}
-        dims = ("chain", "draw", "question", "outcome")
-        data = data.assign_coords(coords).assign(p=(dims, p), r=(dims[:3], r), S=(dims, true))
-        noisy = np.array([table.counts for table in counted], dtype=np.float64)
-        observed = xr.Dataset({"released": (("question", "outcome"), noisy)}, coords)
-        spread = np.array([table.noise.variance for table in counted]) ** 0.5
+        coords, dims = {"question": names, "outcome": list(exact[0].outcomes)}, ("question", "outcome")
+        data = data.assign_coords(coords).assign(
+            p=(("chain", "draw", *dims), p), r=(("chain", "draw", "question"), r), S=(("chain", "draw", *dims), true)
+        )
+        observed = xr.Dataset({"released": (dims, np.array([table.counts for table in counted], dtype=float))}, coords)
+        spread = [math.sqrt(table.noise.variance) for table in counted]
         constant = constant.assign_coords(question=names).assign(noise_stddev=("question", spread))
     averaged = [table.label for table in release.tables if not is_count_table(table)]
     if averaged:

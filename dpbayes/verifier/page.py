@@ -78,27 +78,14 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         else sentence(name, claims.get(name), failed[name], *found[name])
         for name in (table.label for table in release.tables)
     ]
-    sections = []
-    picture = None
-    if shares:
-        sections.append(_answers(claims, release, shares, pooled=pooled))
-        picture = Figure(
-            density_plot(
-                {name: share_panel(one) for name, one in shares.items()},
-                "share of partitions in which the claim holds",
-                shared=True,
-            ),
-            "Posterior density of the share of partitions in which each claim holds; the dotted line is one half.",
-            "Posterior densities of the share of partitions in which the claim holds.",
-        )
-    if means:
-        sections.append(_coefficients(claims, release, means))
-    sections.append(_sources(shares, means, pooled=pooled))
-    sections.append(_released(release))
-    if shares:
-        sections.append(_true_counts(release, shares))
-    if pooled:
-        sections += [_pooled(found, alone), _prior(trace)]
+    sections = [
+        *([_answers(claims, release, shares, pooled=pooled)] if shares else []),
+        *([_coefficients(claims, release, means)] if means else []),
+        _sources(shares, means, pooled=pooled),
+        _released(release),
+        *([_true_counts(release, shares)] if shares else []),
+        *([_pooled(found, alone), _prior(trace)] if pooled else []),
+    ]
     left_out = max((one.truncation_error for one in shares.values()), default=0.0)
     return Findings(
         answer=" ".join(answers),
@@ -110,9 +97,18 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
         judged="All shares are judged, and what they have in common.",
-        picture=picture,
+        picture=_share_picture(shares) if shares else None,
         caution=" ".join(warnings) or (SHARE_CAUTION if shares else ""),
         provenance={"one record": record_words(release.protected_unit)},
+    )
+
+
+def _share_picture(shares: Mapping[str, Posterior]) -> Figure:
+    words = "share of partitions in which the claim holds"
+    return Figure(
+        density_plot({name: share_panel(one) for name, one in shares.items()}, words, shared=True),
+        f"Posterior density of the {words}, for each claim; the dotted line is one half.",
+        f"Posterior densities of the {words}.",
     )
 
 
