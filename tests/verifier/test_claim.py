@@ -399,7 +399,7 @@ def test_numbers_of_numpy_are_numbers():
 
 @pytest.mark.parametrize("change", [{"claim": "3"}, {"claim": None}, {"tolerance": "1"}, {"claim": float("inf")}])
 def test_claims_that_are_no_numbers(change):
-    with pytest.raises(InputError, match="claim must be a finite number|tolerance must be a real number"):
+    with pytest.raises(InputError, match=r"claim must be a finite number|tolerance must be a real number"):
         count_within(people(20), **{"column": "wage", "claim": 1.0, "tolerance": 1.0, "n_partitions": 2} | change)
     with pytest.raises(InputError, match="significant_at"):
         count_partitions(people(20), formula="wage ~ educ", coefficient="educ", significant_at="0.1", n_partitions=2)
