@@ -167,7 +167,7 @@ def build_model(
     >>> release = release_tables(datasets.acs_tables(), epsilon=0.25, rng=np.random.default_rng(1))
     >>> model = build_model(release, n_classes=5)
     >>> [variable.name for variable in model.free_RVs]
-    ['alpha', 'stick', 'level_scores', 'size_deviations', 'level_deviations']
+    ['alpha', 'stick', 'level_scores', 'count_deviations']
     """
     check_of_records(release, "a model")
     check_all_published(release, "the latent class model")

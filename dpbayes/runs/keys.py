@@ -60,7 +60,7 @@ def spec_sections(system: str) -> list[SpecSection]:
         meaning = _one_line(table.get("description", ""))
         required = name in schema.get("required", ())
         sections.append(SpecSection(heading.format(name), meaning, required, _keys(table["properties"], table)))
-    return sections
+    return sorted(sections, key=lambda section: section.heading.startswith("[["))  # arrays of tables come last
 
 
 def _table(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:

@@ -33,7 +33,7 @@ class PublishedData(UnitSection):
     """With published: the mechanism in the publisher's words."""
     adjacency: Literal["replace-one", "add-remove"] | None = None
     """With published: the neighbouring relation, where it is stated."""
-    total: int | None = Field(default=None, ge=1)
+    total: int | None = Field(default=None, ge=1, le=10**15)
     """With published: the exact number of records, where no table holds the noisy one."""
     geocode: str | None = None
     """With published: the geography to read from a 2020 Census P.L. 94-171 noisy measurement file (Parquet), in place

@@ -9,7 +9,7 @@ import pytest
 
 from dpbayes.data import datasets
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
-from dpbayes.privacy import read_release, release_tables
+from dpbayes.privacy import release_tables
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import kept_release
 from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace, write_text
@@ -99,18 +99,19 @@ def test_a_damaged_result_is_named_with_a_remedy(tmp_path, content):
 def test_a_finished_release_is_kept_until_another_one_stands_in_its_place(tmp_path):
     folder, given = tmp_path / "run.partial", tmp_path / "given.json"
     folder.mkdir()
-    assert kept_release(folder, given, read_release) is None
+    spec = tmp_path / "study.toml"
+    spec.write_text('system = "latent-class"\ntitle = "t"\nquestion = "q?"\n[data]\nrelease = "given.json"\n')
     first, other = (release_tables(datasets.acs_tables(), epsilon=e, rng=np.random.default_rng(1)) for e in (1.0, 2.0))
     first.write(given)
     first.write(folder / "release.json")
-    for named in (given, None):
-        assert kept_release(folder, named, read_release).digest == first.digest
+    loaded = load_spec(spec)
+    assert kept_release(tmp_path / "another", loaded) is None
+    assert kept_release(folder, loaded).digest == first.digest
     other.write(given)
-    assert kept_release(folder, given, read_release) is None
-    assert kept_release(folder, None, read_release).digest == first.digest
+    assert kept_release(folder, loaded) is None
     (folder / "trace.nc").touch()
     with pytest.raises(ExistingRunError, match=r"given\.json has changed since .*restore it to finish that run"):
-        kept_release(folder, given, read_release)
+        kept_release(folder, loaded)
 
 
 @pytest.mark.parametrize("name", ["file/run", "file/below/run"])

@@ -50,7 +50,7 @@ def unbounded(schema, path=()):
         if schema.get("type") == "integer" and "maximum" not in schema:
             yield path
         for key, part in schema.items():
-            if key not in ("levels", "impossible", "const", "enum", "Levels"):
+            if key not in ("levels", "value", "where", "impossible", "const", "enum", "Levels"):
                 yield from unbounded(part, (*path, key))
 
 
