@@ -118,6 +118,7 @@ def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: st
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
 
+    one_of(family, ("logistic", "poisson"), "family")
     n, k = matrix.shape
     in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
     if n <= k or not in_range:
