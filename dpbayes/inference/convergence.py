@@ -610,7 +610,7 @@ def members_of(stats: "xr.Dataset | None") -> int:
 
 
 def drift_finding(likelihood: np.ndarray | None, members: int) -> Finding:
-    """Judge whether the log-likelihood (chains, draws) still moves."""
+    """Judge whether the log-likelihood (chains, draws) still moves; a change that may be chance counts as none."""
     remedy = "chains still drift from their starts: allow more rounds or trajectories, or more powers in annealing"
     if likelihood is None or not np.isfinite(likelihood).all():
         return Finding.failed("drift", "log-likelihood", math.nan, _DRIFT, "no usable log_likelihood: sample again")
@@ -618,8 +618,8 @@ def drift_finding(likelihood: np.ndarray | None, members: int) -> Finding:
     third = values.shape[1] // 3
     change = values[:, -third:].mean(axis=1) - values[:, third:-third].mean(axis=1)
     sure = abs(change.mean()) > 4.0 * change.std(ddof=1) / math.sqrt(len(change))
-    size = float(abs(change.mean()) / values.std())
-    passed = not (sure and size > _DRIFT)
+    size = float(abs(change.mean()) / values.std()) if sure else 0.0
+    passed = size <= _DRIFT
     return Finding("drift", "log-likelihood", size, _DRIFT, passed=passed, remedy="" if passed else remedy)
 
 

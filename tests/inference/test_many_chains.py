@@ -162,7 +162,7 @@ def test_drift_of_the_log_likelihood():
     rng = np.random.default_rng(3)
     flat = rng.normal(size=(4, 32, 24))
     rising = flat + np.linspace(0.0, 1.0, 24)
-    assert drift_finding(flat.reshape(4, -1), 32).passed
+    assert drift_finding(flat.reshape(4, -1), 32).passed and drift_finding(flat.reshape(4, -1), 32).value == 0.0
     assert not drift_finding(rising.reshape(4, -1), 32).passed
     assert not drift_finding(None, 32).passed
 
