@@ -67,7 +67,7 @@ def build_model(
 
 
 def sampler_defaults() -> dict[str, Any]:
-    """Return the sampler settings that pass the gate on models of this module."""
+    """Return the sampler settings that pass the convergence check on models of this module."""
     return {"adaptation": "low_rank", "target_accept": 0.9}
 
 
