@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import number, shown
 from dpbayes.errors import IncompleteSamplingError, InputError
@@ -325,7 +326,9 @@ def draw_many(
     parts = np.split(starts, settings.batches)
     meter = _Meter(progress, settings.batches)
     batches = [Batch(density, settings, part, seed, meter.tick) for part, seed in zip(parts, seeds, strict=False)]
-    with ThreadPoolExecutor(max_workers=max(1, min(cores, settings.batches))) as pool:
+    workers = max(1, min(cores, settings.batches))
+    # Batches share the processors: products of matrices that start threads of their own would wait for one another.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
         meter.begin("adapting", settings.tune)
