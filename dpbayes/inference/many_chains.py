@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import number, shown
+from dpbayes._arguments import number, shown, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ class ManyChainSettings:
     def __post_init__(self) -> None:
         least = {"chains": 8, "batches": 2, "draws": 4, "tune": 1, "trajectories": 1, "rounds": 1, "max_steps": 1}
         for name, bound in least.items():
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not bound <= value <= _MOST:
-                raise InputError(f"{name} must be a whole number from {bound} to {_MOST:,}, got {shown(value)}")
+            whole_number(getattr(self, name), name, low=bound, high=_MOST)
         if self.chains % self.batches or self.chains < 8 * self.batches:
             raise InputError(
                 f"chains must be a multiple of batches ({self.batches}) and at least 8 each, got {self.chains}"
@@ -217,9 +214,7 @@ class Batch:
 
     def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Array]:
         """Move without adapting; return the kept states, dims (kept, chain, ...)."""
-        kept: dict[str, list[Any]] = {
-            name: [] for name in ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
-        }
+        kept: dict[str, list[Any]] = {name: [] for name in _KEPT}
         wanted, diverged = set(keep.tolist()), np.zeros(len(self.points), bool)
         for place in range(moves):
             steps = self._steps()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import instance, number, shown
+from dpbayes._arguments import instance, number, shown, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import Quantity, check_convergence, drift_finding, mixing_findings_of
 from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
@@ -66,12 +66,7 @@ class NutsSettings:
     def __post_init__(self) -> None:
         counts = {"draws": 1, "tune": 1, "chains": 1, "max_treedepth": 1} | ({} if self.cores is None else {"cores": 1})
         for name, least in counts.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}, got {shown(value)}")
-            if value > _MOST:
-                raise InputError(f"{name} must be at most {_MOST:,}, got {shown(value)}")
-            object.__setattr__(self, name, int(value))
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, low=least, high=_MOST))
         instance(self.options, Mapping, "options", remedy="give {name: value} of the sampler")
         object.__setattr__(self, "target_accept", number(self.target_accept, "target_accept"))
         if not 0.0 < self.target_accept < 1.0:

@@ -150,9 +150,14 @@ def products_of(domain: Domain, cells: Sequence[Cell]) -> Products:
     return Products.of(factors, _sizes(domain))
 
 
+def _records(release: Release) -> float:
+    """Return the number of records by the release, at least one."""
+    return max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+
+
 def released_shares(release: Release) -> Array:
     r"""Return the shares of all attributes' levels by the release, side by side, none of them zero."""
-    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    n = _records(release)
     found = []
     for attribute in release.domain:
         holders = [table for table in release.tables if attribute.name in table.attributes]
@@ -281,7 +286,7 @@ def gaussian_logp(off: Any, variance: Any) -> Any:
 
 def sampling_ratio(release: Release, shares: Array) -> float:
     """Return the root mean square, over tables of two attributes or more, of the ratio of R to noise."""
-    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    n = _records(release)
     ends = np.cumsum(release.domain.shape)
     spread = dict(zip(release.domain.names, np.split(shares * (1.0 - shares), ends[:-1]), strict=True))
     found = [
@@ -338,7 +343,7 @@ def joint_law(sampling: Array, noise: Array) -> dict[str, Array]:
 
 def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps: int = 400) -> tuple[Array, Array]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
-    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    n = _records(release)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
     noise = np.concatenate([table.variances.ravel() for table in release.tables]) / n**2
     none = len(shares)

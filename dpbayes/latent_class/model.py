@@ -230,9 +230,7 @@ def build_model(
 
 def default_likelihood(release: Release, *, structural_zeros: bool = False) -> Likelihood:
     """Return the form of the likelihood that suits a release; it follows from the release alone."""
-    if structural_zeros:
-        return "tables"
-    if release.n_counts <= FEW_CELLS:
+    if structural_zeros or release.n_counts <= FEW_CELLS:
         return "tables"
     low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"

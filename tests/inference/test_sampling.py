@@ -138,9 +138,9 @@ def test_other_adaptations_find_the_same_posterior(compiled, adaptation):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"draws": 0}, "draws must be a whole number of at least 1, got 0"),
+        ({"draws": 0}, "draws must be a whole number from 1 to 1,000,000,000, got 0"),
         ({"draws": 10.5}, "draws must be a whole number"),
-        ({"tune": 0}, "tune must be a whole number of at least 1, got 0"),
+        ({"tune": 0}, "tune must be a whole number from 1 to 1,000,000,000, got 0"),
         ({"chains": True}, "chains"),
         ({"cores": 0}, "cores"),
         ({"max_treedepth": 0}, "max_treedepth"),
