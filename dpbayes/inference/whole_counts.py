@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from dpbayes._arguments import whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import Release, check_all_published, check_of_records
 
@@ -32,6 +33,7 @@ type Whole = npt.NDArray[np.int64]
 MAX_CELLS = 4096
 """Most cells of the domain."""
 
+_MOST = 10**6  # draws, draws before them, and chains
 _MOVES = 60  # tried per cell between two draws of the rest
 _SHAPES = np.exp(np.linspace(np.log(0.05), np.log(30.0), 60))
 _WEIGHTS = np.exp(np.linspace(np.log(0.05), np.log(5.0), 40))
@@ -60,7 +62,8 @@ def sample_whole_counts(
     Raises
     ------
     InputError
-        If the number of records is noisy, a threshold held counts back, or there are too many cells.
+        If the number of records is noisy, a threshold held counts back, there are too many cells, or a setting is no
+        whole number in its range.
 
     Examples
     --------
@@ -76,6 +79,9 @@ def sample_whole_counts(
     """
     import xarray as xr
 
+    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
+        whole_number(value, name, low=least, high=_MOST)
+    whole_number(random_seed, "random_seed", low=0, high=2**53)
     check_of_records(release, "sampling whole counts")
     check_all_published(release, "sampling whole counts")
     domain = release.domain

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance
+from dpbayes._arguments import instance, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import law_named
@@ -152,7 +152,7 @@ def check_stated_noise(
     Raises
     ------
     InputError
-        If parts do not fit the release.
+        If parts do not fit the release, or draws or seed are no whole numbers in their range.
 
     Examples
     --------
@@ -165,6 +165,9 @@ def check_stated_noise(
     (25, True)
     """
     instance(release, Release, "release", remedy="read_published makes one")
+    if draws is not None:
+        whole_number(draws, "draws", low=99, high=10**6, remedy="the least p value is one in draws + 1")
+    whole_number(seed, "seed", low=0, high=2**53)
     sources = _sources(release if parts is None else join_parts(release, parts))
     overlaps, bounds = _overlaps(sources), _bounds(sources)
     if not overlaps and not bounds:

@@ -46,6 +46,9 @@ def test_a_noisy_number_of_records_is_refused() -> None:
     release = Release(domain, (table,), "as published", total, "published", publication=STATED)
     with pytest.raises(InputError, match="whole counts sum to the exact number of records"):
         sample_whole_counts(release)
+    for wrong in ({"draws": 0}, {"chains": 2.5}, {"tune": -1}, {"random_seed": -1}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a whole number from"):
+            sample_whole_counts(release, **wrong)
 
 
 @pytest.mark.slow

@@ -129,3 +129,11 @@ def test_nothing_to_compare() -> None:
     check = check_stated_noise(published(domain, [table], 95))
     assert (check.rows, check.p_value, check.agrees) == ((), None, True)
     assert "No two tables measure the same counts" in check.lines[0]
+
+
+def test_settings_are_checked() -> None:
+    release = drawn(TwoSidedGeometric(5.0), TwoSidedGeometric(5.0), 0)
+    with pytest.raises(InputError, match="draws must be a whole number from 99"):
+        check_stated_noise(release, draws=10)
+    with pytest.raises(InputError, match="seed must be a whole number from 0"):
+        check_stated_noise(release, seed=-1)
