@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbayes.errors import InputError
-from dpbayes.latent_class.design import MAX_EXACT_CELLS, MAX_RECORDED_CELLS, Likelihood, classes_for, n_effects
+from dpbayes.latent_class.design import (
+    FEW_CELLS,
+    MAX_EXACT_CELLS,
+    MAX_RECORDED_CELLS,
+    Likelihood,
+    classes_for,
+    n_effects,
+)
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -26,7 +33,7 @@ _COMPILING = 0.5  # minutes
 
 @dataclass(frozen=True)
 class Cost:
-    """What a fit will take."""
+    """What a fit will take, with geometric or Laplace noise; normal noise takes less."""
 
     unknowns: int
     cells: int
@@ -86,12 +93,13 @@ def cost_of(
     elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
     products = 18 * k * columns**2 + 24 * k * columns * len(domain)
     effects = n_effects(domain, tables) if likelihood == "tables" else 0
+    few = total <= FEW_CELLS
     if likelihood == "tables":
-        products += 12 * total * effects
+        products += (12 if few else 5) * total * effects
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT + total * _SECONDS_PER_CELL
-    unknowns = k + k * columns + (effects if likelihood == "tables" else k * columns + k)
+    unknowns = k + k * columns + (effects * few if likelihood == "tables" else k * columns + k)
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = chains / 4 * cores * (10 * columns**2 + 12 * k * higher + 10 * total + 12 * unknowns)

@@ -38,6 +38,9 @@ PROFILE_PRIOR = 0.5
 
 MOST_CLASSES = 20
 
+FEW_CELLS = 100
+"""Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
+
 MAX_RECORDED_CELLS = 4096
 """Most cells of the full table that are recorded by default."""
 

@@ -44,18 +44,20 @@ class Completion:
             posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
         kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
         if "sampling_root" in data:
-            kept["exact_counts"] = self._jointly(posterior, data)
+            kept["exact_counts"] = self._jointly(posterior, data, rng)
         elif "given_mean" in posterior:
             kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
         return kept
 
-    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any]) -> xr.DataArray:
-        """Return the counts that the deviations say (`likelihood.joint_law`)."""
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
         margin = posterior["margin"].transpose("chain", "draw", "count")
         mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
         off = data["released_counts"] - mean.to_numpy()
-        moved = off @ data["count_gain"].T + posterior["count_deviations"].to_numpy() @ data["count_root"].T
-        return mean + moved @ data["sampling_root"].T
+        pulled = off @ data["count_gain"].T
+        free = "count_deviations" in posterior
+        z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
+        return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
 
     def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
         mean, variance = posterior["given_mean"], posterior["given_variance"]

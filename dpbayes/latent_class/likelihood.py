@@ -329,16 +329,17 @@ def _meetings(domain: Domain, cells: Sequence[Cell], weights: Array, profiles: A
 def joint_law(sampling: Array, noise: Array) -> dict[str, Array]:
     r"""Return what states all tables at once: y = nP + B x + noise, x standard normal, B B' the sampling's covariance.
 
-    The unknowns are :math:`x = A(y - nP) + Hz` with gain :math:`A = K^{-1}B^\top D^{-1}`, :math:`HH^\top = K^{-1}`
-    and :math:`K = I + B^\top D^{-1}B`: were the noise normal with its variances D, the z would be standard normal
-    whatever P is. H is triangular.
+    With :math:`K = I + B^\top D^{-1}B`, the triangular root H of :math:`K^{-1} = HH^\top` and the gain
+    :math:`G = H^\top B^\top D^{-1}`, the unknowns are :math:`x = H(G(y - nP) + z)`: were the noise normal with its
+    variances D, the z would be standard normal whatever P is, and y normal with
+    :math:`(y - nP)^\top D^{-1}(y - nP) - |G(y - nP)|^2` in its exponent.
     """
     values, vectors = np.linalg.eigh(sampling)
     kept = values > 1e-10 * values[-1]
     root = vectors[:, kept] * np.sqrt(values[kept])
     precision = np.eye(root.shape[1]) + (root.T / noise) @ root
     half = np.linalg.cholesky(np.linalg.inv(precision))
-    return {"sampling_root": root, "count_gain": half @ half.T @ (root.T / noise), "count_root": half}
+    return {"sampling_root": root, "count_gain": half.T @ (root.T / noise), "count_root": half}
 
 
 def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps: int = 400) -> tuple[Array, Array]:

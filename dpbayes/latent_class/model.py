@@ -17,6 +17,7 @@ from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
     CONCENTRATION,
+    FEW_CELLS,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
     PROFILE_PRIOR,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
 LOW_RATIO = 0.5
 """Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
-FEW_CELLS = 100
-"""Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 MAX_JOINT_CELLS = 1500
 """Most cells that are taken jointly: a gradient costs the square of their number."""
 LOW_NOISE = 2.0
@@ -108,11 +107,10 @@ def build_model(
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
-        covariance of sampling that a pilot fit gives, and the noise keeps its own law (of more than 100 cells only its
-        variances); right where noise is small against sampling, and for structural zeros, at a cost of the square of
-        the number of cells. By default
-        ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is above 1/2 and there are at most
-        1,500, or where there are structural zeros.
+        covariance of sampling that a pilot fit gives; up to 100 cells the noise keeps its own law, of more cells only
+        its variances. Right where noise is small against sampling, and for structural zeros, at a cost of the square
+        of the number of cells. By default ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is
+        above 1/2 and there are at most 1,500, or where there are structural zeros.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
@@ -129,10 +127,10 @@ def build_model(
     pymc.Model
         Free: ``alpha`` (unless fixed); ``stick`` (break); ``level_scores`` z (class, level), or ``level_weights`` of
         Dirichlet profiles; standard normal deviations of the exact counts from what P says: with likelihood
-        ``"tables"`` ``count_deviations``, with ``"cells"`` ``size_deviations`` (class) and ``level_deviations`` (class,
-        level); and ``n``, where only a noisy number of records was released, which is
-        observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from the release itself,
-        `dpbayes.latent_class.record_numbers.prior_of_n`).
+        ``"tables"`` ``count_deviations`` (summed out where the noise is normal or the cells are many), with ``"cells"``
+        ``size_deviations`` (class) and ``level_deviations`` (class, level); and ``n``, where only a noisy number of
+        records was released, which is observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from
+        the release itself, `dpbayes.latent_class.record_numbers.prior_of_n`).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
         all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
         probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,
@@ -325,39 +323,45 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
-    """Add the released counts to the model, all tables at once, with their noise's own law where they are few."""
-    noise = release_noise(release)
-    deviations = pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])
-    names = ("sampling_root", "count_gain", "count_root")
-    law = noise.coefficients
-    if release.n_counts > FEW_CELLS:  # the corners of many Laplace laws would make steps very small
-        law = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.0 * noise.stddev, 0.5 / noise.stddev**2)
-    constant, linear, quadratic = (_constant(f"noise_{i}", part) for i, part in enumerate(law))
+    """Add the released counts to the model, all tables at once: the exact ones are summed out where noise is normal."""
+    noise, deviations = release_noise(release), []
+    arrays = [given[name] for name in ("sampling_root", "count_gain", "count_root")]
+    # The corners of more Laplace laws would make steps very small.
+    own_law = release.n_counts <= FEW_CELLS and bool(np.any(noise.coefficients[1]))
+    parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
+    if own_law:
+        parts, shape = noise.coefficients, given["sampling_root"].shape[1]
+        deviations = [pm.Normal("count_deviations", shape=shape)]
+    arrays += [_constant(f"noise_{i}", part) for i, part in enumerate(parts)]
 
-    def logp(value: Any, mean: Any, z: Any, *given: Any) -> Any:
-        root, gain, turn, constant, linear, quadratic = given
+    def logp_given(value: Any, mean: Any, z: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
+        constant, linear, quadratic = law
         off = value - mean
-        moved = pt.dot(gain, off) + pt.dot(turn, z)
+        moved = pt.dot(turn, pt.dot(gain, off) + z)
         left = off - pt.dot(root, moved)
-        law = pt.sum(constant - linear * pt.abs(left) - quadratic * pt.sqr(left))
-        return law + 0.5 * (pt.sum(pt.sqr(z)) - pt.sum(pt.sqr(moved))) + pt.sum(pt.log(pt.diagonal(turn)))
+        density = pt.sum(constant - linear * pt.abs(left) - quadratic * pt.sqr(left))
+        return density + 0.5 * (pt.sum(pt.sqr(z)) - pt.sum(pt.sqr(moved))) + pt.sum(pt.log(pt.diagonal(turn)))
 
-    def dist(mean: Any, z: Any, root: Any, *rest: Any) -> Any:
-        return noise.around(mean + pt.dot(root, pm.Normal.dist(shape=z.shape)), rest[-1])
+    def logp(value: Any, mean: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
+        constant, quadratic = law
+        off = value - mean
+        density = pt.sum(constant - quadratic * pt.sqr(off)) + 0.5 * pt.sum(pt.sqr(pt.dot(gain, off)))
+        return density + pt.sum(pt.log(pt.diagonal(turn)))
 
-    arrays = [given[name] for name in names]
+    def dist(mean: Any, *inputs: Any) -> Any:
+        root = inputs[len(deviations)]
+        return noise.around(mean + pt.dot(root, pm.Normal.dist(shape=root.shape[1])), inputs[-1])
+
+    law = ",(c)" * len(parts)
     pm.CustomDist(
         "released",
         mean,
-        deviations,
+        *deviations,
         *arrays,
-        constant,
-        linear,
-        quadratic,
         dist=dist,
-        logp=logp,
+        logp=logp_given if own_law else logp,
         class_name="ReleasedTables",
-        signature="(c),(e),(c,e),(e,c),(e,e),(c),(c),(c)->(c)",
+        signature=f"(c){',(e)' * own_law},(c,e),(e,c),(e,e){law}->(c)",
         observed=given["released_counts"],
         dims="count",
     )

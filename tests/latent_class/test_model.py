@@ -99,31 +99,39 @@ def test_dirichlet_profiles_are_dirichlet():
     assert level.var() == pytest.approx(law.var(), abs=0.015)
 
 
-def _joint(release, values, z, spread=2.5):
-    """The joint form's density of released counts and deviations: p(x) p(y | x) |dx / dz|."""
-    data = release_data(release, "tables", spread=spread)
-    root, half = data["sampling_root"], data["count_root"]
-    off = data["released_counts"] - release.n * values["margin"]
-    x = data["count_gain"] @ off + half @ z
-    left = np.split(off - root @ x, np.cumsum([table.counts.size for table in release.tables])[:-1])
-    noise = [table.noise.relaxed for table in release.tables]
-    law = sum((c - a * np.abs(part) - b * part**2).sum() for (c, a, b), part in zip(noise, left, strict=True))
-    return stats.norm.logpdf(x).sum() + law + np.linalg.slogdet(half)[1], data, off
-
-
-@pytest.mark.parametrize("law", [TwoSidedGeometric(4.0), Gaussian(6.0)])
-def test_all_tables_jointly(law):
-    release = _release(laws=[law] * 3)
+def test_all_tables_jointly_with_laplace_noise():
+    """The density of released counts and deviations: p(x) p(y | x) |dx / dz|."""
+    release = _release(laws=[TwoSidedGeometric(4.0)] * 3)
     model = build_model(release, n_classes=2, likelihood="tables")
     point = _point(model)
     (margin,) = _evaluate(model, ["margin"])(point)
-    expected, data, off = _joint(release, {"margin": margin}, point["count_deviations"])
+    data, z = release_data(release, "tables"), point["count_deviations"]
+    root, half = data["sampling_root"], data["count_root"]
+    off = data["released_counts"] - release.n * margin
+    x = half @ (data["count_gain"] @ off + z)
+    left = np.split(off - root @ x, np.cumsum([table.counts.size for table in release.tables])[:-1])
+    noise = [table.noise.relaxed for table in release.tables]
+    law = sum((c - a * np.abs(part) - b * part**2).sum() for (c, a, b), part in zip(noise, left, strict=True))
+    expected = stats.norm.logpdf(x).sum() + law + np.linalg.slogdet(half)[1]
     found = model.compile_logp(vars=[model["released"], model["count_deviations"]])(point)
     assert found == pytest.approx(expected, rel=1e-9)
-    if isinstance(law, Gaussian):  # the deviations are then independent of all else
-        covariance = data["sampling_root"] @ data["sampling_root"].T + law.variance * np.eye(len(off))
-        alone = stats.norm.logpdf(point["count_deviations"]).sum()
-        assert found - alone == pytest.approx(stats.multivariate_normal(cov=covariance).logpdf(off), rel=1e-9)
+
+
+@pytest.mark.parametrize("few", [100, 0])
+def test_all_tables_jointly_with_normal_noise_or_many_cells(few, monkeypatch):
+    monkeypatch.setattr(model_module, "FEW_CELLS", few)
+    release = _release(laws=[Gaussian(6.0) if few else TwoSidedGeometric(4.0)] * 3)
+    model = build_model(release, n_classes=2, likelihood="tables")
+    assert "count_deviations" not in model.named_vars
+    point = _point(model)
+    (margin,) = _evaluate(model, ["margin"])(point)
+    data = release_data(release, "tables")
+    off = data["released_counts"] - release.n * margin
+    covariance = data["sampling_root"] @ data["sampling_root"].T + np.diag(
+        np.concatenate([table.variances.ravel() for table in release.tables])
+    )
+    found = model.compile_logp(vars=[model["released"]])(point)
+    assert found == pytest.approx(stats.multivariate_normal(cov=covariance).logpdf(off), rel=1e-9)
 
 
 def test_the_form_follows_from_the_release(monkeypatch):
