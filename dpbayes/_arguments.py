@@ -3,16 +3,21 @@
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes.errors import InputError
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 __all__ = [
     "as_array",
     "finite",
+    "function",
     "generator",
+    "given_trace",
     "instance",
     "number",
     "one_of",
@@ -58,6 +63,8 @@ def as_array(values: Any, name: str) -> np.ndarray:
         return np.asarray(values)
     except ValueError:
         raise InputError(f"{name} must be one array of numbers, got rows of different lengths") from None
+    except TypeError:
+        raise InputError(f"{name} must be one array of numbers, got {type(values).__name__}") from None
 
 
 def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
@@ -72,6 +79,20 @@ def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         raise InputError(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {remedy}")
+    return value
+
+
+def function(value: Any, name: str, *, remedy: str) -> Any:
+    """Return `value` if it can be called, or raise `InputError`.
+
+    Examples
+    --------
+    >>> function(2, "fit", remedy="it takes a frame")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: fit must be a function, got 2; it takes a frame
+    """
+    if not callable(value):
+        raise InputError(f"{name} must be a function, got {shown(value)}; {remedy}")
     return value
 
 
@@ -250,6 +271,24 @@ def generator(random_state: Any, name: str) -> np.random.Generator:
     raise InputError(
         f"{name} must be a whole number of at least 0, a numpy.random.Generator or None, got {shown(random_state)}"
     )
+
+
+def given_trace(trace: Any, *groups: str) -> "xr.DataTree":
+    """Return a trace that has some groups, or raise `InputError`.
+
+    Examples
+    --------
+    >>> given_trace("trace.nc")
+    Traceback (most recent call last):
+    dpbayes.errors.InputError: trace must be a DataTree, got str; inference.sample makes one
+    """
+    import xarray as xr
+
+    instance(trace, xr.DataTree, "trace", remedy="inference.sample makes one")
+    for group in groups:
+        if group not in trace.children:
+            raise InputError(f"the trace has no {group} group; sample the model first")
+    return trace
 
 
 def _is_scalar(values: Any) -> bool:

@@ -18,7 +18,7 @@ from math import comb, log
 import numpy as np
 
 from dpbayes._arguments import probability_below_one, whole_number
-from dpbayes.bloom.claims import MAX_FILTERS, PEOPLE, EpsilonClaim, check_flip_prob
+from dpbayes.bloom.claims import MAX_FILTERS, MOST_BITS, PEOPLE, EpsilonClaim, check_flip_prob
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import ROUNDING, column_sum, filters_loss
 from dpbayes.privacy.loss_law import Bounds
@@ -123,7 +123,7 @@ def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: fl
     >>> round(worst.upper, 4), worst.pair
     (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
     """
-    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits")
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     p = check_flip_prob(flip_prob)
     delta = probability_below_one(delta, "delta", remedy=PEOPLE)
     paper = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(delta)

@@ -23,6 +23,8 @@ PEOPLE = "a usual choice is below 1 / number of people"
 """What a message about delta adds."""
 
 MAX_FILTERS = 20
+MOST_BITS = 10**10
+"""Longest filters that are certified: the lattice of the sum over their positions grows as the root of that."""
 MAX_POSITIONS = 10_000_000
 MIN_FLIP_PROB = 1e-12
 """Least flip probability supported: below it, 1 - p and powers of p/q run out of digits."""

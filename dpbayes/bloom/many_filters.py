@@ -30,7 +30,15 @@ from scipy.fft import next_fast_len
 from scipy.special import binom
 
 from dpbayes._arguments import number, probability_below_one, whole_number
-from dpbayes.bloom.claims import MAX_FILTERS, PEOPLE, Definition, EpsilonClaim, check_definition, check_flip_prob
+from dpbayes.bloom.claims import (
+    MAX_FILTERS,
+    MOST_BITS,
+    PEOPLE,
+    Definition,
+    EpsilonClaim,
+    check_definition,
+    check_flip_prob,
+)
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.convolution import lattice_sum
@@ -195,7 +203,7 @@ def column_sum(
     offsets = offsets / unit
     theta = _tilt(weights, offsets, n, (focus - base) / unit, side)
     low, high = _span(weights, offsets, n, theta, (x_max - base) / unit)
-    step, slack = _choose_step(weights, offsets, n, max(high - low, offsets[-1] / 8) / (size - 16), exception, split)
+    step, slack = _choose_step(weights, offsets, n, _least_step(offsets, high - low, size), exception, split)
     masses, index, shift = _to_lattice(weights, offsets / step, split)
     power = lattice_power(
         masses, index, n=n, size=size, theta=theta * step, ends=(low / step, high / step), side=side, split=split
@@ -233,6 +241,19 @@ def _span(weights: np.ndarray, offsets: np.ndarray, n: int, theta: float, x_max:
     low, high = chernoff_range(tilted / tilted.sum(), offsets, n)
     plain_low, plain_high = chernoff_range(weights, offsets, n)
     return min(low, plain_low), max(high, min(plain_high, x_max))
+
+
+# Points of a lattice that is finer than asked for, so that it tells the levels of a column apart.
+_MOST_POINTS = 1 << 19
+
+
+def _least_step(offsets: np.ndarray, span: float, size: int) -> float:
+    """Return the least step of a lattice of some size over a span, refined where it exceeds the columns themselves."""
+    step = max(span, offsets[-1] / 8) / (size - 16)
+    if step <= offsets[-1] / 8:
+        return float(step)
+    # The span grows as the root of n: of very many columns each would round to 0.
+    return float(min(max(offsets[1], span / _MOST_POINTS), offsets[-1] / 8))
 
 
 def _to_lattice(weights: np.ndarray, jumps: np.ndarray, split: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -540,7 +561,7 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     >>> round(loss.epsilon(1e-3), 2), round(loss.quantile_epsilon(1e-3), 2)
     (2.41, 2.8)
     """
-    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits")
+    k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
     return FiltersLoss(k, m, check_flip_prob(flip_prob), tolerance)
 

@@ -8,17 +8,19 @@ proportional to theta_i T_ij: `draw_true_counts` puts them back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from scipy.special import ndtri
 
-from dpbayes._arguments import instance, positive_finite, whole_number
+from dpbayes._arguments import instance, ordered, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BloomRelease, transition_matrix
 from dpbayes.bloom.hashing import BitDistribution
-from dpbayes.bloom.lattice import ReachNumbers, empty_positions, shown_sets
+from dpbayes.bloom.lattice import MAX_WEEKS, ReachNumbers, empty_positions, shown_sets
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ MAX_FILTERS = 8
 CONCENTRATION = 0.5
 """Jeffreys' prior."""
 _TINY = 1e-300
+_DATA = "give ReachNumbers, a BloomRelease, or a list of one BloomRelease per week"
 
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
@@ -48,7 +51,9 @@ def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) 
     return model
 
 
-def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float, classes: int = 12) -> pm.Model:
+def build_lattice_model(
+    data: ReachNumbers | BloomRelease | Sequence[BloomRelease], *, population: float, classes: int = 12
+) -> pm.Model:
     r"""State the model of an audience behind published reach numbers, or behind released filters; see `lattice`.
 
     .. math::
@@ -59,8 +64,8 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
     Parameters
     ----------
     data
-        Reach numbers of at most 10 publishers and 52 weeks, or a release of filters of at most 10 publishers, uniformly
-        hashed, about one week.
+        Reach numbers of at most 10 publishers and 52 weeks; or a release of uniformly hashed filters of at most 10
+        publishers, or one for each week, of all people reached by then, with a hash seed of its own.
     population
         People who might be reached: public, such as a census count.
     classes
@@ -74,10 +79,11 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
 
     Notes
     -----
-    The reach of each publisher alone is nearly a parameter: :math:`\delta` is its logit times sqrt(1 + 0.346 v), v the
-    variance of the publisher's positions, since a logistic curve averaged over a normal law is nearly logistic (Zeger,
-    Liang and Albert 1988, Biometrics 44). So each number moves few parameters, and the sampler's steps stay long. The
-    growth over weeks splits at the middle week, each half at its middle, and so on, with logistic-normal shares.
+    The reach of each publisher alone is as good as a parameter: :math:`\delta` is a Newton step from its logit
+    times sqrt(1 + 0.346 v), v the variance of the publisher's positions, since a logistic curve averaged over a
+    normal law is nearly logistic (Zeger, Liang and Albert 1988, Biometrics 44). And one scale says how unequal
+    people are. So each number moves few parameters, and the sampler's steps stay long. The growth over weeks splits
+    at the middle week, each half at its middle, and so on, with logistic-normal shares.
 
     Examples
     --------
@@ -87,14 +93,13 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
     >>> [variable.name for variable in model.observed_RVs]
     ['reach_number']
     """
-    if not isinstance(data, ReachNumbers | BloomRelease):
-        raise InputError(f"data must be ReachNumbers or a BloomRelease, got {type(data).__name__}")
+    filters = [] if isinstance(data, ReachNumbers) else _weekly(data)
     people = positive_finite(population, "population", remedy="give the number of people who might be reached")
     c = whole_number(classes, "classes", low=2, high=200)
-    if isinstance(data, BloomRelease):
-        names, weeks = [f"publisher {place + 1}" for place in range(data.n_filters)], 1
-    else:
+    if isinstance(data, ReachNumbers):
         names, weeks = list(data.publishers), data.n_weeks
+    else:
+        names, weeks = [f"publisher {place + 1}" for place in range(filters[0].n_filters)], len(filters)
     k = len(names)
     sets = shown_sets(k)
     coords = {
@@ -107,25 +112,21 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
         pm.Data("population", people)
         final = pm.math.sigmoid(pm.Normal("final_share", -2.0, 1.5, dims="publisher"))  # logits
         share = final[:, None] * _growth(weeks)
-        activity = pm.Normal("activity", 0.0, 1.5, dims="class")
+        # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
+        activity = pm.LogNormal("activity_sd", np.log(1.5), 0.5) * ndtri((np.arange(c) + 0.5) / c)
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
         spread = activity[:, None] + taste
         position = pm.Deterministic("position", spread - spread.mean(axis=0), dims=("class", "publisher"))
-        steep = pt.sqrt(1.0 + 0.346 * (position**2).mean(axis=0))[:, None]
-        level = pm.Deterministic("level", steep * (pt.log(share) - pt.log1p(-share)), dims=("publisher", "week"))
+        level = pm.Deterministic("level", _level(share, position), dims=("publisher", "week"))
         # log(1 - p), by publisher, week and class
-        stay = -pt.softplus(level[:, :, None] + position.T[:, None, :])
+        stay = -pt.log1p(pt.exp(level[:, :, None] + position.T[:, None, :]))
 
         def reach(membership: npt.NDArray[np.bool_]) -> Any:
             missed = pt.exp(pt.dot(membership.astype(float), stay.reshape((k, weeks * c))))
             return people * (1.0 - missed.reshape((len(membership), weeks, c)).mean(axis=2))
 
         pm.Deterministic("reach", reach(_membership(sets, k)), dims=("set", "week"))
-        if isinstance(data, BloomRelease):
-            which, counts, root = empty_positions(data)
-            m = data.n_bits
-            pm.MvNormal("empty_positions", m * pt.exp(-reach(which)[:, 0] / m), chol=root, observed=counts)
-        else:
+        if isinstance(data, ReachNumbers):
             which, place = np.unique(data.sets, axis=0, return_inverse=True)
             mean = reach(which)[place, data.weeks - 1]
             values, stddev = pm.Data("published", data.values), pm.Data("stddev", data.stddev)
@@ -133,12 +134,36 @@ def build_lattice_model(data: ReachNumbers | BloomRelease, *, population: float,
                 pm.Laplace("reach_number", mean, stddev / np.sqrt(2.0), observed=values)
             else:
                 pm.Normal("reach_number", mean, stddev, observed=values)
+        else:
+            which, counts, root = (np.array(part) for part in zip(*map(empty_positions, filters), strict=True))
+            bits = np.array([[float(week.n_bits)] for week in filters])
+            counts, root = pm.Data("debiased_counts", counts), pm.Data("noise_root", root)
+            pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
     model.convergence_variables = ("reach",)
     return model
 
 
+def _weekly(data: Any) -> list[BloomRelease]:
+    """Return the release of each week, all of the same publishers."""
+    found = [data] if isinstance(data, BloomRelease) else ordered(data, "data", remedy=_DATA, kind=BloomRelease)
+    whole_number(len(found), "number of weeks", high=MAX_WEEKS)
+    if len({week.n_filters for week in found}) > 1:
+        raise InputError(f"every week has the same publishers, got {[week.n_filters for week in found]} filters")
+    return list(found)
+
+
 def _membership(sets: list[tuple[int, ...]], k: int) -> npt.NDArray[np.bool_]:
     return np.array([[place in which for place in range(k)] for which in sets])
+
+
+def _level(share: Any, position: Any) -> Any:
+    """Return the level whose mean probability over classes is the share: a Newton step from Zeger's formula."""
+    steep = pt.sqrt(1.0 + 0.346 * (position**2).mean(axis=0))[:, None]
+    logit = pt.log(share) - pt.log1p(-share)
+    level = steep * logit
+    p = 1.0 / (1.0 + pt.exp(-level[:, :, None] - position.T[:, None, :]))
+    mean, slope = p.mean(axis=2), (p * (1.0 - p)).mean(axis=2)
+    return level + (logit - pt.log(mean) + pt.log1p(-mean)) * mean * (1.0 - mean) / slope
 
 
 def _growth(weeks: int) -> Any:

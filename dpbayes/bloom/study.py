@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
+    from dpbayes.privacy.ledger import Ledger
+
 
 _CERTIFICATE, _TRUTH = "certificate", "truth"
 
@@ -155,7 +157,7 @@ def _calibrated(spec: Spec) -> float:
     return _flip_prob(privacy, len(spec.audience.shares), spec.filters.n_bits)
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> BloomRelease:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> BloomRelease:
     """Return the release that a spec would make, with all positions spread over the logos."""
     if n_records is not None:
         raise SpecError("a Bloom model is about positions, not records; set filters.n_bits in the spec instead")
@@ -167,7 +169,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> BloomRe
     return BloomRelease(counts, _calibrated(spec), "simulation", spec.filters.decay)
 
 
-def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Any) -> BloomRelease:
+def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> BloomRelease:
     """Simulate the audience, flip its filters, and note the simulated truth."""
     assert spec.filters is not None
     p = _calibrated(spec)

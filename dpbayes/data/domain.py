@@ -87,8 +87,8 @@ class Attribute:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What each level is called: its label, or else itself."""
-        return self.labels or tuple(map(str, self.levels))
+        """What each level is called: its label, or else itself; an empty text is "(blank)"."""
+        return self.labels or tuple(str(level) if str(level).strip() else "(blank)" for level in self.levels)
 
     @property
     def phrases(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class Attribute:
         (('age=0', 'age=1'), ('under 18', '18 or over'))
         """
         if not self.labels:
-            return tuple(f"{self.name}={level}" for level in self.levels)
+            return tuple(f"{self.name}={word}" for word in self.words)
         return tuple(f"{self.name}: {label}" if label.casefold() in _BARE else label for label in self.labels)
 
 
@@ -204,7 +204,7 @@ class Domain:
     def axis(self, name: str) -> int:
         """Return the axis of an attribute."""
         try:
-            return self.names.index(name)
+            return self.names.index(instance(name, str, "each of names", remedy=_NAMES))
         except ValueError:
             raise InputError(
                 f"attribute {shown(name)} is not in the domain; it has {', '.join(map(repr, self.names))}"

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from scipy.stats import laplace, norm
+from scipy.stats import laplace, multivariate_normal, norm
 
 from dpbayes.bloom import study
 from dpbayes.bloom.filters import BloomRelease, shuffle_flip
@@ -89,6 +89,33 @@ def test_the_likelihood_is_that_of_the_stated_noise(noise, law):
     assert model.compile_logp(vars=model.observed_RVs)(point) == pytest.approx(expected, rel=1e-9)
 
 
+def test_filters_of_several_weeks_are_independent_given_the_audience():
+    people = [np.arange(600), np.arange(400, 900)]
+    weeks = []
+    for week, m in enumerate((1500, 2000), start=1):
+        so_far = [who[: len(who) * week // 2] for who in people]
+        filters = build_filters(so_far, distribution=BitDistribution(m), seed=week)
+        weeks.append(shuffle_flip(filters, flip_prob=0.1, rng=RNG(week)))
+    model = build_lattice_model(weeks, population=2000, classes=4)
+    point = model.initial_point(random_seed=3)
+    (graph,) = model.replace_rvs_by_values([model["reach"]])
+    reach = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore")(point)
+    assert reach.shape == (3, 2)
+    expected = 0.0
+    for release, people_reached in zip(weeks, reach.T, strict=True):
+        _, counts, root = empty_positions(release)
+        mean = release.n_bits * np.exp(-people_reached / release.n_bits)
+        expected += multivariate_normal.logpdf(counts, mean, root @ root.T)
+    assert model.compile_logp(vars=model.observed_RVs)(point) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_share_of_a_publisher_is_a_parameter(trace):
+    """The classes' mean probability is the share that the level was solved for, to a few parts in a thousand."""
+    model = build_lattice_model(NUMBERS, population=2000)
+    shares, reach = pm.draw([pm.math.sigmoid(model["final_share"]), model["reach"]], draws=200, random_seed=2)
+    np.testing.assert_allclose(reach[:, :3, -1] / 2000, shares, rtol=0.05, atol=0.003)
+
+
 def test_empty_positions_are_unbiased_with_their_covariance():
     """Over flips and hash seeds, with the people fixed: mean and covariance within their Monte Carlo errors."""
     people, m, p, repeats = [np.arange(600), np.arange(400, 900)], 2000, 0.15, 1500
@@ -146,7 +173,8 @@ def test_bad_tables(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: build_lattice_model(3, population=10), "data must be ReachNumbers"),
+        (lambda: build_lattice_model(3, population=10), "a list of one BloomRelease per week"),
+        (lambda: build_lattice_model([], population=10), "number of weeks"),
         (lambda: build_lattice_model(NUMBERS, population=0), "population must be positive"),
         (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be a whole number from 2"),
         (lambda: empty_positions(BloomRelease(np.array([3, 1]), 0.1, "secure", 2.0)), "uniform hashing"),
@@ -200,3 +228,56 @@ def test_where_noise_hides_everything_the_interval_is_wide_and_not_at_zero():
     )
     low, high = np.quantile(ReachLattice.from_trace(trace).union(["a"]), [0.025, 0.975])
     assert 1000 < low < 20_000 and 80_000 < high < 250_000
+
+
+def simulated_audience(seed, n=20_000, k=3, weeks=4):
+    """First week in which each publisher reaches each person (weeks + 1: never); activity is gamma, not the model's."""
+    rng = RNG(seed)
+    rate = -np.log1p(-rng.uniform(0.05, 0.4, k))[:, None] * rng.gamma(0.7, 1.0, n) / 0.7
+    grown = np.cumsum(rng.dirichlet(np.full(weeks, 3.0), k), axis=1)
+    waited = rng.exponential(1.0, (k, n)) / rate
+    return np.array([np.searchsorted(*one) for one in zip(grown, waited, strict=True)]) + 1
+
+
+def reach_by_week(first, which, weeks=4):
+    return [(first[list(which)] <= week).any(axis=0).sum() for week in range(1, weeks + 1)]
+
+
+CHANGING = ("published", "debiased_counts", "noise_root")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["numbers, noise .003", "numbers, noise .03", "numbers, noise .3", "filters"])
+def test_intervals_cover_audiences_that_are_not_the_models(kind):
+    """Coverage of 95 % intervals is .93 to .97: shares of 40 audiences, 3.3 standard errors, false alarm .001."""
+    from dpbayes.inference.sampling import NutsSettings, compile_model
+
+    sets, shares, compiled = shown_sets(3), [], None
+    for seed in range(40):
+        first, rng = simulated_audience(seed), RNG(1000 + seed)
+        if kind == "filters":
+            data = []
+            for week in range(1, 5):
+                people = [np.flatnonzero(one <= week) for one in first]
+                filters = build_filters(people, distribution=BitDistribution(50_000), seed=10 * seed + week)
+                data.append(shuffle_flip(filters, flip_prob=0.2, rng=rng))
+        else:
+            noise = 20_000 * float(kind.split()[-1])
+            told = {which: np.array(reach_by_week(first, which)) for which in sets if len(which) != 2}
+            names = {which: tuple("abc"[i] for i in which) for which in sets}
+            data = ReachNumbers.of(
+                {names[which]: r + rng.normal(0.0, noise, r.size) for which, r in told.items()}, stddev=noise
+            )
+        model = build_lattice_model(data, population=20_000)
+        compiled = compiled or compile_model(model)
+        new = {name: model[name].get_value() for name in model.named_vars if name in CHANGING}
+        trace = compiled.fit(
+            NutsSettings(draws=300, tune=300, chains=2, cores=1), data=new, random_seed=seed, progressbar=False
+        )
+        draws = trace["posterior"]["reach"].to_numpy().reshape(-1, len(sets), 4)
+        low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+        true = np.array([reach_by_week(first, which) for which in sets])
+        shares.append(((low <= true) & (true <= high)).mean())
+    stderr = np.std(shares, ddof=1) / np.sqrt(len(shares))
+    print(f"{kind}: {np.mean(shares):.3f} (standard error {stderr:.3f})")
+    assert 0.93 - 3.3 * stderr < np.mean(shares) < 0.97 + 3.3 * stderr

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dpbayes.bloom import bloom_epsilon
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.bloom.many_filters import column_sum, filters_loss, ratio_law
 from dpbayes.bloom.one_filter import one_filter_loss
@@ -219,7 +220,7 @@ def test_column_sum_of_two_values_is_binomial():
     [
         ({"n_filters": 0}, "from 1 to 20, got 0"),
         ({"n_filters": 21}, "got 21"),
-        ({"n_bits": 0}, "n_bits must be a whole number of at least 1"),
+        ({"n_bits": 0}, "n_bits must be a whole number from 1 to 10,000,000,000, got 0"),
         ({"flip_prob": 0.6}, "got 0.6"),
         ({"tolerance": 0.0}, "tolerance"),
     ],
@@ -227,3 +228,12 @@ def test_column_sum_of_two_values_is_binomial():
 def test_bad_input(change, text):
     with pytest.raises(InputError, match=text):
         filters_loss(**{"n_filters": 2, "n_bits": 10, "flip_prob": 0.1, **change})
+
+
+def test_a_hundred_million_positions_have_bounds_that_follow_the_root_of_the_length():
+    # The loss is a mean over positions: its quantile falls as the root of their number, up to 1 / root(10^7) of itself.
+    claim, shorter = (
+        bloom_epsilon(n_filters=2, n_bits=n, flip_prob=0.37, delta=1e-6, definition="quantile") for n in (10**8, 10**6)
+    )
+    assert 0 < claim.lower <= claim.upper < 1.01 * claim.lower
+    assert claim.lower < shorter.upper / 10 * 1.001 and claim.upper > shorter.lower / 10 * 0.999

@@ -101,3 +101,9 @@ def test_labels_that_are_no_labels_are_refused(labels, message):
 def test_labels_of_an_attribute_without_levels_are_refused():
     with pytest.raises(InputError, match=r"labels name \['sex'\], which has no levels; there are \['age'\]"):
         Domain.from_levels({"age": (0, 1)}, {"sex": ("f", "m")})
+
+
+def test_a_blank_level_has_a_name_on_pages_and_pictures():
+    domain = Domain.from_levels({"vote": ("yes", ""), "town": (" ", "Zürich")})
+    assert domain["vote"].words == ("yes", "(blank)") and domain["town"].words == ("(blank)", "Zürich")
+    assert domain.cell_labels()[2] == "vote=(blank), town=(blank)"
