@@ -200,7 +200,9 @@ class Spec(PublishedSpec):
         return self
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release | GroupRelease:
+def design(
+    spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
+) -> Release | GroupRelease:
     """Return the release of a spec with the counts of uniformly drawn records; only public records are read."""
     import polars as pl
 
@@ -211,7 +213,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release
     drawn = {a.name: np.asarray(a.levels, dtype=object)[rng.integers(0, a.size, n)].tolist() for a in whole}
     if spec.data.unit is not None:
         drawn[spec.data.unit] = list(range(n))
-    return _release_of(spec, pl.DataFrame(drawn), beside, rng=rng, ledger=None)
+    return _release_of(spec, pl.DataFrame(drawn), beside, rng=rng, ledger=ledger)
 
 
 def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, SPREAD, checked_concentration
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
@@ -167,7 +167,7 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
         return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
     parts, likelihood = latent_class_densities(trace, release, **priors)
-    sticks, profiles = _stated(**priors)
+    sticks, profiles = _stated(**{"spread": trace["constant_data"]["spread"].item()} | priors)
     weights = f"the prior of the class weights (the number of classes that matter; {sticks}) and "
     what = (
         f"The parts are {weights if 'class weights' in parts else ''}the prior of the class profiles (how sharply a "
@@ -199,7 +199,7 @@ def _quantity_names(release: Release) -> dict[str, list[str]]:
 def _stated(
     concentration: float | Sequence[float] = CONCENTRATION,
     profiles: str = "common",
-    spread: float = SPREAD,
+    spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
 ) -> tuple[str, str]:
     """Return the priors of the class weights and profiles in formulas, with their numbers."""
@@ -496,7 +496,7 @@ def latent_class_densities(
     *,
     concentration: float | Sequence[float] = CONCENTRATION,
     profiles: str = "common",
-    spread: float = SPREAD,
+    spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
 ) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
     r"""Return the parts of the prior of a latent class fit, and its log-likelihood."""

@@ -17,7 +17,6 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     PROFILE_PRIOR,
-    SPREAD,
     Design,
     checked_concentration,
     margin_name,
@@ -159,7 +158,8 @@ class Model(Section):
     profiles: Literal["common", "dirichlet"] | None = None
     """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
     spread: float | None = Field(default=None, gt=0)
-    """Standard deviation of the profiles about the released shares, on the log scale; 2.5 by default."""
+    """Standard deviation of the profiles about the released shares, on the log scale; by default 4,
+    or 2.5 where noise is small against sampling."""
     profile_prior: float | None = Field(default=None, gt=0)
     """Dirichlet parameter of every class profile, where profiles are Dirichlet; 0.5 by default."""
     margins: list[list[str]] = Field(default_factory=list)
@@ -207,7 +207,6 @@ class Model(Section):
             "n_classes": self.n_classes if design is None else design.n_classes,
             "concentration": list(given) if isinstance(given, tuple) else given,
             "profiles": self.profiles or "common",
-            "spread": self.spread if dirichlet else self.spread or SPREAD,
             "profile_prior": self.profile_prior or PROFILE_PRIOR if dirichlet else self.profile_prior,
         }
         return self.model_copy(update=update)
@@ -253,6 +252,9 @@ class Synthesis(Section):
 
     n_datasets: int = Field(default=5, ge=0, le=100_000)
     """Number of data sets."""
+    law: Literal["draws", "mean"] = "draws"
+    """What the records are of: each data set of one posterior draw, or all of the posterior mean (closer to the truth,
+    without a measure of uncertainty)."""
     n_rows: int | None = Field(default=None, ge=1, le=1_000_000_000)
     """Records in each; by default as many as the confidential data have, or the posterior mean of a noisy number."""
     format: Literal["parquet", "csv"] = "parquet"
@@ -285,7 +287,7 @@ class Spec(PublishedSpec):
         # Refuses what the sampler would refuse, before anything is released.
         settings_of(self.sampling.method, {name: value for name, value in settings.items() if name != "method"})
         draws = settings["draws"] * settings["chains"]
-        if self.synthesis.n_datasets > draws:
+        if self.synthesis.n_datasets > draws and self.synthesis.law == "draws":
             raise SpecError(
                 f"{self.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
                 "all chains; lower synthesis.n_datasets, or raise sampling.draws"
@@ -293,7 +295,7 @@ class Spec(PublishedSpec):
         return self
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release:
     """Return a release of the spec's tables, noise and number of records, its records placeholders."""
     from dpbayes.data import Marginal
 
@@ -309,7 +311,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release
         part = domain.project(names)
         cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), part.shape)
         counted.append(Marginal(part, np.bincount(cells, minlength=part.size).reshape(part.shape)))
-    return _resized(_release_of(counted, spec, rng=rng, ledger=None), n)  # a noisy n is not the one asked for
+    return _resized(_release_of(counted, spec, rng=rng, ledger=ledger), n)  # a noisy n is not the one asked for
 
 
 def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
@@ -370,7 +372,8 @@ def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Conte
     if settings.n_datasets == 0:
         return
     rows = settings.n_rows or max(round(float(record_numbers(result["posterior"].to_dataset(), release).mean())), 1)
-    frames = synthesize(result, n_datasets=settings.n_datasets, n_rows=rows, random_seed=spec.sampling.seed)
+    seed, law = spec.sampling.seed, settings.law
+    frames = synthesize(result, n_datasets=settings.n_datasets, n_rows=rows, random_seed=seed, law=law)
     if settings.labels:
         from dpbayes.data.records import with_labels
 
@@ -441,7 +444,7 @@ class Simulator:
 
     def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return true values and data."""
-        from dpbayes.latent_class.design import SPREAD
+        from dpbayes.latent_class.likelihood import default_spread, released_shares
         from dpbayes.latent_class.model import release_data
         from dpbayes.latent_class.synthesis import count_records, draw_records
         from dpbayes.latent_class.zeros import ZeroSet
@@ -462,7 +465,8 @@ class Simulator:
             total = release_values(np.array([n]), self.release.n.noise, rng=rng)
             released_n = replace(self.release.n, value=float(total[0]))
         profiles = np.split(truth.pop("profiles"), np.cumsum(self.release.domain.shape)[:-1], axis=1)
-        records = draw_records(truth["weights"], profiles, n, rng, zeros=self._zeros)
+        one = truth["weights"][None], [profile[None] for profile in profiles]
+        records = draw_records(*one, np.zeros(n, np.intp), rng, zeros=self._zeros)
         exact = count_records(records, self.release)
         ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
         parts = zip(np.split(exact, ends), self.release.tables, strict=True)
@@ -471,7 +475,7 @@ class Simulator:
             for part, table in parts
         ]
         drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)
-        spread = self.options.get("spread") or SPREAD
+        spread = self.options.get("spread") or default_spread(self.release, released_shares(self.release))
         data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
 

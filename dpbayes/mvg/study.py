@@ -220,12 +220,12 @@ def _released(
     return release_moments(records, noise, rng=rng, ledger=ledger, ledger_delta=charged, purpose=spec.title)
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> MomentRelease:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> MomentRelease:
     """Return a release of the spec's design whose records are placeholders, spread evenly over the public ranges."""
     n = n_records or spec.data.n or _PLACEHOLDER
     ranges, rng = feature_ranges(spec.data.known_ranges, spec.regression.columns), np.random.default_rng(0)
     records = ranges.lower[:, None] + ranges.widths[:, None] * rng.random((ranges.size, n))
-    return _released(spec, records, rng=rng, ledger=None)
+    return _released(spec, records, rng=rng, ledger=ledger)
 
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> MomentRelease:
@@ -241,9 +241,12 @@ def _least_squares(records: np.ndarray, ranges: FeatureRanges) -> dict[str, Any]
     """Return least squares on the clipped records: shown beside the estimates where the records are public."""
     values = clip_records(records, ranges)
     columns = np.vstack([np.ones(values.shape[1]), values[:-1]]).T
-    estimate = np.linalg.lstsq(columns, values[-1], rcond=None)[0]
+    # Each column in units of its own: beside one of 1e9 the intercept would look like rounding.
+    units = np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
+    inverse = np.linalg.pinv(columns / units)
+    estimate = inverse @ values[-1] / units
     residual = float(np.sum((values[-1] - columns @ estimate) ** 2)) / (values.shape[1] - columns.shape[1])
-    stderr = np.sqrt(np.diag(np.linalg.pinv(columns.T @ columns)) * residual)
+    stderr = np.linalg.norm(inverse, axis=1) * math.sqrt(residual) / units
     return {"estimate": estimate.tolist(), "stderr": stderr.tolist(), "residual_stddev": math.sqrt(residual)}
 
 

@@ -159,6 +159,8 @@ class Ledger:
     Remaining(epsilon=0.6, delta=0.0)
     """
 
+    rehearses = False
+
     def __init__(
         self, path: str | Path, *, expected_head: str | None = None, head_file: str | Path | None = None
     ) -> None:
@@ -376,6 +378,20 @@ class Ledger:
                 f"{self.path} does not contain the head {shown(head[:16])}... {which}: it was rewritten or "
                 "exchanged, or is an older copy"
             )
+
+
+class Rehearsal(Ledger):
+    """A ledger that refuses what another would, and records nothing: for releases of placeholder counts."""
+
+    rehearses = True
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.path, self.head_file, self._state = ledger.path, ledger.head_file, ledger._state
+
+    def _append(self, bodies: list[dict[str, Any]], costs: Sequence[Cost] = ()) -> list[int]:
+        with self._current() as state:
+            check_budget(state.spending, costs, self.terms)
+        return []
 
 
 def _reopen(path: Path, head_file: Path | None) -> Ledger:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpbayes._arguments import number, ordered, positive_finite, shown
+from dpbayes._arguments import finite, instance, number, ordered, positive_finite, shown
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
@@ -63,11 +63,13 @@ def reserve_draw_confirm[R: Digested](
         if isinstance(part.law, NoiseLaw):
             check_drawable(part.law)
     sampler_name(rng)
+    instance(purpose, str, "purpose", remedy="say what the release is for")
+    finite(delta, "delta", remedy="0 charges epsilon alone")
     if ledger is None:
         if delta:
             raise InputError(f"delta {delta!r} is what a ledger charges; pass ledger= too, or leave delta out")
         return draw()
-    if rng is not None:
+    if rng is not None and not ledger.rehearses:
         raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
     common = {"mechanism": mechanism, "adjacency": adjacency}
     entries = ledger.reserve_all(
@@ -78,6 +80,8 @@ def reserve_draw_confirm[R: Digested](
             for part in parts
         ]
     )
+    if ledger.rehearses:
+        return draw()
     try:
         release = draw()
         ledger.confirm(entries, release.digest)

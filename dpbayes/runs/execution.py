@@ -174,6 +174,14 @@ def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None
     return open_ledger(beside / name, expected_head=head, head_file=beside / f"{Path(name).name}.head")
 
 
+def rehearsed(loaded: LoadedSpec, ledger: Ledger | None) -> Any | None:
+    """Return the release that a spec would make, of placeholder counts; refuse one that the ledger would refuse."""
+    from dpbayes.privacy.ledger import Rehearsal
+
+    rehearsal = None if ledger is None else Rehearsal(ledger)
+    return loaded.module.design(cast("Any", loaded.spec), loaded.path.parent, ledger=rehearsal)
+
+
 def finished_release(loaded: LoadedSpec) -> Any | None:
     """Return the release that a spec names, None if it draws its own."""
     name = loaded.spec.given_release
@@ -218,10 +226,10 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
     if release is not None:
         try_fit(spec, release, context)
     else:
-        design = study.design(spec, context.beside)
+        ledger = open_ledger_of(loaded, ledger_head)
+        design = rehearsed(loaded, ledger)
         if design is None:
             return None
-        ledger = open_ledger_of(loaded, ledger_head)
         context.echo("model: tried on placeholder counts, before anything is released")
         try_fit(spec, design, context)
         if spec.confidential_file is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from dpbayes.runs.execution import check_files, described, finished_release, open_ledger_of
+from dpbayes.runs.execution import check_files, described, finished_release, open_ledger_of, rehearsed
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.spec import LoadedSpec
 
@@ -22,11 +22,11 @@ _MOST_TABLES = 12  # that are listed one by one
 
 def plan_lines(loaded: LoadedSpec) -> list[str]:
     """Return what a run will release, fit and charge, and refuse what it would refuse."""
-    study, spec = loaded.module, cast("Any", loaded.spec)
+    spec = cast("Any", loaded.spec)
     check_files(loaded, loaded.path.parent)
     ledger = open_ledger_of(loaded)
     given = finished_release(loaded)
-    design = study.design(spec, loaded.path.parent) if given is None else given
+    design = rehearsed(loaded, ledger) if given is None else given
     if design is None:
         return ["release: nothing is released"]
     known = spec.confidential_file is None

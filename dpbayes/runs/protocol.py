@@ -70,8 +70,10 @@ class Study(Protocol):
 
     Spec: type[RunSpec]
 
-    def design(self, spec: Any, beside: Path, *, n_records: int | None = None) -> Released | None:
-        """Return the release that a spec would make, with placeholder counts; no record is read."""
+    def design(
+        self, spec: Any, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
+    ) -> Released | None:
+        """Return the release that a spec would make, of placeholder counts: no record read, nothing booked."""
 
     def release(self, spec: Any, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Any:
         """Read the confidential records, and release. `rng` None means OpenDP."""

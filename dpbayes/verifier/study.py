@@ -307,7 +307,7 @@ class Spec(RunSpec):
         return self
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release | None:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release | None:
     """Return a release of the spec's design with placeholder counts; None for a study that releases nothing."""
     from dpbayes.verifier import PartitionCounts, release_counts
     from dpbayes.verifier.means import EstimateSums
@@ -323,7 +323,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> Release
             placeholder[question.name] = sums
         else:
             placeholder[question.name] = PartitionCounts(m - m // 2, m // 2, 0, assignment=privacy.assignment)
-    return release_counts(placeholder, rng=np.random.default_rng(0), **_releasing(spec))
+    return release_counts(placeholder, rng=np.random.default_rng(0), ledger=ledger, **_releasing(spec))
 
 
 def _releasing(spec: Spec) -> dict[str, Any]:

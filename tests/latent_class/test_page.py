@@ -101,7 +101,7 @@ def test_scaling_the_likelihood_with_its_latent_counts_is_scaling_it_without_the
 @pytest.mark.parametrize(
     ("given", "alpha", "profiles"),
     [
-        ({}, "~ gamma(40, 10)", "released share times exp(2.5 z), z ~ N(0, 1)"),
+        ({"spread": 4.0}, "~ gamma(40, 10)", "released share times exp(4 z), z ~ N(0, 1)"),
         ({"concentration": 3, "spread": 1.0}, "= 3", "released share times exp(1 z), z ~ N(0, 1)"),
         ({"profiles": "dirichlet", "profile_prior": 1.0}, "~ gamma(40, 10)", "Dirichlet(1, ..., 1)"),
     ],

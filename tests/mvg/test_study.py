@@ -230,3 +230,25 @@ def test_a_page_on_simulated_noise_warns_and_one_on_a_release_does_not():
 def test_the_nuts_sampler_runs_the_same_study(tmp_path):
     result, _ = _run(tmp_path, BASE, overrides=['regression.sampler="nuts"', "regression.tune=300"])
     assert result.passed, result.summary
+
+
+def test_a_column_in_units_a_billion_times_smaller_changes_its_coefficient_alone(tmp_path):
+    frame, found = patients(400, 1).select("age", "bmi", "systolic_mmhg"), []
+    for unit in (1.0, 1e9):
+        ranges = {"age": (20.0, 100.0), "bmi": (10.0 * unit, 60.0 * unit), "systolic_mmhg": (60.0, 260.0)}
+        frame.with_columns(bmi=pl.col("bmi") * unit).write_csv(tmp_path / "records.csv")
+        lines = "".join(f"{name} = [{low}, {high}]\n" for name, (low, high) in ranges.items())
+        spec = _spec(FILE.replace("[privacy]", f"truth_public = true\n[data.ranges]\n{lines}[privacy]"))
+        released = release(spec, _context(tmp_path), rng=np.random.default_rng(1), ledger=None)
+        truth = json.loads((tmp_path / "truth.json").read_text())
+        whitened = whiten(released, features=spec.regression.columns)
+        found.append((whitened.moments, *(np.array(truth[key]) * [1, 1, unit] for key in ("estimate", "stderr"))))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_units_beyond_the_whole_numbers_of_doubles_stay_apart_beside_a_missing_one(tmp_path):
+    people = [None, *(2**53 + i for i in range(299))]
+    patients(300, 1).with_columns(person=pl.Series(people, dtype=pl.Int64)).write_parquet(tmp_path / "r.parquet")
+    text = FILE.replace("records.csv", "r.parquet").replace("[privacy]", 'unit = "person"\n[privacy]')
+    assert release(_spec(text), _context(tmp_path), rng=None, ledger=None).query.n == 300

@@ -2,14 +2,16 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
-from dpbayes.errors import DamagedFileError
-from dpbayes.privacy.ledger import create_ledger
+from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError
+from dpbayes.privacy import Laplace
+from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import Tenths
 from dpbayes.runs.plan import plan_lines
@@ -116,3 +118,58 @@ def test_progress_is_a_line_per_stage_and_tenth():
         "sampling: 100 %",
         "predicting ...",
     ]
+
+
+def _other_adjacency(folder):
+    (folder / "budget.db").unlink()
+    create_ledger(folder / "budget.db", epsilon=3.0, delta=0.0, adjacency="add-remove")
+
+
+def _too_little_left(folder):
+    (folder / "budget.db").unlink()
+    create_ledger(folder / "budget.db", epsilon=0.5, delta=0.0, adjacency="replace-one")
+
+
+def _rolled_back(folder):
+    ledger = open_ledger(folder / "budget.db", head_file=folder / "budget.db.head")
+    shutil.copy(folder / "budget.db", folder / "before.db")
+    ledger.reserve(mechanism="m", law=Laplace(2.0), sensitivity=1, adjacency="replace-one", purpose="p")
+    shutil.copy(folder / "before.db", folder / "budget.db")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_other_adjacency, "stated under replace-one and this ledger counts under add-remove"),
+        (_too_little_left, "asks for epsilon 1 and delta 0; left .* epsilon 0.5 of 0.5"),
+        (_rolled_back, "older copy"),
+    ],
+)
+def test_a_ledger_that_would_refuse_the_release_is_refused_by_check_and_by_run(spec, spoil, message):
+    spoil(spec.parent)
+    loaded, before = load_spec(spec), (spec.parent / "budget.db").read_bytes()
+    with pytest.raises(DPBayesError, match=message):
+        plan_lines(loaded)
+    with pytest.raises(DPBayesError, match=message):
+        execute(loaded, out=spec.parent / "run", progressbar=False, echo=lambda line: None)
+    assert (spec.parent / "budget.db").read_bytes() == before
+    assert not list(spec.parent.glob("run*"))
+
+
+def test_check_reserves_nothing(spec):
+    before = open_ledger(spec.parent / "budget.db").head
+    plan_lines(load_spec(spec))
+    assert open_ledger(spec.parent / "budget.db").head == before
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency"),
+    [("verifier_threshold", "replace-one"), ("mvg_regression", "replace-one"), ("ide_groups", "add-remove")],
+)
+def test_every_system_tries_its_ledger(name, adjacency, tmp_path):
+    create_ledger(tmp_path / "small.db", epsilon=1e-3, delta=1e-3, adjacency=adjacency)
+    text = Path("models", f"{name}.toml").read_text()
+    text = re.sub(r"simulation_seed = .*\n", "", text).replace("[privacy]\n", '[privacy]\nledger = "small.db"\n')
+    (tmp_path / "study.toml").write_text(text)
+    with pytest.raises(BudgetExceededError, match="nothing was recorded"):
+        plan_lines(load_spec(tmp_path / "study.toml"))

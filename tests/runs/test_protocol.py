@@ -32,8 +32,8 @@ class Spec(RunSpec):
     draws: Draws = 300
 
 
-def design(spec, beside, *, n_records=None):
-    return _counted(spec, [50, 50], rng=np.random.default_rng(0), ledger=None)
+def design(spec, beside, *, n_records=None, ledger=None):
+    return _counted(spec, [50, 50], rng=np.random.default_rng(0), ledger=ledger)
 
 
 def release(spec, context, *, rng, ledger):
