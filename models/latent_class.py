@@ -32,7 +32,7 @@ def mixture(domain, n_classes, shares=None):
             psi.append(pm.Dirichlet(f"psi_{a.name}", np.full(a.size, 0.5), shape=(n_classes, a.size)))
         else:
             z = pm.Normal(f"z_{a.name}", shape=(n_classes, a.size))
-            psi.append(pm.math.softmax(np.log(shares[j]) + 2.5 * z, axis=1))
+            psi.append(pm.math.softmax(np.log(shares[j]) + 4.0 * z, axis=1))
 
     # P(x) = sum_h pi_h prod_j psi[j][h, x_j], one axis an attribute.
     P = pi

@@ -11,8 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from dpbayes._arguments import ordered, real_numbers, shown
-from dpbayes.errors import InputError
+from dpbayes._arguments import (
+    function,
+    instance,
+    number,
+    one_of,
+    ordered,
+    real_numbers,
+    shown,
+    strictly_between,
+    whole_number,
+)
+from dpbayes.data.records import as_frame
+from dpbayes.errors import InputError, MissingColumnError
 
 type Estimates = Mapping[str, tuple[float, float]]
 """Quantity name to (estimate, estimated sampling variance) in one data set."""
@@ -39,9 +50,10 @@ def mean_of(column: str) -> Callable[[Any], Estimates]:
     >>> mean_of("age")(pl.DataFrame({"age": [20, 30, 40]}))
     {'mean of age': (30.0, 33.333333333333336)}
     """
+    instance(column, str, "column", remedy=_NAME)
 
     def fit(frame: Any) -> Estimates:
-        values = np.asarray(frame[column])
+        values = np.asarray(_column(frame, column))
         if values.dtype.kind not in "iuf":
             raise InputError(f"column {column!r} holds no numbers; share_of({column!r}, level) estimates a share")
         return {f"mean of {column}": (float(values.mean()), float(values.var(ddof=1) / len(values)))}
@@ -81,10 +93,13 @@ def share_of(column: str, level: str | int) -> Callable[[Any], Estimates]:
     >>> share_of("sex", "F")(frame)
     {'sex=F': Unseen(estimate=0.0, variance=0.0)}
     """
+    instance(column, str, "column", remedy=_NAME)
+    if not isinstance(level, str | bool | np.bool_):
+        number(level, "level")
 
     def fit(frame: Any) -> Estimates:
-        values = np.asarray(frame[column])
-        declared = _declared_levels(frame[column])
+        series = _column(frame, column)
+        values, declared = np.asarray(series), _declared_levels(series)
         if declared is not None and level not in declared:
             raise InputError(f"column {column!r} has the levels {declared}, and {level!r} is none of them")
         found = values == level
@@ -97,11 +112,18 @@ def share_of(column: str, level: str | int) -> Callable[[Any], Estimates]:
     return fit
 
 
-def _declared_levels(values: Any) -> list[Any] | None:
+def _column(frame: Any, name: str) -> nw.Series[Any]:
+    """Return a column of a frame in memory, or say that it is none or lacks the column."""
+    read = as_frame(frame)
+    if not isinstance(read, nw.DataFrame):
+        raise InputError(f"the records must be a data frame in memory, got {type(frame).__name__}; collect it first")
+    if name not in read.columns:
+        raise MissingColumnError(f"column {name!r} is not in the data set; it has {', '.join(read.columns)}")
+    return read[name]
+
+
+def _declared_levels(series: nw.Series[Any]) -> list[Any] | None:
     """Return the levels that a column's type declares, or None where it declares none."""
-    series = nw.from_native(values, series_only=True, pass_through=True)
-    if not isinstance(series, nw.Series):
-        return None
     if isinstance(series.dtype, nw.Enum):
         return list(series.dtype.categories)
     # A Polars Categorical collects the levels it meets; one of pandas declares them.
@@ -122,6 +144,7 @@ def _check_kind(column: str, values: Any, level: str | int) -> None:
 
 
 _MOST = 10**15
+_NAME = "give the name of a column"
 
 type Variant = Literal["nonnegative", "unbiased"]
 type Reference = Literal["t", "normal"]
@@ -142,8 +165,7 @@ class Combined:
 
     def interval(self, prob: float = 0.95) -> npt.NDArray[np.float64]:
         """Return the central intervals, shape ``(quantities, 2)``."""
-        if not 0.0 < prob < 1.0:
-            raise InputError(f"prob must lie between 0 and 1, got {prob}; 0.95 is usual")
+        strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
         half = stats.t.ppf(0.5 + prob / 2, self.df) * np.sqrt(self.variance)
         return np.column_stack([self.estimate - half, self.estimate + half])
 
@@ -227,18 +249,20 @@ def combine(
     >>> combined.names, combined.estimate.round(2).tolist(), combined.variance.round(4).tolist()
     (('vote=1',), [0.48], [0.0023])
     """
+    frames = ordered(frames, "frames", remedy="give two synthetic data sets or more, as synthesize returns them")
+    function(fit, "fit", remedy="mean_of and share_of make one")
     if len(frames) < 2:
         raise InputError(f"combining takes two synthetic data sets or more, got {len(frames)}")
-    sizes = {len(frame) for frame in frames}
+    sizes = {_n_records(frame) for frame in frames}
     if len(sizes) > 1:
         raise InputError(f"the synthetic data sets must have equally many records, got {sorted(sizes)}")
     fits = [_estimates(fit(frame)) for frame in frames]
     names = tuple(fits[0])
     if not names:
         raise InputError("the fitting function returned an empty mapping; name the quantities to combine")
-    for number, found in enumerate(fits):
+    for place, found in enumerate(fits):
         if tuple(found) != names:
-            raise InputError(f"data set {number} gave the quantities {list(found)}, the first one {list(names)}")
+            raise InputError(f"data set {place} gave the quantities {list(found)}, the first one {list(names)}")
     _check_seen(fits)
     values = np.array([[found[name] for name in names] for found in fits], dtype=np.float64)
     return combine_estimates(
@@ -291,7 +315,7 @@ def combine_estimates(
     array([0.02])
     """
     q, u = real_numbers(estimates, "estimates"), real_numbers(variances, "variances")
-    names = ordered(names, "names", remedy="give one a column of estimates")
+    names = ordered(names, "names", remedy="give one a column of estimates", kind=str)
     _check(q, u, names, n_synthetic, n, variant, reference)
     m = len(q)
     between, within = q.var(axis=0, ddof=1), u.mean(axis=0)
@@ -309,6 +333,14 @@ def combine_estimates(
     if reference == "normal":
         df = np.full_like(df, np.inf)
     return Combined(tuple(names), q.mean(axis=0), total, df, between, within, adjusted, m)
+
+
+def _n_records(frame: Any) -> int:
+    """Return the number of records of a data set, of whatever kind the fitting function takes."""
+    try:
+        return len(frame)
+    except TypeError:
+        raise InputError(f"each of frames must be a data set, got {shown(frame)}; synthesize returns them") from None
 
 
 def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
@@ -371,9 +403,6 @@ def _check(
     if not (np.all(np.isfinite(q)) and np.all(np.isfinite(u)) and np.all(u >= 0)):
         raise InputError("every estimate must be finite and every variance finite and not negative; one fit failed")
     for name, value in (("n_synthetic", n_synthetic), ("n", n)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= _MOST:
-            raise InputError(f"{name} must be a whole number from 1 to {_MOST:,}, got {shown(value)}")
-    if variant not in ("nonnegative", "unbiased"):
-        raise InputError(f"variant must be 'nonnegative' or 'unbiased', got {variant!r}")
-    if reference not in ("t", "normal"):
-        raise InputError(f"reference must be 't' or 'normal', got {reference!r}")
+        whole_number(value, name, high=_MOST)
+    one_of(variant, ("nonnegative", "unbiased"), "variant")
+    one_of(reference, ("t", "normal"), "reference")

@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import get_args
 
+from dpbayes._arguments import instance, one_of, ordered, whole_number
+from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import (
     FEW_CELLS,
@@ -17,9 +19,6 @@ from dpbayes.latent_class.design import (
     classes_for,
     n_effects,
 )
-
-if TYPE_CHECKING:
-    from dpbayes.data.domain import Domain
 
 # Measured on one core of a shared machine (docs/latent_class.md, Limits): matrix products, what a released cell with
 # Laplace noise takes in value and gradient, and what an element of an array that passes through memory does.
@@ -85,9 +84,15 @@ def cost_of(
     >>> cost_of(domain, list(combinations(domain.names, 2))).cells
     4459
     """
+    instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
+    one_of(likelihood, get_args(Likelihood.__value__), "likelihood")
+    tables = ordered(tables, "tables", remedy="give the attributes of each table, as in [['age', 'sex']]")
+    for name, value in {"n_classes": n_classes, "chains": chains, "draws": draws, "cores": cores}.items():
+        if value is not None:
+            whole_number(value, name, high=2**53)
     sizes = dict(zip(domain.names, domain.shape, strict=True))
     k, columns = n_classes or classes_for(domain, tables), sum(domain.shape)
-    cells = [math.prod(sizes[name] for name in names) for names in tables]
+    cells = [domain.project(names).size for names in tables]
     higher = sum(math.prod(sorted(sizes[name] for name in names)[:-1]) for names in tables if len(names) > 2)
     total = sum(cells)
     elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher

@@ -30,8 +30,8 @@ type Likelihood = Literal["cells", "tables"]
 CONCENTRATION = (40.0, 10.0)
 """Shape and rate of the default gamma prior of the stick-breaking concentration."""
 
-SPREAD = 2.5
-"""The default standard deviation of the levels' scores about the released shares, on the log scale."""
+SPREADS = (4.0, 2.5)
+"""Default standard deviations of the profiles about the released shares, on the log scale: noise is large, or small."""
 
 PROFILE_PRIOR = 0.5
 """The default Dirichlet parameter of class profiles, where they are asked for."""
@@ -65,7 +65,7 @@ _RECORDED = {
     "weights_sorted",
 }
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "released_shares", "structural_zeros"}
-_DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root"}
+_DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root", "spread"}
 _RESERVED = _DIMENSIONS | _SUMMARIES | _SAMPLED | _RECORDED | _DATA | _DERIVED
 
 
@@ -88,7 +88,7 @@ class Design:
         n_classes: int | None = None,
         concentration: float | Sequence[float] = CONCENTRATION,
         profiles: Profiles = "common",
-        spread: float = SPREAD,
+        spread: float | None = None,
         profile_prior: float = PROFILE_PRIOR,
         likelihood: Likelihood | None = None,
         margins: Sequence[Sequence[str]] | None = None,
@@ -109,7 +109,7 @@ class Design:
             raise InputError("likelihood='cells' does not go with structural zeros (impossible=); leave it out")
         checked_concentration(concentration)
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
-            if not _is_positive(value):
+            if value is not None and not _is_positive(value):
                 raise InputError(f"{name} must be a positive and finite number, such as 0.5; got {shown(value)}")
         requested = _requested(domain, margins or ())
         check_names(domain.names, requested)

@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pytensor.tensor as pt
 
-from dpbayes.latent_class.design import Cell
+from dpbayes.latent_class.design import SPREADS, Cell
 
 if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
@@ -48,6 +48,8 @@ type Places = npt.NDArray[np.int64]
 # Added to the variance of every R, as a share of the noise's variance: a cell whose probability falls to zero would
 # else tie its count to its mean ever more tightly.
 NUGGET = 1e-4
+
+_SMALL_NOISE = 0.1  # ratio of R to noise above which the release decides the profiles more than their prior does
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,6 +297,11 @@ def sampling_ratio(release: Release, shares: Array) -> float:
         if len(table.attributes) > 1
     ]
     return float(np.sqrt(np.mean(found))) if found else 0.0
+
+
+def default_spread(release: Release, shares: Array) -> float:
+    """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
+    return SPREADS[sampling_ratio(release, shares) > _SMALL_NOISE]
 
 
 def cell_covariance(

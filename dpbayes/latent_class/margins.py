@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import one_of, whole_number
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import Cell, cells_of, profile_name
 from dpbayes.latent_class.record_numbers import record_numbers
@@ -257,8 +258,7 @@ def margin_draws(
 
     domain = fitted_domain(trace)
     margin = domain.project(names)
-    if target not in ("population", "records"):
-        raise InputError(f"target must be 'population' or 'records', got {target!r}")
+    one_of(target, ("population", "records"), "target")
     if margin.size > MAX_CELLS:
         raise InputError(
             f"the margin {' x '.join(margin.names)} has {margin.size:,} cells, more than the {MAX_CELLS:,} that "
@@ -284,8 +284,7 @@ def margin_draws(
 
 
 def _thinned(trace: xr.DataTree, thin: int) -> xr.Dataset:
-    if isinstance(thin, bool) or not isinstance(thin, int) or thin < 1:
-        raise InputError(f"thin must be a whole number of at least 1, got {thin!r}; 1 takes every draw")
+    thin = whole_number(thin, "thin", remedy="1 takes every draw")
     return trace["posterior"].to_dataset().isel(draw=slice(None, None, thin))
 
 

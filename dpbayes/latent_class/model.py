@@ -21,7 +21,6 @@ from dpbayes.latent_class.design import (
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
     PROFILE_PRIOR,
-    SPREAD,
     Cell,
     Design,
     Likelihood,
@@ -37,6 +36,7 @@ from dpbayes.latent_class.likelihood import (
     Tables,
     cell_covariance,
     class_counts,
+    default_spread,
     gaussian_logp,
     joint_law,
     pilot,
@@ -70,7 +70,7 @@ def build_model(
     n_classes: int | None = None,
     concentration: float | Sequence[float] = CONCENTRATION,
     profiles: Profiles = "common",
-    spread: float = SPREAD,
+    spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
     likelihood: Likelihood | None = None,
     margins: Sequence[Sequence[str]] | None = None,
@@ -101,7 +101,8 @@ def build_model(
         ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
         are Dirichlet(a, ..., a), independent of the release.
     spread
-        The scale sigma of ``"common"`` profiles. Small values hold classes alike, and are confidently wrong.
+        The scale sigma of ``"common"`` profiles; by default 4, or 2.5 where the ratio of sampling to noise is above
+        1/10. Small values hold classes alike, and are confidently wrong where noise is large.
     profile_prior
         The parameter a of ``"dirichlet"`` profiles.
     likelihood
@@ -196,7 +197,7 @@ def build_model(
         pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
         if profiles == "common":
             scores = pm.Normal("level_scores", dims=("class", "level"))
-            levels = given["released_shares"] * pt.exp(spread * scores)
+            levels = given["released_shares"] * pt.exp(given["spread"] * scores)
         else:
             levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
         membership = _constant("membership", tables.membership)
@@ -237,11 +238,14 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 
-def release_data(release: Release, form: Likelihood, *, spread: float = SPREAD, zeros: Any = None) -> dict[str, Any]:
+def release_data(
+    release: Release, form: Likelihood, *, spread: float | None = None, zeros: Any = None
+) -> dict[str, Any]:
     """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
     shares, tables = released_shares(release), Tables.of(release)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
-    data: dict[str, Any] = {"released_counts": counts, "released_shares": shares}
+    spread = spread or default_spread(release, shares)
+    data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
     if isinstance(release.n, int):
         data["n_records"] = np.asarray(float(release.n))
         n = float(release.n)

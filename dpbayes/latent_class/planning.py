@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes._arguments import ordered, positive_finite, shown
+from dpbayes._arguments import instance, ordered, positive_finite, shown, whole_number
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, marginals
 from dpbayes.errors import InputError
@@ -190,11 +190,11 @@ def plan(
     """
     if (epsilon is None) == (rho is None):
         raise InputError(f"give one of epsilon and rho, got epsilon={shown(epsilon)}, rho={shown(rho)}")
+    instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     check_adjacency(adjacency)
     if adjacency != "replace-one":
         raise InputError("a plan takes the number of records as public; use adjacency='replace-one'")
-    if isinstance(n_records, bool) or not isinstance(n_records, int | np.integer) or n_records < 1:
-        raise InputError(f"n_records must be a positive whole number, got {shown(n_records)}")
+    whole_number(n_records, "n_records", remedy="a public guess will do")
     name, total = ("epsilon", epsilon) if rho is None else ("rho", rho)
     exact = Fraction(positive_finite(total, name, remedy="it is the total over all tables"))
     sets = _workload(domain, workload)
@@ -204,8 +204,7 @@ def plan(
         if whole.pair_error <= FAIR_ERROR or math.isnan(whole.pair_error) or len(domain) < 3:
             return whole
         choose = _affordable(domain, pairs, exact, name, int(n_records))
-    if isinstance(choose, bool) or not isinstance(choose, int) or not 1 <= choose <= len(pairs):
-        raise InputError(f"choose must be a whole number from 1 to the {len(pairs)} pairs, got {shown(choose)}")
+    choose = whole_number(choose, "choose", high=len(pairs), remedy=f"there are {len(pairs)} pairs")
     alone = [(attribute,) for attribute in domain.names]
     if public is not None:
         return _fixed(
@@ -262,6 +261,8 @@ def release_plan(
     >>> [table.attributes for table in release.tables], round(release.rho, 6)
     ([('a',), ('b',), ('c',), ('a', 'b')], 0.05)
     """
+    instance(chosen, Plan, "chosen", remedy="dpbayes.latent_class.plan returns it")
+    instance(purpose, str, "purpose", remedy="say what the release is for")
     exact = marginals(frame, [*chosen.tables, *chosen.candidates], domain=chosen.domain)
     n = exact[0].total
     fixed, pairs = exact[: len(chosen.tables)], exact[len(chosen.tables) :]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, number, shown
+from dpbayes._arguments import function as given_function
+from dpbayes._arguments import instance, one_of, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.margins import Target, margin_draws
@@ -164,6 +165,9 @@ def functional(draws: xr.DataArray, function: Callable[[Array], npt.ArrayLike], 
     """
     import xarray as xr
 
+    _check_draws(draws)
+    given_function(function, "function", remedy="it takes one draw's probabilities")
+    instance(name, str, "name", remedy="name the result")
     values = draws.transpose("chain", "draw", ...).to_numpy()
     rows = [np.asarray(function(cells)) for cells in values.reshape(-1, *values.shape[2:])]
     if len({row.shape for row in rows}) > 1:
@@ -235,8 +239,8 @@ def regress(
     """
     import xarray as xr
 
-    if family not in ("logistic", "linear"):
-        raise InputError(f"family must be 'logistic' or 'linear', got {family!r}")
+    one_of(family, ("logistic", "linear"), "family")
+    instance(formula, str, "formula", remedy="such as 'income ~ race + sex'")
     domain = fitted_domain(trace)
     names, outcome, matrix, terms = _cells_design(domain, formula)
     possible = _possible(domain, names, fitted_zeros(trace, domain))
@@ -291,9 +295,8 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
     """
     import xarray as xr
 
-    instance(draws, xr.DataArray, "draws", remedy="margin_draws and regress return them")
-    if not 0.0 < number(prob, "prob") < 1.0:
-        raise InputError(f"prob must lie between 0 and 1, got {shown(prob)}; 0.95 is usual")
+    _check_draws(draws)
+    strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
     over = ("chain", "draw")
     ends = draws.quantile([(1 - prob) / 2, (1 + prob) / 2], over)
     return xr.Dataset(
@@ -304,6 +307,15 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
             "upper": ends.isel(quantile=1, drop=True),
         }
     )
+
+
+def _check_draws(draws: Any) -> None:
+    import xarray as xr
+
+    remedy = "margin_draws and regress return them"
+    dims = instance(draws, xr.DataArray, "draws", remedy=remedy).dims
+    if not {"chain", "draw"} <= set(dims):
+        raise InputError(f"draws must have the dimensions chain and draw, got {dims}; {remedy}")
 
 
 def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Array, Array, tuple[str, ...]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance
+from dpbayes._arguments import as_array, generator, given_trace, instance, one_of, ordered, shown, whole_number
+from dpbayes._files import file_path
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -26,13 +26,22 @@ if TYPE_CHECKING:
 
 
 _MOST_ROUNDS = 1000
+_MOST_RECORDS = 10**9
+_MOST_DATASETS = 10**6
 
 
-def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int) -> list[pl.DataFrame]:
+type Law = Literal["draws", "mean"]
+"""What synthetic records are drawn from: each data set from one posterior draw, or all from the posterior mean."""
+
+
+def synthesize(
+    trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int, law: Law = "draws"
+) -> list[pl.DataFrame]:
     """Draw posterior predictive microdata.
 
     Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
-    so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling.
+    so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling. Or each
+    record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw.
 
     Parameters
     ----------
@@ -44,6 +53,9 @@ def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed:
         Records in each.
     random_seed
         Seed of the draws.
+    law
+        ``"draws"``: several data sets, whose estimates `combine` turns into intervals. ``"mean"``: where one data set
+        is to serve every use; it says nothing of the uncertainty, and `combine` does not apply.
 
     Returns
     -------
@@ -72,7 +84,9 @@ def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed:
 
     domain = fitted_domain(trace)
     frames = []
-    for records in predictive_records(trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed):
+    for records in predictive_records(
+        trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed, law=law
+    ):
         columns = {}
         for column, attribute in zip(records.T, domain, strict=True):
             columns[attribute.name] = np.array(attribute.levels)[column]
@@ -82,12 +96,7 @@ def synthesize(trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed:
 
 def fitted_domain(trace: xr.DataTree) -> Domain:
     """Return the domain of the release behind a fit, from the coordinates of its class profiles."""
-    import xarray as xr
-
-    instance(trace, xr.DataTree, "trace", remedy="sample a model of build_model, or read_trace")
-    if "posterior" not in trace.children:
-        raise InputError("the trace has no posterior group; sample the model first")
-    posterior = trace["posterior"].to_dataset()
+    posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
     profiles = [posterior[name] for name in posterior if str(name).startswith("profile_")]
     names = [dim for profile in profiles for dim in profile.dims if dim not in ("chain", "draw", "class")]
     if not names or "weights" not in posterior:
@@ -96,23 +105,44 @@ def fitted_domain(trace: xr.DataTree) -> Domain:
 
 
 def predictive_records(
-    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int | npt.NDArray[np.int64], random_seed: int
+    trace: xr.DataTree,
+    domain: Domain,
+    *,
+    n_datasets: int,
+    n_rows: int | npt.NDArray[np.int64],
+    random_seed: int,
+    law: Law = "draws",
 ) -> Iterator[npt.NDArray[np.intp]]:
     """Yield posterior predictive records as level indices, shape ``(n_rows, attributes)``, a data set at a time.
 
     The attributes come in the order of `domain`. `n_rows` may be an array: of a number for every draw of the trace,
     chains one after another. The other parameters and the errors are those of `synthesize`.
     """
-    for name, value in (("n_datasets", n_datasets), ("n_rows", np.min(n_rows))):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value}")
+    instance(domain, Domain, "domain", remedy="that of the release")
+    one_of(law, ("draws", "mean"), "law")
     weights, profiles = _mixture(trace, domain)
-    if n_datasets > len(weights):
+    whole_number(n_datasets, "n_datasets", high=_MOST_DATASETS)
+    if n_datasets > len(weights) and law == "draws":
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
-    rng, zeros = np.random.default_rng(random_seed), fitted_zeros(trace, domain)
-    rows = np.broadcast_to(n_rows, len(weights)).tolist()
+    rng, zeros = generator(random_seed, "random_seed"), fitted_zeros(trace, domain)
+    rows = _numbers_of_rows(n_rows, len(weights))
     for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
-        yield draw_records(weights[draw], [profile[draw] for profile in profiles], rows[draw], rng, zeros=zeros)
+        if law == "mean":  # every draw as often as any other, but for one record
+            of = rng.permutation(np.linspace(0, len(weights), rows[draw], endpoint=False).astype(np.intp))
+            yield draw_records(weights, profiles, of, rng, zeros=zeros)
+        else:
+            one = slice(draw, draw + 1)
+            of = np.zeros(rows[draw], np.intp)
+            yield draw_records(weights[one], [profile[one] for profile in profiles], of, rng, zeros=zeros)
+
+
+def _numbers_of_rows(n_rows: int | npt.NDArray[np.int64], n_draws: int) -> list[int]:
+    """Return the number of records that each draw of the trace would give."""
+    rows = as_array(n_rows, "n_rows")
+    whole = rows.dtype.kind in "iu" and rows.shape in ((), (n_draws,))
+    if not whole or rows.min() < 1 or rows.max() > _MOST_RECORDS:
+        raise InputError(f"n_rows must be a whole number from 1 to {_MOST_RECORDS:,}, got {shown(n_rows)}")
+    return np.broadcast_to(rows, n_draws).tolist()
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
@@ -145,8 +175,11 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     """
     import xarray as xr
 
-    rng = np.random.default_rng(random_seed)
-    numbers = record_numbers(trace["posterior"].to_dataset(), release).to_numpy().ravel()
+    from dpbayes.privacy.release import Release
+
+    instance(release, Release, "release", remedy="the one that was fitted")
+    rng = generator(random_seed, "random_seed")
+    numbers = record_numbers(given_trace(trace, "posterior")["posterior"].to_dataset(), release).to_numpy().ravel()
     n_rows = np.maximum(np.rint(numbers), 1).astype(np.int64)
     sizes = np.cumsum([table.counts.size for table in release.tables])[:-1]
     predicted = []
@@ -189,7 +222,11 @@ def write_synthetic(
     list of Path
         The files, each written whole or not at all.
     """
-    folder = Path(folder)
+    import polars as pl
+
+    frames = list(ordered(frames, "frames", remedy="as synthesize returns them", kind=pl.DataFrame))
+    one_of(format, ("parquet", "csv"), "format")
+    folder = file_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, frame in enumerate(frames, start=1):
@@ -202,7 +239,7 @@ def write_synthetic(
 
 def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
     """Return weights ``(draws, classes)`` and a profile ``(draws, classes, levels)`` for each attribute."""
-    posterior = trace["posterior"].to_dataset()
+    posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
     needed = ["weights", *map(profile_name, domain.names)]
     for name in needed:
         if name not in posterior:
@@ -216,23 +253,28 @@ def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64
 def draw_records(
     weights: npt.NDArray[np.float64],
     profiles: Sequence[npt.NDArray[np.float64]],
-    n_rows: int,
+    draws: npt.NDArray[np.intp],
     rng: np.random.Generator,
     *,
     zeros: ZeroSet | None = None,
 ) -> npt.NDArray[np.intp]:
-    """Draw records of one mixture: a class for each, then its attributes independently."""
+    """Draw a record from each of some draws of the mixture: a class, then the attributes independently."""
     if zeros is None:
-        return _draw(weights, profiles, n_rows, rng)
-    kept: list[npt.NDArray[np.intp]] = []
-    missing = n_rows
+        return _draw(weights, profiles, draws, rng)
+    records = np.empty((len(draws), len(profiles)), dtype=np.intp)
+    missing = np.arange(len(draws))
     for _ in range(_MOST_ROUNDS):
-        drawn = _draw(weights, profiles, n_rows, rng)
-        kept.append(drawn[~zeros.holds(drawn)][:missing])
-        missing -= len(kept[-1])
-        if not missing:
-            return np.concatenate(kept)
-    raise InputError(f"{missing} of {n_rows} records are still impossible after {_MOST_ROUNDS} rounds; check the zeros")
+        asked = np.resize(missing, len(draws))  # the last ones are tried many times at once
+        drawn = _draw(weights, profiles, draws[asked], rng)
+        possible = ~zeros.holds(drawn)
+        found, first = np.unique(asked[possible], return_index=True)
+        records[found] = drawn[possible][first]
+        missing = np.setdiff1d(missing, found)
+        if not missing.size:
+            return records
+    raise InputError(
+        f"{missing.size} of {len(draws)} records are still impossible after {_MOST_ROUNDS} rounds; check the zeros"
+    )
 
 
 def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
@@ -244,11 +286,15 @@ def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
 
 
 def _draw(
-    weights: npt.NDArray[np.float64], profiles: Sequence[npt.NDArray[np.float64]], n_rows: int, rng: np.random.Generator
+    weights: npt.NDArray[np.float64],
+    profiles: Sequence[npt.NDArray[np.float64]],
+    draws: npt.NDArray[np.intp],
+    rng: np.random.Generator,
 ) -> npt.NDArray[np.intp]:
-    classes = rng.choice(len(weights), size=n_rows, p=weights / weights.sum())
-    records = np.empty((n_rows, len(profiles)), dtype=np.intp)
-    for column, profile in enumerate(profiles):
-        upper = np.cumsum(profile, axis=1)[:, :-1] / profile.sum(axis=1, keepdims=True)
-        records[:, column] = (rng.random(n_rows)[:, None] >= upper[classes]).sum(axis=1)
-    return records
+    def chosen(shares: npt.NDArray[np.float64], *of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        upper = np.cumsum(shares, axis=-1)
+        upper = upper[..., :-1] / upper[..., -1:]
+        return np.asarray((rng.random(len(draws))[:, None] >= upper[of]).sum(axis=1))
+
+    classes = chosen(weights, draws)
+    return np.column_stack([chosen(profile, draws, classes) for profile in profiles])

@@ -124,7 +124,7 @@ class Spec(RunSpec):
         return self
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> None:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Any = None) -> None:
     """Release nothing: the noise is simulated."""
 
 

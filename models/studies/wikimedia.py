@@ -267,7 +267,7 @@ class Spec(RunSpec):
     """Settings of NUTS."""
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None) -> None:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Any = None) -> None:
     """Return no release: the publisher has drawn the noise."""
 
 

@@ -2,12 +2,13 @@
 
     python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --epsilon 1 --noise geometric --seed 0
     python tests/benchmarks/latent_class_files.py --case nine
-    python tests/benchmarks/latent_class_files.py --case fifty --noise gaussian
+    python tests/benchmarks/latent_class_files.py --case fifty --noise gaussian --planned 80
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
-tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs. Errors are sums of absolute
+tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
+attribute alone and so many pairs, chosen privately. Errors are sums of absolute
 differences in shares against the records' own tables, averaged over tables; coverage is of 95 % intervals of the
 records' shares, and of cells by how many records they hold.
 """
@@ -24,7 +25,7 @@ import polars as pl
 
 from dpbayes.data import Domain, Marginal
 from dpbayes.inference import Verdict, sample
-from dpbayes.latent_class import build_model, margin_draws, sampler_defaults
+from dpbayes.latent_class import build_model, margin_draws, plan, release_plan, sampler_defaults
 from dpbayes.privacy import release_tables
 
 BINARY = {
@@ -138,6 +139,7 @@ def main():
     parser.add_argument("--cap", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--noise", choices=["geometric", "gaussian"], default="geometric")
+    parser.add_argument("--planned", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", type=json.loads, default={})
     parser.add_argument("--sampling", type=json.loads, default={})
@@ -145,13 +147,21 @@ def main():
     records, shape, sets = studied(arguments.case, arguments.file, arguments.cap)
     domain = Domain.from_levels({f"x{axis}": tuple(range(size)) for axis, size in enumerate(shape)})
     pairs = list(combinations(range(len(shape)), 2))
-    exact = [Marginal(domain.project([domain.names[a] for a in axes]), table(records, shape, axes)) for axes in sets]
     rng = np.random.default_rng([arguments.seed, 1])
-    if arguments.noise == "geometric":
-        release = release_tables(exact, epsilon=arguments.epsilon, rng=rng)
-    else:  # rho that gives epsilon at delta 1e-9: epsilon = rho + 2 sqrt(rho log(1 / delta))
-        root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
-        release = release_tables(exact, rho=root**2, noise="discrete-gaussian", rng=rng)
+    root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
+    budget = {"epsilon": arguments.epsilon} if arguments.noise == "geometric" else {"rho": root**2}
+    if arguments.planned:
+        frame = pl.DataFrame(dict(zip(domain.names, records.T, strict=True)))
+        planned = plan(domain, n_records=len(records), choose=arguments.planned, **budget)
+        release = release_plan(frame, planned, rng=rng)
+        sets = [release.domain.axes(table.attributes) for table in release.tables]
+        exact = [
+            Marginal(part.domain, table(records, shape, axes)) for part, axes in zip(release.tables, sets, strict=True)
+        ]
+    else:
+        exact = [Marginal(domain.project([domain.names[a] for a in ax]), table(records, shape, ax)) for ax in sets]
+        law = {"epsilon": "two-sided-geometric", "rho": "discrete-gaussian"}[next(iter(budget))]
+        release = release_tables(exact, noise=law, rng=rng, **budget)
     started = time.perf_counter()
     model = build_model(release, **arguments.model)
     settings = sampler_defaults() | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling

@@ -83,10 +83,18 @@ def test_weights_are_broken_sticks(evaluated):
 
 def test_profiles_vary_about_the_released_shares(evaluated):
     release, _, values = evaluated
-    shares = release_data(release, "cells")["released_shares"]
-    weights = np.split(shares * np.exp(2.5 * values["level_scores"]), np.cumsum(DOMAIN.shape)[:-1], axis=1)
+    data = release_data(release, "cells")
+    shares, spread = data["released_shares"], data["spread"]
+    weights = np.split(shares * np.exp(spread * values["level_scores"]), np.cumsum(DOMAIN.shape)[:-1], axis=1)
     expected = np.concatenate([part / part.sum(axis=1, keepdims=True) for part in weights], axis=1)
     np.testing.assert_allclose(values["profiles"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("scale", "spread"), [(60.0, 4.0), (4.0, 2.5)])
+def test_profiles_vary_more_where_noise_is_large(scale, spread):
+    release = _release(laws=[TwoSidedGeometric(scale)] * len(SETS))
+    assert release_data(release, "cells")["spread"] == spread
+    assert build_model(release, spread=1.5, n_classes=2)["spread"].get_value() == 1.5
 
 
 def test_dirichlet_profiles_are_dirichlet():
