@@ -86,7 +86,10 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     import pymc as pm
     import pytensor
     import pytensor.tensor as pt
+    from pymc.logprob.utils import local_check_parameter_to_ninf_switch
+    from pytensor.graph import FunctionGraph
     from pytensor.graph.replace import vectorize_graph
+    from pytensor.graph.rewriting.basic import out2in
 
     prior = model.logp(vars=model.free_RVs, sum=True)
     likelihood = model.logp(vars=[*model.observed_RVs, *model.potentials], sum=True)
@@ -94,6 +97,10 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     recorded = model.replace_rvs_by_values(kept)
     point = model.initial_point(random_seed=0)
     graphs, joined = pm.pytensorf.join_nonshared_inputs(point, [prior, likelihood, *recorded], model.value_vars)
+    # A parameter out of its range, where a trajectory diverges, has probability zero for its own chain.
+    checked = FunctionGraph(outputs=graphs, clone=False)
+    out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
+    graphs = checked.outputs
     power, points = pt.scalar("power"), pt.matrix("points")
     gradient = pt.grad(graphs[0] + power * graphs[1], joined)
     outputs = vectorize_graph([graphs[0], graphs[1], gradient], {joined: points})

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpbayes._arguments import function, instance, ordered, positive_finite, whole_number
+from dpbayes._files import file_path
 from dpbayes.errors import DamagedFileError, ExistingRunError, IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import check_convergence
 from dpbayes.inference.sampling import (
@@ -40,6 +42,8 @@ Simulator = Callable[[int], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 FIT = ("passed", "rhat", "ess_bulk", "ess_tail", "divergent_share", "seconds")
 """What is recorded of each fit."""
+
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -247,7 +251,15 @@ def simulate_and_rank(
     Frozen({'simulation': 5})
     """
     _check_sizes(n_simulations, n_ranks, settings)
-    model = build_model()
+    if simulate is not None:
+        function(simulate, "simulate", remedy="it gives true values and data for a seed")
+    if n_jobs is not None:
+        instance(n_jobs, int, "n_jobs", remedy="1 runs one process, None leaves it to joblib")
+        # More processes would only fill the memory; joblib counts a negative number back from all processors.
+        whole_number(abs(n_jobs), "n_jobs", high=4 * (os.cpu_count() or 1), remedy="-1 takes every processor")
+    positive_finite(rhat_max, "rhat_max", remedy="1.05 is usual")
+    instance(label, str, "label", remedy="such as a spec's digest")
+    model = function(build_model, "build_model", remedy="it returns the model")()
     if simulate is None and not observed_data_names(model):
         raise InputError("no observed variable of the model keeps its values in pm.Data: nothing could be exchanged")
     study = Study(
@@ -258,7 +270,7 @@ def simulate_and_rank(
         settings=settings,
         random_seed=checked_seed(random_seed),
         rhat_max=rhat_max,
-        folder=None if folder is None else Path(folder),
+        folder=None if folder is None else file_path(folder),
     )
     records = _open(study, label)
     todo = [index for index in range(n_simulations) if index not in records]
@@ -268,18 +280,17 @@ def simulate_and_rank(
 
 
 def _check_sizes(n_simulations: int, n_ranks: int, settings: NutsSettings) -> None:
-    most = settings.chains * settings.draws
-    if n_simulations < 1:
-        raise InputError(f"n_simulations must be at least 1, got {n_simulations}")
-    if not 1 <= n_ranks <= most:
-        raise InputError(f"n_ranks must lie between 1 and chains x draws = {most}, got {n_ranks}")
+    instance(settings, NutsSettings, "settings", remedy="such as SBC_SETTINGS")
+    whole_number(n_simulations, "n_simulations", high=_MOST, remedy="200 are usual")
+    whole_number(n_ranks, "n_ranks", high=settings.chains * settings.draws, remedy="there are chains x draws of each")
     check_options(settings)
 
 
 def _variables(model: "pm.Model", var_names: Sequence[str] | None) -> tuple[str, ...]:
     later = getattr(getattr(model, "complete_posterior", None), "names", ())
     recorded = [*(variable.name for variable in model.unobserved_RVs), *later]
-    names = tuple(var_names or getattr(model, "convergence_variables", None) or recorded)
+    asked = None if var_names is None else ordered(var_names, "var_names", remedy="give a list of names", kind=str)
+    names = tuple(asked or getattr(model, "convergence_variables", None) or recorded)
     unknown = [name for name in names if name not in recorded]
     if unknown:
         raise InputError(f"the model does not record {unknown}; it records {recorded}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbayes._arguments import given_trace, instance
 from dpbayes._files import file_path
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference.convergence import Verdict
@@ -63,6 +64,8 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 """Attributes of the root. The last three come from the run that sampled; `annotate` writes them."""
 
+_VERDICT = "inference.check_convergence returns it"
+
 
 def annotate(
     trace: "xr.DataTree",
@@ -90,6 +93,11 @@ def annotate(
     xarray.DataTree
         Same data, more attributes.
 
+    Raises
+    ------
+    InputError
+        If an argument is of another type, or the record holds what JSON cannot.
+
     Examples
     --------
     >>> import xarray as xr
@@ -98,20 +106,30 @@ def annotate(
     '{"epsilon": 1.0}'
     """
     added = {
-        "convergence": None if verdict is None else verdict.to_json(),
+        "convergence": None if verdict is None else instance(verdict, Verdict, "verdict", remedy=_VERDICT).to_json(),
         "spec_digest": spec_digest,
         "release_digest": release_digest,
-        "privacy_record": None if privacy_record is None else json.dumps(dict(privacy_record), allow_nan=False),
+        "privacy_record": None if privacy_record is None else _as_json(privacy_record),
     }
-    annotated: Any = trace.copy()
+    for name in ("spec_digest", "release_digest"):
+        if added[name] is not None:
+            instance(added[name], str, name, remedy="give the SHA-256 as text")
+    annotated: Any = given_trace(trace).copy()
     annotated.attrs.update({name: value for name, value in added.items() if value is not None})
     return annotated
 
 
+def _as_json(record: Any) -> str:
+    instance(record, Mapping, "privacy_record", remedy="give {name: value}")
+    try:
+        return json.dumps(dict(record), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"privacy_record must hold what JSON can: {error}; give text and finite numbers") from None
+
+
 def check(trace: "xr.DataTree") -> None:
     """Hold a trace to the contract."""
-    if not hasattr(trace, "children"):
-        raise InputError(f"a trace must be an xarray.DataTree, got {type(trace).__name__}; inference.sample makes it")
+    given_trace(trace)
     problems = []
     missing = [group for group in REQUIRED_GROUPS if group not in trace.children]
     if missing:
@@ -163,7 +181,7 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
     True
     """
     check(trace)
-    target = Path(path)
+    target = file_path(path)
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         # Made in memory: on a disk that is full, HDF5 fails again when it closes the file, and takes the process along.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any, Literal, Unpack
 
 import narwhals as nw
 import numpy as np
 
-from dpbayes._arguments import finite, one_of, positive_finite, shown, strictly_between
+from dpbayes._arguments import finite, one_of, ordered, positive_finite, real_numbers, shown, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.verifier.fits import Estimate, Regression, estimate_partitions
 from dpbayes.verifier.formulas import as_floats, collect, column_values
@@ -280,7 +279,7 @@ def count_trends(
     >>> count_trends(frame, n_partitions=2, unit="person", **claim).beyond
     2
     """
-    points = [finite(t, "each of times") for t in times]
+    points = [finite(t, "each of times") for t in ordered(times, "times", remedy="give three increasing numbers")]
     if len(points) != 3 or not points[0] < points[1] < points[2]:
         raise InputError(f"times must be three increasing numbers, got {list(times)!r}")
     low, high = _claimed_slopes(signs, bands)
@@ -310,18 +309,14 @@ def _claimed_slopes(
     if (signs is None) == (bands is None):
         raise InputError("give either signs or bands for the two slopes")
     if signs is not None:
-        if len(signs) != 2 or any(sign not in (1, -1) for sign in signs):
-            raise InputError(f"signs must be two of 1 and -1, got {list(signs)!r}")
+        signs = ordered(signs, "signs", remedy="give two of 1 and -1")
+        if len(signs) != 2 or not all(isinstance(sign, int | np.integer) and abs(sign) == 1 for sign in signs):
+            raise InputError(f"signs must be two of 1 and -1, got {shown(signs)}")
         return np.array([0.0 if s > 0 else -np.inf for s in signs]), np.array([np.inf if s > 0 else 0.0 for s in signs])
-    assert bands is not None
-    if len(bands) != 2 or not all(map(_is_band, bands)):
-        raise InputError(f"bands must be two pairs (low, high) with low <= high, got {list(bands)!r}")
-    return np.array([band[0] for band in bands], float), np.array([band[1] for band in bands], float)
-
-
-def _is_band(band: Sequence[float]) -> bool:
-    numbers = len(band) == 2 and all(isinstance(end, Real) and not isinstance(end, bool) for end in band)
-    return numbers and band[0] <= band[1]
+    ends = real_numbers(bands, "bands")
+    if ends.shape != (2, 2) or not np.all(ends[:, 0] <= ends[:, 1]):
+        raise InputError(f"bands must be two pairs (low, high) with low <= high, got {shown(bands)}")
+    return ends[:, 0], ends[:, 1]
 
 
 def _check_numeric(table: nw.DataFrame[Any], name: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from dpbayes._arguments import one_of
+from dpbayes._arguments import instance, one_of
 from dpbayes.errors import InputError
 from dpbayes.verifier.formulas import Design, collect, column_values, design
 from dpbayes.verifier.partition import (
@@ -254,6 +254,7 @@ def model_of(
     if absorbed and family != "gaussian":
         raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
     model = design(table, formula, levels=levels, intercept=not absorbed)
+    instance(coefficient, str, "coefficient", remedy=f"the model has {list(model.columns)!r}")
     if coefficient not in model.columns:
         raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(model.columns)!r}")
     named = [column_values(table, name) for name in absorbed]

@@ -21,7 +21,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import instance, shown
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
@@ -242,7 +242,7 @@ def collect(frame: Any) -> nw.DataFrame[Any]:
 
 def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
     """Return a column as an array, or say that the frame lacks it."""
-    if name not in frame.columns:
+    if instance(name, str, "column", remedy="give the name of a column") not in frame.columns:
         raise MissingColumnError(
             f"column {name!r} is not in the data; correct its spelling, or let the first line of the CSV file name "
             "its columns"

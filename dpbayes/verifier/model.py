@@ -11,6 +11,7 @@ pointwise log-likelihoods and simulation-based calibration work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import finite, one_of, ordered, positive_finite, shown
+from dpbayes._arguments import finite, generator, given_trace, one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
@@ -227,6 +228,8 @@ def build_model(
             r = _pooled_shares(design, between_sd, centre, effect_sd)
             p = _outcome_shares(r, between_sd, failed_centre, with_failures=len(asked.outcomes) == 3)
         likelihood.observe("released", p)
+        pm.Data("n_partitions", np.array(asked.n_partitions), dims="question")
+        pm.Data("noise_stddev", [math.sqrt(law.variance) for law in asked.noise], dims="question")
     return model
 
 
@@ -240,10 +243,13 @@ def recover_counts(
     Together they are draws of the joint posterior.
     """
     asked = questions_of(releases)
-    p = np.asarray(trace["posterior"]["p"])
+    posterior = given_trace(trace, "posterior")["posterior"]
+    if "p" not in posterior:
+        raise InputError("the trace has no shares p of partitions; fit build_model of these releases")
+    p = np.asarray(posterior["p"])
     if p.shape[2:] != asked.noisy.shape:
         raise InputError(f"the trace has p of shape {p.shape[2:]}, the releases ask for {asked.noisy.shape}")
-    rng = np.random.default_rng(random_seed)
+    rng = generator(random_seed, "random_seed")
     out = np.empty(p.shape, dtype=np.int64)
     for index, table in enumerate(asked.tables):
         law, noisy = asked.noise[index], asked.noisy[index]

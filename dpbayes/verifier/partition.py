@@ -12,7 +12,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import generator, one_of, whole_number
+from dpbayes._arguments import generator, one_of, shown, whole_number
 from dpbayes.errors import InputError
 
 type Assignment = Literal["balanced", "independent"]
@@ -106,8 +106,8 @@ def assign_partitions(
         return rng.integers(0, n_partitions, size=n_units)
     if n_partitions > n_units:
         raise InputError(
-            f"{n_partitions:,} partitions are more than the {n_units:,} units, and an empty one cannot be computed; "
-            "choose at most as many partitions as units, and many fewer for a fit"
+            f"{shown(n_partitions)} partitions are more than the {n_units:,} units, and an empty one cannot be "
+            "computed; choose at most as many partitions as units, and many fewer for a fit"
         )
     if strata is not None:
         # Shuffled, then by stratum: consecutive units go round the partitions, from a random one on.

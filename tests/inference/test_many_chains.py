@@ -61,6 +61,16 @@ def test_what_depends_on_no_parameter_is_recorded_at_every_point():
     assert found["fixed"].shape == (5, 2) and found["moving"].shape == (5,)
 
 
+def test_a_parameter_out_of_its_range_has_probability_zero():
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        pm.Beta("share", 1.0, scale)
+        pm.Normal("noise", 0.0, scale, observed=[0.3])
+    density = batched_density(model)
+    prior, likelihood, _ = density.evaluate(np.array([[-2000.0, 0.0], [0.0, 0.0]]), 1.0)
+    assert not np.isfinite(prior + likelihood)[0] and np.isfinite(prior + likelihood)[1]
+
+
 def test_the_density_serves_several_threads_at_once(humps):
     points = np.random.default_rng(0).normal(size=(40, 8, 1))
     apart = [humps.program.evaluate(at, 1.0) for at in points]

@@ -187,8 +187,10 @@ def test_a_prior_simulator_draws_what_the_model_states():
     ("options", "message"),
     [
         ({"n_simulations": 0}, "n_simulations"),
-        ({"n_ranks": 301}, "chains x draws = 300, got 301"),
+        ({"n_ranks": 301}, "from 1 to 300, got 301; there are chains x draws"),
         ({"random_seed": -1}, "random_seed"),
+        ({"n_jobs": 0}, "n_jobs must be a whole number from 1"),
+        ({"n_jobs": 10**6}, "n_jobs must be .* got 1000000; -1 takes every processor"),
         ({"var_names": ["means"]}, r"does not record \['means'\]"),
         ({"simulate": lambda seed: ({}, {})}, "no true value"),
         ({"simulate": lambda seed: ({"mean": 0.0, "total": 0.0}, {})}, r"shape \(\)"),
