@@ -93,7 +93,8 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
             ]
         )
         observed = pm.Data("gram_values", data.moments[rows, columns], dims="gram")
-        pm.Normal("released_gram", mu=gram[rows, columns], sigma=noise, observed=observed, dims="gram")
+        stddev = pm.Data("noise_stddev", noise, dims="gram")
+        pm.Normal("released_gram", mu=gram[rows, columns], sigma=stddev, observed=observed, dims="gram")
         b = pt.concatenate([common.white_intercept[None] / data.constant, common.white_coefficient])
         fitted, tau2 = gram @ b, common.white_residual**2
         explained = b @ fitted

@@ -211,7 +211,7 @@ def test_feature_ranges_know_their_frobenius_radius():
             "1 features but row_cov has 2",
         ),
         (lambda: exact_mu(np.eye(2), np.eye(2), 1.0), "sensitivity must be"),
-        (lambda: exact_mu(-np.eye(2), np.eye(2), FrobeniusBall(1.0, "replace-one")), "positive definite"),
+        (lambda: exact_mu(-np.eye(2), np.eye(2), FrobeniusBall(1.0, "replace-one")), "positive and finite, got -1"),
         (
             lambda: calibrate(np.eye(2), np.eye(2), FrobeniusBall(1.0, "replace-one"), epsilon=-1.0, delta=1e-5),
             "epsilon must be positive",

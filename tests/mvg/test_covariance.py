@@ -54,7 +54,7 @@ def test_whiten_leaves_its_argument_alone():
         ([[1.0, 0.5], [0.2, 1.0]], "must be symmetric"),
         ([[1.0, 2.0], [2.0, 1.0]], "positive definite"),
         ([[1.0, 1.0], [1.0, 1.0]], "positive definite"),
-        ([[1.0, 0.0], [0.0, 0.0]], "positive definite"),
+        ([[1.0, 0.0], [0.0, 0.0]], "positive and finite, got 0"),
         ([[np.nan, 0.0], [0.0, 1.0]], "must be finite"),
         ([[1.0, 2.0, 3.0]], "square matrix"),
         ("text", "matrix of numbers"),
@@ -63,6 +63,12 @@ def test_whiten_leaves_its_argument_alone():
 def test_not_a_covariance(matrix, message):
     with pytest.raises(InputError, match=message):
         Covariance.from_matrix(matrix)
+
+
+def test_variances_far_apart_are_kept_where_no_rotation_rounds_them():
+    assert Covariance.from_matrix(np.diag([1e-9, 1e18])).variances.tolist() == [1e-9, 1e18]
+    with pytest.raises(InputError, match=r"within a factor of 1e13, but they go from .* to 1e\+18"):
+        Covariance.from_matrix([[1.0, 0.5], [0.5, 1e18]])
 
 
 def test_bad_parts():
