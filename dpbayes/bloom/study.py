@@ -303,7 +303,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     )
     prior = _prior_section(result, release, posterior, step)
     return Findings(
-        answer=answer + ("" if truth is None else f" The simulated truth is {truth['union']:,}."),
+        answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
         picture=_reach_picture(rows),
         caution=prior.caution,
         sections=[
@@ -505,12 +505,18 @@ def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mappi
     lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
     mean, low, high = mean_and_interval(lattice.union()).tolist()
     when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
-    people = f"{mean:,.0f} people together, between {low:,.0f} and {high:,.0f} with probability 95 %."
-    answer = f"{when}{len(lattice.publishers)} publishers have reached {people}"
+    people = f"{mean:,.0f} people together ({low:,.0f} to {high:,.0f})"
+    alone = {name: mean_and_interval(lattice.union([name])).tolist() for name in lattice.publishers}
+    smallest = min(alone, key=lambda name: alone[name][0])
+    mean_alone, low_alone, high_alone = alone[smallest]
+    answer = (
+        f"{when}{len(alone)} publishers have reached {people}, and the smallest, {smallest}, "
+        f"{mean_alone:,.0f} ({low_alone:,.0f} to {high_alone:,.0f}); posterior means with 95 % intervals."
+    )
     sections = [_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)]
     published = isinstance(release, ReachNumbers)
     return Findings(
-        answer=answer + ("" if truth is None else f" The simulated truth is {truth['union']:,}."),
+        answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
         sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
         headline=[Fact("reach", "people reached, posterior mean", mean, f"{mean:,.0f}")],
         picture=_lattice_picture(lattice, release if published else None),
@@ -564,7 +570,7 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
     """Draw the reach of each publisher and of all: over weeks, or as bars with intervals."""
     import matplotlib.pyplot as plt
 
-    from dpbayes.report.plots import estimate_plot
+    from dpbayes.report.plots import COLOURS, estimate_plot
 
     sets: list[tuple[str, list[str]]] = [(name, [name]) for name in lattice.publishers]
     if len(sets) > 1:
@@ -581,12 +587,13 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
         low, middle, high = np.array(
             [np.quantile(lattice.union(names, week=week), [0.025, 0.5, 0.975]) for week in weeks]
         ).T
-        axis.fill_between(weeks, low, high, color=f"C{place}", alpha=0.25, linewidth=0)
-        axis.plot(weeks, middle, color=f"C{place}", label=label)
+        colour, style = COLOURS[place % len(COLOURS)], ("-", "--")[place // len(COLOURS)]
+        axis.fill_between(weeks, low, high, color=colour, alpha=0.25, linewidth=0)
+        axis.plot(weeks, middle, style, color=colour, label=label)
         if numbers is not None:
             member = np.isin(lattice.publishers, names)
             same = (numbers.sets == member).all(axis=1)
-            axis.plot(numbers.weeks[same], numbers.values[same], ".", color=f"C{place}", markersize=4)
+            axis.plot(numbers.weeks[same], numbers.values[same], ".", color=colour, markersize=4)
     axis.set_xlabel("week")
     axis.set_ylabel("people reached")
     axis.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")

@@ -206,7 +206,11 @@ def test_a_spec_of_published_numbers(tmp_path):
     for _, _, mean, low, high in tables["reach"].rows:
         assert 0 < low < mean < high < 2000
     assert tables["reach"].rows[2][1] == 600 and tables["reach"].rows[0][1] is None  # published for week 1 only
-    assert "By week 2, 2 publishers have reached" in findings.answer and findings.picture is not None
+    assert (
+        "By week 2, 2 publishers have reached" in findings.answer
+        and "the smallest, b, " in findings.answer
+        and findings.picture is not None
+    )
     path.write_text(SPEC.partition("[lattice]")[0])
     with pytest.raises(SpecError, match=r"need the section .lattice."):
         study.try_fit(load_spec(path).spec, numbers, None)
