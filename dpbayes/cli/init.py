@@ -211,7 +211,7 @@ def _latent_class(source: Source) -> str:
         + 'attribute_sets = "all-pairs"\n\n'
         + _levels(entries)
         + f"\n{_PRIVACY}"
-        + "\n[model]\nn_classes = 8                 # more than are needed cost time, not truth\n"
+        + "\n[model]\n# n_classes = 12              # by default 8 to 20, after the tables; more cost time, not truth\n"
         + "\n[synthesis]\nn_datasets = 5                # synthetic data sets of as many records\n"
         + (
             "labels = true                 # labels in them in place of codes\n"

@@ -43,9 +43,9 @@ class Cost:
     @property
     def words(self) -> str:
         """The cost in a line."""
+        minutes = "a minute" if self.minutes < 1.5 else f"{self.minutes:,.0f} minutes"
         return (
-            f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {self.minutes:,.0f} minutes and "
-            f"{self.gigabytes:.1f} GB of memory"
+            f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {minutes} and {self.gigabytes:.1f} GB of memory"
         )
 
 
