@@ -25,8 +25,8 @@ from dpbayes.latent_class.design import (
 _FLOPS = 2e10
 _SECONDS_PER_CELL = 4e-8
 _SECONDS_PER_ELEMENT = 7e-10
-# Gradients of one chain: annealing, adapting and a round of 48 trajectories.
-_GRADIENTS = 12_000
+# Gradients of one chain: annealing, adapting and two rounds of 48 trajectories, the median of measured fits.
+_GRADIENTS = 35_000
 _COMPILING = 0.5  # minutes
 
 
