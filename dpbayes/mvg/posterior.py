@@ -200,15 +200,25 @@ def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> 
     x = mode + 2.0 * rng.standard_normal((CHAINS * _WALKERS, problem.dimension)) @ root.T
     step = 0.5 * problem.dimension**-0.25
     for length in _WARMUP:
+        moves = np.zeros(len(x))
         for _ in range(length):
+            before = x
             x, accepted = _trajectory(problem, x, root, step, rng)
+            moves += np.any(x != before, axis=1)
             step *= math.exp(0.3 * (accepted - 0.8))
+        x = _rescued(x, moves / length, rng)
         root = _spread_root(x)
     kept = np.empty((iterations, CHAINS * _WALKERS, problem.dimension))
     for i in range(iterations):
         x, _ = _trajectory(problem, x, root, step, rng)
         kept[i] = x
     return kept.reshape(iterations, CHAINS, _WALKERS, problem.dimension)
+
+
+def _rescued(x: FloatArray, moved: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Put walkers that start where the common step is too long for them, and stand still, where others are."""
+    still = moved < 1.0 / 3.0
+    return np.where(still[:, None], x[rng.choice(np.flatnonzero(~still), len(x))], x) if np.any(~still) else x
 
 
 def _curvature_root(problem: Problem, mode: FloatArray) -> FloatArray:

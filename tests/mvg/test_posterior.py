@@ -13,7 +13,7 @@ from dpbayes.inference import check_convergence
 from dpbayes.inference.schema import check
 from dpbayes.mvg import FeatureRanges, MomentQuery, moment_posterior
 from dpbayes.mvg.moments import SymmetricGaussian
-from dpbayes.mvg.posterior import Problem, coefficient_variances, log_densities
+from dpbayes.mvg.posterior import Problem, _gram_draws, coefficient_variances, log_densities
 from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, whiten_moments
 from dpbayes.mvg.release import MomentRelease
 
@@ -236,6 +236,13 @@ def test_the_split_of_coefficients_is_that_of_moments_drawn_beside_them(noise_sd
 def test_what_is_no_whitened_release_is_refused():
     with pytest.raises(InputError, match="use mvg"):
         moment_posterior(np.eye(3))
+
+
+@pytest.mark.parametrize(("n", "stddev"), [(400, 0.1), (400, 0.5), (20_000, 0.003)])
+def test_no_walker_stands_still(n, stddev):
+    problem = Problem(_data(9, n=n, stddev=stddev, shape=_mixing_shape()), RegressionPriors())
+    kept = _gram_draws(problem, np.random.default_rng(1), 50)
+    assert np.any(np.diff(kept, axis=0) != 0.0, axis=-1).mean(axis=0).min() > 1.0 / 3.0
 
 
 @pytest.mark.slow
