@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "Filters": "filters",
         "ReachLattice": "lattice",
         "ReachNumbers": "lattice",
+        "WeeklyFilters": "filters",
         "bloom_epsilon": "calibration",
         "build_filters": "hashing",
         "build_lattice_model": "model",

@@ -22,7 +22,7 @@ Definition = Literal["tight", "quantile"]
 PEOPLE = "a usual choice is below 1 / number of people"
 """What a message about delta adds."""
 
-MAX_FILTERS = 20
+MAX_FILTERS, MAX_WEEKS = 20, 52
 MOST_BITS = 10**10
 """Longest filters that are certified: the lattice of the sum over their positions grows as the root of that."""
 MAX_POSITIONS = 10_000_000

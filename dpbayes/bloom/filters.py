@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from dpbayes._arguments import as_array, instance, one_of, shown, whole_number
-from dpbayes.bloom.claims import MAX_FILTERS, MAX_POSITIONS, check_decay, check_flip_prob
+from dpbayes._arguments import as_array, instance, one_of, ordered, shown, whole_number
+from dpbayes.bloom.claims import MAX_FILTERS, MAX_POSITIONS, MAX_WEEKS, check_decay, check_flip_prob
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.sampling import sampler_name
@@ -192,6 +192,77 @@ class BloomRelease(Enveloped):
                 f"its adjacency is {shown(body['adjacency'])}, and that of Bloom filters is one-position"
             )
         return cls(np.array(body["counts"], dtype=np.int64), body["flip_prob"], body["sampler"], body["decay"])
+
+
+@dataclass(frozen=True)
+class WeeklyFilters(Enveloped):
+    """Releases of the same publishers' filters, one per week, each of all people reached by then.
+
+    Parameters
+    ----------
+    weeks
+        One `BloomRelease` per week, at most 52, each built with a hash seed of its own: then weeks err independently.
+
+    Raises
+    ------
+    InputError
+        If there is no week, more than 52, or the weeks have other numbers of filters.
+
+    Notes
+    -----
+    A person is in the filters of every week that follows: epsilons and deltas of the weeks add up.
+
+    Examples
+    --------
+    >>> weeks = [BloomRelease(np.array(counts), 0.1, "simulation") for counts in ([80, 20], [70, 30])]
+    >>> WeeklyFilters(weeks).n_weeks
+    2
+    """
+
+    FILE: ClassVar[FileKind] = FileKind("dpbayes-bloom-weeks", "a release of Bloom filters for each week")
+
+    weeks: tuple[BloomRelease, ...]
+
+    def __post_init__(self) -> None:
+        weeks = ordered(self.weeks, "weeks", remedy="give a list of one BloomRelease per week", kind=BloomRelease)
+        whole_number(len(weeks), "number of weeks", high=MAX_WEEKS)
+        if len({week.n_filters for week in weeks}) > 1:
+            raise InputError(f"every week has the same publishers, got {[week.n_filters for week in weeks]} filters")
+        object.__setattr__(self, "weeks", tuple(weeks))
+
+    @property
+    def n_weeks(self) -> int:
+        """Number of weeks."""
+        return len(self.weeks)
+
+    @property
+    def n_filters(self) -> int:
+        """Number of filters of a week."""
+        return self.weeks[0].n_filters
+
+    @property
+    def sampler(self) -> Sampler:
+        """What drew the flips; "simulation" where it drew those of any week."""
+        return "secure" if all(week.sampler == "secure" for week in self.weeks) else "simulation"
+
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring inputs differ in one position of each week's filters."""
+        return "one-position"
+
+    @property
+    def privacy_record(self) -> dict[str, Any]:
+        """What decides the privacy cost, for a trace."""
+        flips = {"flip_prob": [week.flip_prob for week in self.weeks]}
+        return self.weeks[0].privacy_record | flips | {"sampler": self.sampler}
+
+    def _body(self) -> dict[str, Any]:
+        return {"weeks": [week.to_dict() for week in self.weeks]}
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        expect(body, "weeks", "a release of Bloom filters for each week")
+        return cls(tuple(BloomRelease.from_dict(week) for week in body["weeks"]))
 
 
 def shuffle_flip(

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpbayes._arguments import as_array, instance, one_of, ordered, real_numbers, shown, whole_number
 from dpbayes._files import file_path
+from dpbayes.bloom.claims import MAX_WEEKS
 from dpbayes.bloom.filters import BloomRelease, solve_transition
 from dpbayes.bloom.reach import subset_sums
 from dpbayes.errors import DamagedFileError, InputError
@@ -25,7 +26,7 @@ from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 if TYPE_CHECKING:
     import xarray as xr
 
-MAX_PUBLISHERS, MAX_WEEKS, _MAX_ROWS = 10, 52, 100_000
+MAX_PUBLISHERS, _MAX_ROWS = 10, 100_000
 _COLUMNS = "publishers, week (left out for one), reach and stddev"
 
 

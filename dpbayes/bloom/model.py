@@ -8,7 +8,6 @@ proportional to theta_i T_ij: `draw_true_counts` puts them back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +15,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy.special import ndtri
 
-from dpbayes._arguments import instance, ordered, positive_finite, whole_number
+from dpbayes._arguments import instance, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
-from dpbayes.bloom.filters import BloomRelease, transition_matrix
+from dpbayes.bloom.filters import BloomRelease, WeeklyFilters, transition_matrix
 from dpbayes.bloom.hashing import BitDistribution
-from dpbayes.bloom.lattice import MAX_WEEKS, ReachNumbers, empty_positions, shown_sets
+from dpbayes.bloom.lattice import ReachNumbers, empty_positions, shown_sets
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ MAX_FILTERS = 8
 CONCENTRATION = 0.5
 """Jeffreys' prior."""
 _TINY = 1e-300
-_DATA = "give ReachNumbers, a BloomRelease, or a list of one BloomRelease per week"
+_DATA = "or give ReachNumbers, or a BloomRelease"
 
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
@@ -52,7 +51,7 @@ def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) 
 
 
 def build_lattice_model(
-    data: ReachNumbers | BloomRelease | Sequence[BloomRelease], *, population: float, classes: int = 12
+    data: ReachNumbers | BloomRelease | WeeklyFilters, *, population: float, classes: int = 12
 ) -> pm.Model:
     r"""State the model of an audience behind published reach numbers, or behind released filters; see `lattice`.
 
@@ -65,7 +64,7 @@ def build_lattice_model(
     ----------
     data
         Reach numbers of at most 10 publishers and 52 weeks; or a release of uniformly hashed filters of at most 10
-        publishers, or one for each week, of all people reached by then, with a hash seed of its own.
+        publishers, or one for each week.
     population
         People who might be reached: public, such as a census count.
     classes
@@ -145,11 +144,9 @@ def build_lattice_model(
 
 def _weekly(data: Any) -> list[BloomRelease]:
     """Return the release of each week, all of the same publishers."""
-    found = [data] if isinstance(data, BloomRelease) else ordered(data, "data", remedy=_DATA, kind=BloomRelease)
-    whole_number(len(found), "number of weeks", high=MAX_WEEKS)
-    if len({week.n_filters for week in found}) > 1:
-        raise InputError(f"every week has the same publishers, got {[week.n_filters for week in found]} filters")
-    return list(found)
+    if isinstance(data, BloomRelease):
+        return [data]
+    return list(instance(data, WeeklyFilters, "data", remedy=_DATA).weeks)
 
 
 def _membership(sets: list[tuple[int, ...]], k: int) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes.bloom.claims import EpsilonClaim, exchange_bound, outward
-from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
+from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
+from dpbayes.bloom.filters import BloomRelease, Filters, WeeklyFilters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters
 from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, read_reach_numbers, shown_sets
 from dpbayes.bloom.reach import estimate_reach
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 
 _CERTIFICATE, _TRUTH = "certificate", "truth"
+_ROUNDING = 2.0**-50
+
+type _Release = BloomRelease | WeeklyFilters | ReachNumbers
 
 
 class Data(DataSection):
@@ -52,6 +56,8 @@ class Audience(Section):
     """People who might be reached."""
     shares: list[float] = Field(min_length=1, max_length=10)
     """Share of the people that each publisher reaches, at most one half; more than 8 of them need [lattice]."""
+    weeks: int = Field(default=1, ge=1, le=MAX_WEEKS)
+    """Weeks, each with filters of its own of all people reached by then; more than one needs [lattice]."""
     seed: Seed = 1
     """Seed of the audience."""
 
@@ -71,16 +77,16 @@ class FilterSettings(Section):
     decay: float = Field(default=0.0, ge=0)
     """0 for uniform hashing; otherwise how much likelier the first bit is than the last, on the log scale."""
     hash_seed: Seed = 0
-    """Hash seed that the publishers share."""
+    """Hash seed that the publishers share, one more each week."""
 
 
 class Privacy(PrivacySection):
     """The target, and which pairs of neighbouring inputs it is for."""
 
     epsilon: float = Field(gt=0)
-    """Epsilon of the guarantee; neighbouring inputs differ in one position: a person more or less, not exchanged."""
+    """Epsilon of all weeks; neighbouring inputs differ in one position: a person more or less, not exchanged."""
     delta: float = Field(gt=0, lt=1)
-    """Delta of the guarantee."""
+    """Delta of all weeks."""
     definition: Literal["tight", "quantile"] = "tight"
     """tight for (epsilon, delta)-differential privacy, quantile for the paper's definition."""
     pairs: Literal["paper", "all"] = "paper"
@@ -133,8 +139,12 @@ class Spec(RunSpec):
                     if simulated
                     else f"a finished release has its own filters; leave [{name}] out"
                 )
-        if self.audience is not None and len(self.audience.shares) > 8 and self.lattice is None:
-            raise ValueError("more than 8 publishers need the section [lattice], with the population")
+        if (
+            self.audience is not None
+            and self.lattice is None
+            and max(len(self.audience.shares) - 8, self.audience.weeks - 1) > 0
+        ):
+            raise ValueError("more than 8 publishers or 1 week need the section [lattice], with the population")
         if self.privacy is not None and self.privacy.ledger is not None:
             raise ValueError("the audience is simulated, and a ledger records real releases; leave privacy.ledger out")
         return self
@@ -153,11 +163,23 @@ def _flip_prob(privacy: tuple[Any, ...], n_filters: int, n_bits: int) -> float:
 
 def _calibrated(spec: Spec) -> float:
     assert spec.privacy is not None and spec.audience is not None and spec.filters is not None
-    privacy = (spec.privacy.epsilon, spec.privacy.delta, spec.privacy.definition, spec.privacy.pairs)
+    epsilon, delta = spec.privacy.epsilon / spec.audience.weeks, _weekly_delta(spec.privacy.delta, spec.audience.weeks)
+    privacy = (epsilon, delta, spec.privacy.definition, spec.privacy.pairs)
     return _flip_prob(privacy, len(spec.audience.shares), spec.filters.n_bits)
 
 
-def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> BloomRelease:
+def _weekly_delta(delta: float, n_weeks: int) -> float:
+    """Return what each week may use of delta, rounded down: the weeks add up."""
+    return delta if n_weeks == 1 else delta / n_weeks * (1.0 - _ROUNDING)
+
+
+def _together(weeks: list[BloomRelease]) -> BloomRelease | WeeklyFilters:
+    return weeks[0] if len(weeks) == 1 else WeeklyFilters(tuple(weeks))
+
+
+def design(
+    spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
+) -> BloomRelease | WeeklyFilters:
     """Return the release that a spec would make, with all positions spread over the logos."""
     if n_records is not None:
         raise SpecError("a Bloom model is about positions, not records; set filters.n_bits in the spec instead")
@@ -166,10 +188,13 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
     k, m = len(spec.audience.shares), spec.filters.n_bits
     counts = np.full(2**k, m // 2**k)
     counts[0] += m - counts.sum()
-    return BloomRelease(counts, _calibrated(spec), "simulation", spec.filters.decay)
+    week = BloomRelease(counts, _calibrated(spec), "simulation", spec.filters.decay)
+    return _together([week] * spec.audience.weeks)
 
 
-def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> BloomRelease:
+def release(
+    spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None
+) -> BloomRelease | WeeklyFilters:
     """Simulate the audience, flip its filters, and note the simulated truth."""
     assert spec.filters is not None
     p = _calibrated(spec)
@@ -177,24 +202,41 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
     filters, truth = _simulate(spec)
     # The audience is simulated, so its truth may stand beside the estimates.
     context.keep(_TRUTH, truth)
-    return shuffle_flip(filters, flip_prob=p, decay=spec.filters.decay, rng=rng)
+    return _together([shuffle_flip(week, flip_prob=p, decay=spec.filters.decay, rng=rng) for week in filters])
 
 
-def read_release(path: Path) -> BloomRelease | ReachNumbers:
+def read_release(path: Path) -> _Release:
     """Read a finished release of filters, or published reach numbers."""
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
     with path.open("rb") as file:
-        published = f'"{ReachNumbers.FILE.format}"'.encode() in file.read(200)
-    return ReachNumbers.read(path) if published else BloomRelease.read(path)
+        head = file.read(200)
+    for kind in (ReachNumbers, WeeklyFilters):
+        if f'"{kind.FILE.format}"'.encode() in head:
+            return kind.read(path)
+    return BloomRelease.read(path)
 
 
-def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
+def _weeks(release: BloomRelease | WeeklyFilters) -> tuple[BloomRelease, ...]:
+    return release.weeks if isinstance(release, WeeklyFilters) else (release,)
+
+
+def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:
+    """Return the flip probability in words, or its range over weeks."""
+    flips = sorted({week.flip_prob for week in _weeks(release)})
+    return "flip probability " + " to ".join(f"{p:{format}}" for p in dict.fromkeys((flips[0], flips[-1])))
+
+
+def describe(spec: Spec, release: _Release) -> str:
     """Return the release in a line for the terminal."""
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
-    filters = f"{release.n_filters} filters of {release.n_bits:,} bits at flip probability {release.flip_prob:.4f}"
+    bits = sorted({week.n_bits for week in _weeks(release)})
+    size = " to ".join(f"{m:,}" for m in dict.fromkeys((bits[0], bits[-1])))
+    filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
+    if isinstance(release, WeeklyFilters):
+        filters += f", {release.n_weeks} weeks"
     if spec.privacy is None:
         return f"{filters}, {release.adjacency}"
     pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
@@ -202,18 +244,18 @@ def describe(spec: Spec, release: BloomRelease | ReachNumbers) -> str:
     return f"{filters}, {cost}, {release.adjacency}"
 
 
-def try_fit(spec: Spec, design: BloomRelease | ReachNumbers, context: Context) -> pm.Model:
+def try_fit(spec: Spec, design: _Release, context: Context) -> pm.Model:
     """Build the model."""
     from dpbayes.bloom.model import build_lattice_model, build_model
 
     if spec.lattice is not None:
         return build_lattice_model(design, population=spec.lattice.population, classes=spec.lattice.classes)
-    if isinstance(design, ReachNumbers):
-        raise SpecError("published reach numbers need the section [lattice], with population = the people there are")
+    if not isinstance(design, BloomRelease):
+        raise SpecError("numbers or weeks of reach need the section [lattice], with population = the people there are")
     return build_model(design)
 
 
-def fit(spec: Spec, release: BloomRelease | ReachNumbers, context: Context) -> xr.DataTree:
+def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
     """State what the flips give for other definitions and pairs."""
     from dpbayes.inference import sample
 
@@ -233,7 +275,7 @@ def fit(spec: Spec, release: BloomRelease | ReachNumbers, context: Context) -> x
     )
 
 
-def calibration(spec: Spec, design: BloomRelease | ReachNumbers, beside: Path, n_records: int | None) -> Calibration:
+def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
     """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
     from dpbayes.bloom.model import build_lattice_model, build_model
 
@@ -251,20 +293,36 @@ def _delta(spec: Spec) -> float:
     return spec.data.delta if spec.privacy is None else spec.privacy.delta
 
 
-def _certificate(release: BloomRelease, delta: float) -> list[dict[str, Any]]:
-    """State epsilon of a release for the paper's pair by both definitions, and for all pairs."""
-    from dpbayes.bloom.calibration import bloom_epsilon
-
-    common: dict[str, Any] = {"flip_prob": release.flip_prob, "delta": delta}
-    common |= {"n_filters": release.n_filters, "n_bits": release.n_bits}
-    claims = [bloom_epsilon(**common), bloom_epsilon(**common, definition="quantile")]
-    if release.n_filters > 1:
-        claims.append(bloom_epsilon(**common, pairs="all"))
+def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[dict[str, Any]]:
+    """State epsilon of a release for the paper's pair by both definitions, and for all pairs; weeks add up."""
+    weeks = _weeks(release)
+    share = _weekly_delta(delta, len(weeks))
+    # Privacy losses of independent weeks add up, so upper bounds do, under both definitions; lower bounds do not.
+    every = [_week_claims(week.flip_prob, week.n_filters, week.n_bits, share) for week in weeks]
+    claims = every[0] if len(weeks) == 1 else [_added(one, delta) for one in zip(*every, strict=True)]
     return [asdict(claim) for claim in claims]
 
 
-def _simulate(spec: Spec) -> tuple[Filters, dict[str, Any]]:
-    """Draw who is reached by whom: a person of activity u sees a publisher of share s with probability 2 s u."""
+def _added(weeks: tuple[EpsilonClaim, ...], delta: float) -> EpsilonClaim:
+    upper = math.fsum(week.upper for week in weeks) * (1.0 + _ROUNDING)
+    return replace(weeks[0], epsilon=Bounds(0.0, upper), delta=delta)
+
+
+@lru_cache(maxsize=64)
+def _week_claims(flip_prob: float, n_filters: int, n_bits: int, delta: float) -> tuple[EpsilonClaim, ...]:
+    """Return the claims of a week's filters, computed once for all weeks that are alike."""
+    from dpbayes.bloom.calibration import bloom_epsilon
+
+    common: dict[str, Any] = {"flip_prob": flip_prob, "delta": delta, "n_filters": n_filters, "n_bits": n_bits}
+    claims = (bloom_epsilon(**common), bloom_epsilon(**common, definition="quantile"))
+    return claims if n_filters == 1 else (*claims, bloom_epsilon(**common, pairs="all"))
+
+
+def _simulate(spec: Spec) -> tuple[list[Filters], dict[str, Any]]:
+    """Draw who is reached by whom: a person of activity u sees a publisher of share s with probability 2 s u.
+
+    The week of the first contact is any week with equal probability.
+    """
     assert spec.audience is not None and spec.filters is not None
     rng = np.random.default_rng(spec.audience.seed)
     activity = rng.random(spec.audience.n_people)
@@ -278,7 +336,16 @@ def _simulate(spec: Spec) -> tuple[Filters, dict[str, Any]]:
     }
     law = BitDistribution(spec.filters.n_bits, spec.filters.decay)
     audiences = [np.flatnonzero(one) for one in reached]
-    return build_filters(audiences, distribution=law, seed=spec.filters.hash_seed), truth
+    first = [rng.integers(spec.audience.weeks, size=one.size) for one in audiences]
+    filters = [
+        build_filters(
+            [who[when <= week] for who, when in zip(audiences, first, strict=True)],
+            distribution=law,
+            seed=spec.filters.hash_seed + week,
+        )
+        for week in range(spec.audience.weeks)
+    ]
+    return filters, truth
 
 
 def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
@@ -339,7 +406,7 @@ def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
     return next(one for one in claims if one["scope"].startswith("all pairs") and one["definition"] == "tight")
 
 
-def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> PageSection:
+def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease | WeeklyFilters) -> PageSection:
     rows = [
         (claim["definition"], claim["scope"], claim["delta"], claim["epsilon"]["lower"], claim["epsilon"]["upper"])
         for claim in claims
@@ -357,7 +424,14 @@ def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease) -> Pag
         "proven, its lower bound is the epsilon of the worst pair found, and the truth lies between. The paper's "
         "pair, all filters empty but for one position, says what the release costs at least."
     )
-    table = Table("privacy", f"Certified epsilon at flip probability {release.flip_prob:.6f}.", columns, rows)
+    caption = f"Certified epsilon at {_flips(release, '.6f')}."
+    if isinstance(release, WeeklyFilters):
+        text += (
+            " A person is in the filters of every week that follows: epsilon and delta are those of all weeks, added. "
+            "The sums are upper bounds; no lower bound but 0 is computed for them."
+        )
+        caption = f"Certified epsilon of {release.n_weeks} weeks at {_flips(release, '.6f')}."
+    table = Table("privacy", caption, columns, rows)
     warning = simulation_warning(release.sampler)
     return PageSection("Privacy", [*warning, Paragraph(text), table, *_exchange_blocks(_every_pair(claims))])
 

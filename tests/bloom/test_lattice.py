@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import numpy as np
 import pymc as pm
@@ -7,15 +8,19 @@ import xarray as xr
 from scipy.stats import laplace, multivariate_normal, norm
 
 from dpbayes.bloom import study
-from dpbayes.bloom.filters import BloomRelease, shuffle_flip
+from dpbayes.bloom.calibration import bloom_epsilon
+from dpbayes.bloom.filters import BloomRelease, WeeklyFilters, shuffle_flip
 from dpbayes.bloom.hashing import BitDistribution, build_filters
 from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, empty_positions, read_reach_numbers, shown_sets
 from dpbayes.bloom.model import build_lattice_model
+from dpbayes.bloom.reach import estimate_reach
 from dpbayes.errors import DamagedFileError, InputError, SpecError
 from dpbayes.report.document import Table
 from dpbayes.runs import load_spec
+from dpbayes.runs.protocol import Context
 
 RNG = np.random.default_rng
+WEEK = BloomRelease(np.array([3, 1]), 0.1, "secure")
 NUMBERS = ReachNumbers.of(
     {("a",): [300, 410, 420], ("b",): [200, 350, 330], ("c",): [10, -20, 40], ("a", "b", "c"): [450, 600, 640]},
     stddev=25.0,
@@ -96,7 +101,7 @@ def test_filters_of_several_weeks_are_independent_given_the_audience():
         so_far = [who[: len(who) * week // 2] for who in people]
         filters = build_filters(so_far, distribution=BitDistribution(m), seed=week)
         weeks.append(shuffle_flip(filters, flip_prob=0.1, rng=RNG(week)))
-    model = build_lattice_model(weeks, population=2000, classes=4)
+    model = build_lattice_model(WeeklyFilters(weeks), population=2000, classes=4)
     point = model.initial_point(random_seed=3)
     (graph,) = model.replace_rvs_by_values([model["reach"]])
     reach = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore")(point)
@@ -173,8 +178,10 @@ def test_bad_tables(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: build_lattice_model(3, population=10), "a list of one BloomRelease per week"),
-        (lambda: build_lattice_model([], population=10), "number of weeks"),
+        (lambda: build_lattice_model(3, population=10), "data must be a WeeklyFilters, .* or give ReachNumbers"),
+        (lambda: WeeklyFilters([]), "number of weeks"),
+        (lambda: WeeklyFilters([WEEK] * 53), "number of weeks"),
+        (lambda: WeeklyFilters([WEEK, BloomRelease(np.array([3, 1, 1, 1]), 0.1, "secure")]), "same publishers"),
         (lambda: build_lattice_model(NUMBERS, population=0), "population must be positive"),
         (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be a whole number from 2"),
         (lambda: empty_positions(BloomRelease(np.array([3, 1]), 0.1, "secure", 2.0)), "uniform hashing"),
@@ -186,6 +193,58 @@ def test_bad_tables(tmp_path, text, message):
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+WEEKS = """
+system = "bloom"
+title = "t"
+[audience]
+n_people = 2000
+shares = [0.4, 0.2]
+weeks = 3
+[filters]
+n_bits = 4000
+[privacy]
+epsilon = 6.0
+delta = 3e-3
+simulation_seed = 4
+[lattice]
+population = 2500
+"""
+
+
+def test_a_spec_of_weekly_filters(tmp_path):
+    """The epsilon of a spec is that of all weeks; release, file, placeholder, model and page agree."""
+    path = tmp_path / "weeks.toml"
+    path.write_text(WEEKS)
+    spec, context = load_spec(path).spec, Context(tmp_path, tmp_path, echo=lambda line: None)
+    release = study.release(spec, context, rng=RNG(4), ledger=None)
+    design = study.design(spec, tmp_path)
+    assert [week.flip_prob for week in release.weeks] == [week.flip_prob for week in design.weeks]
+    alone = bloom_epsilon(flip_prob=release.weeks[0].flip_prob, delta=1e-3, n_filters=2, n_bits=4000)
+    claims = study._certificate(release, 3e-3)
+    assert claims[0]["epsilon"]["upper"] == pytest.approx(3 * alone.upper, rel=1e-6)
+    assert 5.99 < claims[0]["epsilon"]["upper"] <= 6.0 and claims[0]["delta"] == 3e-3
+    assert {claim["epsilon"]["lower"] for claim in claims} == {0.0}
+    again = study.read_release(release.write(tmp_path / "release.json"))
+    assert again.digest == release.digest and again.privacy_record == release.privacy_record
+    words = f"2 filters of 4,000 bits at flip probability {release.weeks[0].flip_prob:.4f}, 3 weeks, "
+    assert study.describe(spec, release).startswith(words)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    # Reach by week: a third, two thirds and all, within five standard errors of each debiased estimate.
+    for share, week in zip((1 / 3, 2 / 3, 1.0), release.weeks, strict=True):
+        for place, people in enumerate(truth["publishers"]):
+            estimate = estimate_reach(week).union((place,))
+            assert abs(estimate.value - share * people) < 5 * np.hypot(estimate.stderr, np.sqrt(people) / 2)
+    assert study.try_fit(spec, design, context)["reach"].eval().shape == (3, 3)
+    findings = study.sections(spec, release, prior_trace(release, 2500), {"certificate": claims, "truth": truth})
+    (table,) = [b for s in findings.sections for b in s.blocks if getattr(b, "name", "") == "privacy"]
+    assert "of 3 weeks" in table.caption and "By week 3, 2 publishers" in findings.answer
+    path.write_text(WEEKS.partition("[lattice]")[0])
+    with pytest.raises(SpecError, match=r"1 week need the section .lattice."):
+        load_spec(path)
+    with pytest.raises(SpecError, match=r"need the section .lattice."):
+        study.try_fit(spec.model_copy(update={"lattice": None}), release, None)
 
 
 SPEC = 'system = "bloom"\ntitle = "t"\n[data]\nrelease = "reach.csv"\n[lattice]\npopulation = 2000\n'
@@ -272,7 +331,7 @@ def test_intervals_cover_audiences_that_are_not_the_models(kind):
             data = ReachNumbers.of(
                 {names[which]: r + rng.normal(0.0, noise, r.size) for which, r in told.items()}, stddev=noise
             )
-        model = build_lattice_model(data, population=20_000)
+        model = build_lattice_model(data if kind != "filters" else WeeklyFilters(data), population=20_000)
         compiled = compiled or compile_model(model)
         new = {name: model[name].get_value() for name in model.named_vars if name in CHANGING}
         trace = compiled.fit(
