@@ -359,11 +359,14 @@ def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPos
         "the variance of the mean of r given the true counts, and the mean of its variance given them."
     )
     if means:
-        meaning += " Of a coefficient, the second is the variation between partitions, and shrinks with more records."
+        meaning += (
+            " Of a coefficient, the first includes what clipping may have taken from the mean, and the second is the "
+            "variation between partitions, which shrinks with more records."
+        )
     if pooled:
         meaning += " Each question is taken alone here, before pooling."
     splits = [(name, *claim_variances(one)) for name, one in shares.items()]
-    splits += [(name, one.noise_sd**2, one.sampling_sd**2) for name, one in means.items()]
+    splits += [(name, one.noise_sd**2 + one.clipping_sd**2, one.sampling_sd**2) for name, one in means.items()]
     return shares_section(
         splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format=".4g"
     )
@@ -429,13 +432,13 @@ def _verdict(
     title = "Most partitions could not be computed"
     if lines:
         lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
-    clipped = [name for name, one in means.items() if one.clipped > 0.5]
+    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.5 * one.sd]
     if clipped:
         title = title if lines else "The range of the estimates is narrow"
         lines.append(
-            f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} probably leave the range to which "
-            "they are clipped: the mean is then that of the clipped estimates. Widen lower and upper, or take fewer "
-            "partitions."
+            f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} may leave the range to which they "
+            "are clipped, and what that may take from their mean is a large part of the interval. Widen lower and "
+            "upper, or take fewer partitions."
         )
     if not lines:
         return verdict

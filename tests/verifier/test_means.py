@@ -16,7 +16,7 @@ from dpbayes.verifier import (
     release_counts,
     sum_estimates,
 )
-from dpbayes.verifier.means import GRID, SENSITIVITY, EstimateSums
+from dpbayes.verifier.means import GRID, SENSITIVITY, EstimateSums, _taken_by_clipping
 
 RNG = np.random.default_rng
 CLAIM = {"formula": "y ~ x", "coefficient": "x"}
@@ -70,7 +70,9 @@ def test_replacing_a_unit_moves_the_released_numbers_by_the_sensitivity_at_most(
 
 def test_without_noise_the_posterior_is_the_t_interval():
     values = RNG(2).gamma(2.0, 0.1, size=60)
-    found = coefficient_posterior(released(values, lower=0.0, upper=2.0, epsilon=5e4, with_failures=False))
+    found = coefficient_posterior(
+        released(values, lower=0.0, upper=2.0, epsilon=5e4, with_failures=False), allow_clipping=False
+    )
     exact = stats.t(59, values.mean(), values.std(ddof=1) / np.sqrt(60))
     assert found.mean == pytest.approx(exact.mean(), abs=2e-3 * exact.std())
     # Quantile nodes of chi-square and a grid of spreads: some hundredths of a standard error.
@@ -87,6 +89,32 @@ def test_noise_alone_is_the_noise_law():
     low, high = found.interval()
     assert (high - low) == pytest.approx(2 * np.log(20) * scale, rel=0.35)
     assert found.sampling_sd < found.noise_sd
+
+
+def test_clipping_takes_no_more_than_the_bound():
+    rng = RNG(4)
+    for _ in range(200):
+        values, masses = rng.normal(0, rng.gamma(1.0), size=5), rng.dirichlet(np.ones(5))
+        mean = rng.uniform(-1, 1)
+        values += mean - masses @ values
+        low, high = _taken_by_clipping(np.array(mean), np.sqrt(masses @ (values - mean) ** 2))
+        taken = mean - masses @ np.clip(values, -1, 1)
+        assert -low - 1e-12 <= taken <= high + 1e-12
+    # Half the mass a standard deviation either side of the end: the law that reaches the bound.
+    sigma = 0.7
+    gap = np.hypot(sigma, 0.5)
+    low, high = _taken_by_clipping(np.array(0.5), np.array(sigma))
+    share = 0.5 * (1 - 0.5 / gap)
+    assert share * gap == pytest.approx(high)
+
+
+def test_the_interval_allows_for_clipping():
+    values = RNG(5).lognormal(-1.3, 0.8, size=1000)
+    found, without = (coefficient_posterior(released(values, epsilon=50.0), allow_clipping=c) for c in (True, False))
+    assert without.interval()[1] < values.mean() and without.clipping_sd == 0.0
+    assert found.interval()[0] < values.mean() < found.interval()[1]
+    wide, narrow = (coefficient_posterior(released(values, lower=-u, upper=u, epsilon=50.0)) for u in (30.0, 3.0))
+    assert wide.clipping_sd < 0.2 * narrow.clipping_sd
 
 
 def test_failures_are_told_apart_from_estimates_in_the_middle():
@@ -108,7 +136,9 @@ def test_the_posterior_is_calibrated_under_its_own_model():
         if mu**2 + sigma**2 > 1 or abs(mu) + 3 * sigma > 1:
             continue  # where normal estimates leave the range, the model is another
         failed = rng.binomial(m, rng.beta(0.5, 4.5))
-        found = coefficient_posterior(released(rng.normal(mu, sigma, m - failed), m=m, epsilon=2.0, seed=len(ranks)))
+        found = coefficient_posterior(
+            released(rng.normal(mu, sigma, m - failed), m=m, epsilon=2.0, seed=len(ranks)), allow_clipping=False
+        )
         ranks.append(1 - found.prob_greater(mu))
     assert stats.kstest(ranks, "uniform").pvalue > 1e-4
 
