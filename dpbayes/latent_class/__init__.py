@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "predict_release": "synthesis",
         "predictive_records": "synthesis",
         "regress": "regression",
-        "sampler_defaults": "sampler_settings",
+        "sampler_defaults": "design",
         "share_of": "combining",
         "summarize": "regression",
         "synthesize": "synthesis",

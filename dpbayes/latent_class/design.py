@@ -118,6 +118,30 @@ class Design:
         return cls(domain, sets, classes, requested, ZeroSet.of(domain, impossible) if impossible else None)
 
 
+def sampler_defaults(*, method: Literal["many-chains", "nuts"] = "many-chains") -> dict[str, Any]:
+    """Return the sampler settings for the models of `build_model`.
+
+    Parameters
+    ----------
+    method
+        Many short annealed chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
+        few tables.
+
+    Returns
+    -------
+    dict
+        Keyword arguments of `dpbayes.inference.sample`.
+
+    Examples
+    --------
+    >>> sampler_defaults()["method"]
+    'many-chains'
+    """
+    if method == "nuts":
+        return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
+    return {"method": "many-chains", "chains": 128, "draws": 24, "tune": 48, "target_accept": 0.85}
+
+
 def classes_for(domain: Domain, tables: Sequence[Sequence[str]]) -> int:
     """Return the default number of classes: 1.4 times the root of the tables' independent counts, from 8 to 20."""
     return min(MOST_CLASSES, max(8, math.ceil(1.4 * math.sqrt(n_effects(domain, tables)))))

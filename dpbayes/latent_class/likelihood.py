@@ -26,7 +26,7 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,10 +34,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pytensor.tensor as pt
+from scipy.special import log_ndtr, ndtri_exp
 
-from dpbayes.latent_class.design import SPREADS, Cell
+from dpbayes._names import variable_name
+from dpbayes.latent_class.design import SPREADS, Cell, profile_name
+from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from dpbayes.data.domain import Domain
     from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import NoisyTable, Release
@@ -80,6 +85,7 @@ class Block:
     places: Places
     products: Products
     variances: Array
+    rectangles: Rectangles
 
     @property
     def gaussian(self) -> bool:
@@ -104,21 +110,30 @@ class Tables:
         groups: dict[Literal["gaussian", "laplace", "uneven"], list[int]] = {}
         for number, table in enumerate(release.tables):
             groups.setdefault(_kind(table), []).append(number)
-        order, blocks = max(2, *map(len, axes)), []
+        width, blocks = max(2, *map(len, axes)), []
         for kind, members in sorted(groups.items()):
             factors = [
-                _factors(release.tables[i].counts.shape, first[list(axes[i])], order, first[-1]) for i in members
+                _factors(release.tables[i].counts.shape, first[list(axes[i])], width, first[-1]) for i in members
             ]
-            places = [np.arange(starts[i], starts[i + 1]) for i in members]
-            variances = [release.tables[i].variances.ravel() for i in members]
+            places = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
+            variances = np.concatenate([release.tables[i].variances.ravel() for i in members])
             products = Products.of(np.concatenate(factors), _sizes(release.domain))
-            blocks.append(Block(kind, np.concatenate(places), products, np.concatenate(variances)))
+            owner = np.append(np.repeat(np.arange(len(first) - 1), release.domain.shape), -1)
+            rectangles = Rectangles.of(products.left, products.parts, owner)
+            order = rectangles.order
+            products = Products(products.left, products.parts[order])
+            blocks.append(Block(kind, places[order], products, variances[order], rectangles))
         return cls(release.domain, axes, tuple(blocks))
 
     @cached_property
     def membership(self) -> Array:
         """Which attribute each column belongs to, as indicators of shape ``(columns, attributes)``."""
         return np.repeat(np.eye(len(self.domain)), self.domain.shape, axis=0)
+
+    @property
+    def ends(self) -> Places:
+        """Where the columns of each attribute end."""
+        return np.cumsum(self.domain.shape)
 
     @cached_property
     def order(self) -> Places:
@@ -217,12 +232,12 @@ def _turned(release: Release, tables: Tables, turn: Array, counts: Array) -> Arr
     return found
 
 
-def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: Any, membership: Any) -> tuple[Any, Any]:
+def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: Any, ends: Any) -> tuple[Any, Any]:
     r"""Return the records of every class and the deviations of its levels' counts, from standard normal variables."""
     root, spread = pt.sqrt(weights), pt.sqrt(profiles)
     records = n * weights + pt.sqrt(n) * root * (sizes - root * pt.sum(root * sizes))
     moved = spread * deviations
-    common = pt.dot(pt.dot(moved, membership), pt.transpose(membership))
+    common = SumsWithin()(moved, ends)
     return records, pt.sqrt(n) * root[:, None] * (moved - profiles * common)
 
 
@@ -236,6 +251,15 @@ def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order:
     return pt.dot((weights[:, None] * product).T, padded)[parts[:, 0], parts[:, 1]]
 
 
+def columns_of(classes: Sequence[Any], turn: Any | None) -> tuple[Any, ...]:
+    """Return weights, n, the classes' records, and mean, variance and deviation of every column within a class."""
+    weights, profiles, n, records, moved = classes
+    if turn is None:
+        return weights, n, records, profiles, profiles * (1.0 - profiles), moved
+    mean = pt.dot(profiles, turn)
+    return weights, n, records, mean, pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean), pt.dot(moved, turn)
+
+
 def released_law(
     classes: Sequence[Any], products: tuple[Any, Any], order: int, turn: Any | None = None
 ) -> tuple[Any, Any]:
@@ -243,13 +267,9 @@ def released_law(
 
     `products` are the arrays of `Products` for cells of at most `order` factors.
     """
-    weights, profiles, n, records, moved = classes
-    mean, variance = profiles, profiles * (1.0 - profiles)
-    if turn is not None:
-        mean, moved = pt.dot(profiles, turn), pt.dot(moved, turn)
-        variance = pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean)
+    weights, n, records, *columns = columns_of(classes, turn)
     left, parts = products
-    own = _Factors(mean, variance, moved)
+    own = _Factors(*columns)
     m, d, first, rest = _product(own, left, order - 1)
     total = pt.dot((records[:, None] * m + d).T, own.mean) + pt.dot(m.T, own.moved)
     spread = pt.dot((weights[:, None] * first).T, own.variance)
@@ -279,11 +299,6 @@ class _Factors:
         self.mean = pt.concatenate([mean, one], axis=1)
         self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
         self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
-
-
-def gaussian_logp(off: Any, variance: Any) -> Any:
-    """Return the log-density of normal offsets."""
-    return -0.5 * (pt.sqr(off) / variance + pt.log(2.0 * np.pi * variance))
 
 
 def sampling_ratio(release: Release, shares: Array) -> float:
@@ -401,3 +416,68 @@ def _slopes(
     scores = in_profiles[:, :-1] * profiles
     scores -= profiles * (scores @ membership @ membership.T)
     return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Adds to a posterior what needs no gradient: profiles by attribute, and the exact counts behind the release."""
+
+    release: Release
+    tables: Tables
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a trace has that the model has not."""
+        return ("exact_counts", *map(profile_name, self.release.domain.names))
+
+    def __call__(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.Dataset:
+        """Return the completed posterior."""
+        ends = np.cumsum(self.release.domain.shape)
+        profiles = posterior["profiles"]
+        for attribute, end in zip(self.release.domain, ends, strict=True):
+            dim = variable_name(attribute.name)
+            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
+            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
+        kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
+        if "sampling_root" in data:
+            kept["exact_counts"] = self._jointly(posterior, data, rng)
+        elif "given_mean" in posterior:
+            kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
+        return kept
+
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
+        margin = posterior["margin"].transpose("chain", "draw", "count")
+        mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
+        off = data["released_counts"] - mean.to_numpy()
+        pulled = off @ data["count_gain"].T
+        free = "count_deviations" in posterior
+        z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
+        return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
+
+    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        mean, variance = posterior["given_mean"], posterior["given_variance"]
+        counts = np.array(mean.to_numpy())
+        for block in self.tables.blocks:
+            at, spread = counts[..., block.places], np.maximum(variance.to_numpy()[..., block.places], 1e-12)
+            if block.kind != "laplace":
+                share = spread / (spread + block.variances)
+                counts_name = "rotated_counts" if block.gaussian else "released_counts"
+                drawn = share * (data[counts_name][block.places] - at)
+                drawn += np.sqrt(share * block.variances) * rng.standard_normal(at.shape)
+            else:
+                off = data["released_counts"][block.places] - at
+                drawn = normal_given_laplace(off, spread, np.sqrt(0.5 * block.variances), rng)
+            counts[..., block.places] = at + drawn
+        return mean.copy(data=turned_back(self.release, self.tables, data["rotation"], counts))
+
+
+def normal_given_laplace(off: Array, variance: Array, scale: Array, rng: np.random.Generator) -> Array:
+    """Draw normal variables of mean zero, given their sums with Laplace variables."""
+    root, shift = np.sqrt(variance), variance / scale
+    below, above = log_ndtr((off - shift) / root) - off / scale, log_ndtr(-(off + shift) / root) + off / scale
+    lower = np.log(rng.random(off.shape)) < below - np.logaddexp(below, above)
+    u = np.log(rng.random(off.shape))
+    left = shift + root * ndtri_exp(log_ndtr((off - shift) / root) + u)
+    right = -shift - root * ndtri_exp(log_ndtr(-(off + shift) / root) + u)
+    return np.where(lower, left, right)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -30,14 +30,14 @@ from dpbayes.latent_class.design import (
     checked_concentration,
     margin_name,
 )
-from dpbayes.latent_class.exact_counts import Completion
+from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
     NUGGET,
+    Completion,
     Tables,
     cell_covariance,
     class_counts,
     default_spread,
-    gaussian_logp,
     joint_law,
     pilot,
     probabilities,
@@ -48,13 +48,9 @@ from dpbayes.latent_class.likelihood import (
     rotation,
     sampling_ratio,
 )
-from dpbayes.latent_class.normal_laplace import normal_laplace_logp
 from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_all_published, check_of_records
-
-if TYPE_CHECKING:
-    pass
 
 LOW_RATIO = 0.5
 """Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
@@ -200,9 +196,8 @@ def build_model(
             levels = given["released_shares"] * pt.exp(given["spread"] * scores)
         else:
             levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
-        membership = _constant("membership", tables.membership)
-        sums = pt.dot(pt.dot(levels, membership), membership.T)
-        psi = pm.Deterministic("profiles", levels / sums, dims=("class", "level"))
+        ends = _constant("ends", tables.ends)
+        psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
         mixture = _Mixture(design, weights, psi)
         margin = mixture.margin(_released_cells(release), "margin")
         if release.n_counts <= MAX_EXACT_CELLS:
@@ -215,8 +210,7 @@ def build_model(
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
-            records, moved = class_counts(weights, psi, n, sizes, deviations, membership)
-            _cell_by_cell(release, tables, given, (weights, psi, n, records, moved))
+            _cell_by_cell(release, tables, given, (weights, psi, n, sizes, deviations), ends)
         model.complete_posterior = Completion(release, tables)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
@@ -371,43 +365,44 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     )
 
 
-def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...]) -> None:
+def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
     noise, laws = release_noise(release), []
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
+    arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
         own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
-        own["variances"] = block.variances
+        own |= {"variances": block.variances} | block.rectangles.arrays
         arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
-    arrays |= {"order": _constant("order", tables.order), "turn": given["rotation"], "turned": given["rotated_counts"]}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
-        for kind, width in laws:
-            left, parts, places, own = (at[f"{kind}_{name}"] for name in ("left", "parts", "places", "variances"))
-            mean, variance = released_law(classes, (left, parts), width, at["turn"] if kind == "gaussian" else None)
-            if kind != "laplace":
-                counts = at["turned"] if kind == "gaussian" else value
-                total += pt.sum(gaussian_logp(counts[places] - mean, variance + own))
-            else:
-                total += pt.sum(normal_laplace_logp(value[places] - mean, variance + NUGGET * own, pt.sqrt(0.5 * own)))
+        for kind, _ in laws:
+            places, *own = (at[f"{kind}_{name}"] for name in ("places", "variances", "rows", "columns", "at", "bounds"))
+            turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["turn"][:0, :0], value)
+            total += ReleasedCells(kind == "laplace", NUGGET)(*classes, turn, at["ends"], counts[places], *own)[0]
         return total
 
-    def dist(*inputs: Any) -> Any:
-        classes, at = inputs[:5], dict(zip(arrays, inputs[5:-1], strict=True))
-        found = [released_law(classes, (at[f"{kind}_left"], at[f"{kind}_parts"]), width) for kind, width in laws]
+    def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
+        weights, psi, n, sizes, deviations = classes
+        counted = (weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"]))
+        turns = {"gaussian": turn}
+        found = [
+            released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
+            for kind, width in laws
+        ]
         mean, variance = (pt.concatenate(parts)[at["order"]] for parts in zip(*found, strict=True))
+        return mean, variance
+
+    def dist(*inputs: Any) -> Any:
+        mean, variance = exact(inputs[:5], dict(zip(arrays, inputs[5:-1], strict=True)), None)
         return noise.around(pm.Normal.dist(mean, pt.sqrt(variance)), inputs[-1])
 
     if release.n_counts <= MAX_EXACT_CELLS:
-        turns = {"gaussian": given["rotation"]}
-        found = [
-            released_law(classes, (arrays[f"{kind}_left"], arrays[f"{kind}_parts"]), width, turns.get(kind))
-            for kind, width in laws
-        ]
-        for name, parts in zip(("given_mean", "given_variance"), zip(*found, strict=True), strict=True):
-            pm.Deterministic(name, pt.concatenate(parts)[arrays["order"]], dims="count")
+        mean, variance = exact(classes, arrays, given["rotation"])
+        pm.Deterministic("given_mean", mean, dims="count")
+        pm.Deterministic("given_variance", variance, dims="count")
     shapes = ["(k)", "(k,l)", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
     pm.CustomDist(
         "released",

@@ -21,8 +21,8 @@ from dpbayes.latent_class.design import (
     checked_concentration,
     margin_name,
     profile_name,
+    sampler_defaults,
 )
-from dpbayes.latent_class.sampler_settings import sampler_defaults
 from dpbayes.runs.own_model import check_recorded, keep_model, load_model
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.published import PublishedData, PublishedSpec

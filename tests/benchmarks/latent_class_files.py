@@ -3,6 +3,7 @@
     python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --epsilon 1 --noise geometric --seed 0
     python tests/benchmarks/latent_class_files.py --case nine
     python tests/benchmarks/latent_class_files.py --case fifty --noise gaussian --planned 80
+    python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --seed 0 --peer 20 50 100
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables.
@@ -10,7 +11,8 @@ Generated records come from a random Bayesian network: nine attributes of 2 to 1
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. Errors are sums of absolute
 differences in shares against the records' own tables, averaged over tables; coverage is of 95 % intervals of the
-records' shares, and of cells by how many records they hold.
+records' shares, and of cells by how many records they hold. With --peer the same noisy tables are fitted by mbi's
+mixture of products (uv sync --group peers) with so many components instead, which gives errors of the same tables.
 """
 
 import argparse
@@ -132,7 +134,47 @@ def said(stage, share):
         print(f"{time.process_time():.0f} CPU s: {stage}", file=sys.stderr, flush=True)
 
 
-def main():
+def peer(release, components, seed):
+    """Fit mbi's mixture of products to a release, 2,000 steps of Adam; return a function that gives shares."""
+    import jax
+    import optax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    import mbi
+    from mbi.extensions import MixtureOfProductsEstimator
+
+    measured = [
+        mbi.LinearMeasurement(part.counts.ravel().astype(float), part.attributes, stddev=part.noise.variance**0.5)
+        for part in release.tables
+    ]
+    estimator = MixtureOfProductsEstimator(optimizer=optax.adam(0.05), num_components=components, seed=seed)
+    domain = mbi.Domain(release.domain.names, release.domain.shape)
+    found = estimator.estimate(domain, measured, known_total=float(release.n), iters=2000)
+    return lambda names: np.asarray(found.project(names).datavector()) / release.n
+
+
+def compare_peer(arguments, release, records, shape, chosen):
+    """Print the peer's mean errors of the tables in question."""
+    names, n = release.domain.names, len(records)
+    for components in arguments.peer:
+        started = time.perf_counter()
+        shares = peer(release, components, arguments.seed)
+        errors = {
+            order: np.mean(
+                [
+                    np.abs(shares([names[axis] for axis in axes]) - table(records, shape, axes).ravel() / n).sum()
+                    for axes in sets
+                ]
+            ).round(5)
+            for order, sets in chosen.items()
+        }
+        found = {"components": components, "seconds": round(time.perf_counter() - started, 1)}
+        print(json.dumps(found | {"errors": errors}), flush=True)
+
+
+def asked():
+    """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?")
     parser.add_argument("--case", choices=["sixteen", "fourteen", "nine", "fifty"], default="sixteen")
@@ -143,10 +185,14 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", type=json.loads, default={})
     parser.add_argument("--sampling", type=json.loads, default={})
-    arguments = parser.parse_args()
+    parser.add_argument("--peer", type=int, nargs="+", default=[])
+    return parser.parse_args()
+
+
+def released(arguments):
+    """Return the records, the sizes of attributes, the attributes of each table, exact tables and the release."""
     records, shape, sets = studied(arguments.case, arguments.file, arguments.cap)
     domain = Domain.from_levels({f"x{axis}": tuple(range(size)) for axis, size in enumerate(shape)})
-    pairs = list(combinations(range(len(shape)), 2))
     rng = np.random.default_rng([arguments.seed, 1])
     root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
     budget = {"epsilon": arguments.epsilon} if arguments.noise == "geometric" else {"rho": root**2}
@@ -154,21 +200,32 @@ def main():
         frame = pl.DataFrame(dict(zip(domain.names, records.T, strict=True)))
         planned = plan(domain, n_records=len(records), choose=arguments.planned, **budget)
         release = release_plan(frame, planned, rng=rng)
-        sets = [release.domain.axes(table.attributes) for table in release.tables]
-        exact = [
-            Marginal(part.domain, table(records, shape, axes)) for part, axes in zip(release.tables, sets, strict=True)
-        ]
-    else:
-        exact = [Marginal(domain.project([domain.names[a] for a in ax]), table(records, shape, ax)) for ax in sets]
+        sets = [release.domain.axes(part.attributes) for part in release.tables]
+    exact = [Marginal(domain.project([domain.names[a] for a in ax]), table(records, shape, ax)) for ax in sets]
+    if not arguments.planned:
         law = {"epsilon": "two-sided-geometric", "rho": "discrete-gaussian"}[next(iter(budget))]
         release = release_tables(exact, noise=law, rng=rng, **budget)
+    return records, shape, sets, exact, release
+
+
+def main():
+    arguments = asked()
+    records, shape, sets, exact, release = released(arguments)
+    noisy = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
+    chooser = np.random.default_rng(arguments.seed)
+    pairs, chosen = list(combinations(range(len(shape)), 2)), {}
+    for order in (2, 3, 4) if arguments.case == "sixteen" else (2, 3):
+        some = [tuple(sorted(chooser.choice(len(shape), order, replace=False).tolist())) for _ in range(40)]
+        chosen[order] = pairs if order == 2 and len(pairs) < 200 else some
+    chosen["released"] = sets[:200]
+    if arguments.peer:
+        compare_peer(arguments, release, records, shape, chosen)
+        return
     started = time.perf_counter()
     model = build_model(release, **arguments.model)
     settings = sampler_defaults() | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
-    released = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
-    chooser = np.random.default_rng(arguments.seed)
     found = {
         "case": vars(arguments),
         "noise_stddev": round(release.tables[0].noise.variance ** 0.5, 2),
@@ -179,15 +236,12 @@ def main():
         "cpu_minutes": round(time.process_time() / 60, 2),
         "compile_seconds": round(trace.attrs["compile_seconds"], 1),
         "gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
-        "released_error": round(float(np.mean(released)), 5),
+        "released_error": round(float(np.mean(noisy)), 5),
         "sampler": json.loads(trace.attrs["sampler_settings"]),
     }
     print(json.dumps(found), flush=True)
-    for order in (2, 3, 4) if arguments.case == "sixteen" else (2, 3):
-        some = [tuple(sorted(chooser.choice(len(shape), order, replace=False).tolist())) for _ in range(40)]
-        chosen = pairs if order == 2 and len(pairs) < 200 else some
-        print(json.dumps({order: measure(trace, release, records, shape, chosen, 1, 2)}), flush=True)
-    print(json.dumps({"released": measure(trace, release, records, shape, sets[:200], 1, 2)}), flush=True)
+    for order, some in chosen.items():
+        print(json.dumps({order: measure(trace, release, records, shape, some, 1, 2)}), flush=True)
 
 
 if __name__ == "__main__":

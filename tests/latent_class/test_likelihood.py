@@ -18,11 +18,12 @@ from scipy import stats
 from scipy.special import erfcx, gammaln, logsumexp
 
 from dpbayes.data.domain import Domain
+from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.design import cells_of
-from dpbayes.latent_class.exact_counts import normal_given_laplace
-from dpbayes.latent_class.normal_laplace import normal_laplace_logp, scaled_erfc
+from dpbayes.latent_class.kernel import ReleasedCells, normal_laplace, scaled_erfc
+from dpbayes.latent_class.likelihood import normal_given_laplace
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Publication, Release
 
@@ -81,19 +82,16 @@ class Shipped:
     def __init__(self, release):
         self.release, self.tables = release, forms.Tables.of(release)
         weights, sizes = pt.vectors("w", "v")
-        profiles, deviations, membership, turn = pt.matrices("p", "u", "m", "q")
+        profiles, deviations, turn = pt.matrices("p", "u", "q")
         n, factors, outputs = pt.scalar("n"), [], []
-        records, moved = forms.class_counts(weights, profiles, n, sizes, deviations, membership)
+        records, moved = forms.class_counts(weights, profiles, n, sizes, deviations, self.tables.ends)
         for block in self.tables.blocks:
             factors += (products := [pt.lmatrix(), pt.lmatrix()])
             turned = turn if block.gaussian else None
             classes = (weights, profiles, n, records, moved)
             outputs += forms.released_law(classes, products, block.products.left.shape[1] + 1, turned)
-        inputs = [weights, profiles, n, sizes, deviations, membership, turn, *factors]
+        inputs = [weights, profiles, n, sizes, deviations, turn, *factors]
         self.law = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
-        off, variance, scale = pt.matrix(), pt.vector(), pt.vector()
-        density = normal_laplace_logp(off, variance, scale)
-        self.density = pytensor.function([off, variance, scale], density, mode="FAST_COMPILE")
 
     def log_likelihood(self, release, weights, profiles):
         """Integrate the deviations out."""
@@ -110,7 +108,6 @@ class Shipped:
                 release.n,
                 z[:classes],
                 z[classes:].reshape(joined.shape),
-                tables.membership,
                 turn,
                 *factors,
             )
@@ -133,7 +130,7 @@ class Shipped:
         normal = stats.norm.ppf(stats.qmc.Sobol(len(slopes), seed=1).random_base2(14))
         z = covariance @ guide @ off + normal @ root.T
         weight = 0.5 * (normal**2 - z**2).sum(axis=1) + np.log(np.diag(root)).sum()
-        density = self.density(off - z @ slopes, sampling + forms.NUGGET * noise, np.sqrt(0.5 * noise)).sum(axis=1)
+        density = log_densities(off - z @ slopes, sampling + forms.NUGGET * noise, np.sqrt(0.5 * noise)).sum(axis=1)
         return logsumexp(density + weight) - np.log(len(z))
 
 
@@ -235,11 +232,82 @@ def test_shares_are_the_released_ones_where_these_are_well_known():
     assert 0.001 < shares[1] < 0.03 and np.allclose(shares[2:], 1 / 3)
 
 
+def log_densities(off, variance, scale):
+    """Log-densities of sums of normal and Laplace variables, by SciPy alone."""
+    root = np.sqrt(variance)
+    sides = [
+        stats.norm.logcdf((sign * off - variance / scale) / root) + 0.5 * variance / scale**2 - sign * off / scale
+        for sign in (1.0, -1.0)
+    ]
+    return np.logaddexp(*sides) - np.log(2 * scale)
+
+
+def mixed_release(noise):
+    """Tables of one to four attributes, one of them twice."""
+    domain = Domain.from_levels({"a": range(3), "b": range(2), "c": range(4), "d": range(2)})
+    sets = [("a", "b"), ("c",), ("a", "b", "c"), ("a", "b"), ("a", "b", "c", "d"), ("d", "c"), ("b", "d")]
+    rng = np.random.default_rng(3)
+    tables = []
+    for names in sets:
+        part = domain.project(names)
+        counts = np.rint(200 / part.size + rng.normal(0, 6, part.shape)).astype(int)
+        tables.append(NoisyTable(part, counts, noise, 2.0, None))
+    return Release(domain, tuple(tables), "replace-one", 200, "simulation")
+
+
+@pytest.mark.parametrize("noise", [TwoSidedGeometric(6.0), DiscreteGaussian(7.0)])
+def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise):
+    release = mixed_release(noise)
+    tables, rng = forms.Tables.of(release), np.random.default_rng(4)
+    block, columns, k = tables.blocks[0], sum(release.domain.shape), 5
+    w, sizes, p, u, n = pt.vector(), pt.vector(), pt.matrix(), pt.matrix(), pt.scalar()
+    classes = (w, p, n, *forms.class_counts(w, p, n, sizes, u, tables.ends))
+    turn = forms.rotation(release.domain, forms.released_shares(release))
+    value = forms.rotated(release, tables, turn)[block.places]
+    turn = turn if block.gaussian else None
+    products = block.products
+    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, value, block.variances)
+    fast = ReleasedCells(not block.gaussian, forms.NUGGET)(w, p, n, sizes, u, *own, *block.rectangles.arrays.values())[
+        0
+    ]
+    mean, variance = forms.released_law(classes, (products.left, products.parts), products.left.shape[1] + 1, turn)
+    point = [rng.dirichlet(np.ones(k)), rng.normal(size=k), None, rng.normal(size=(k, columns)), 200.0]
+    point[2] = np.concatenate([rng.dirichlet(np.ones(size), k) for size in release.domain.shape], axis=1)
+    names = [w, sizes, p, u, n]
+    found, m, v = pytensor.function(names, [fast, mean, variance], mode="FAST_COMPILE")(*point)
+    own = block.variances
+    plain = (
+        stats.norm.logpdf(value, m, np.sqrt(v + own))
+        if block.gaussian
+        else log_densities(value - m, v + forms.NUGGET * own, np.sqrt(0.5 * own))
+    )
+    assert found == pytest.approx(plain.sum(), rel=1e-9)
+    slopes = pytensor.function(names, pt.grad(fast, names), mode="FAST_COMPILE")(*point)
+    density = pytensor.function(names, fast, mode="FAST_COMPILE")
+    for place, slope in enumerate(slopes):
+        way = rng.normal(size=np.shape(point[place]))
+        step = 1e-5 * way / max(1.0, np.abs(way).max()) * np.where(place in (0, 2), point[place], 1.0)
+        ahead, back = (density(*[v + s * step if i == place else v for i, v in enumerate(point)]) for s in (1, -1))
+        assert np.sum(slope * step) == pytest.approx((ahead - back) / 2, rel=1e-5, abs=1e-9)
+
+
+def test_many_points_at_once_are_each_by_itself():
+    release = mixed_release(TwoSidedGeometric(6.0))
+    model = build_model(release, n_classes=3, likelihood="cells")
+    density = batched_density(model)
+    points = np.random.default_rng(5).normal(size=(3, density.size))
+    together = density.evaluate(points, 0.5)
+    for place, point in enumerate(points):
+        for whole, single in zip(together, density.evaluate(point[None], 0.5), strict=True):
+            np.testing.assert_allclose(whole[place], single[0], rtol=1e-12)
+
+
 def test_the_normal_laplace_density_is_the_convolution():
     off = np.array([0.0, 0.3, -2.0, 7.0, 60.0, -400.0])
     grid = np.linspace(-700.0, 700.0, 1_400_001)
     for stddev, scale in [(1.0, 1.0), (0.05, 3.0), (20.0, 1.0), (3.0, 40.0)]:
-        found = normal_laplace_logp(pt.as_tensor(off), np.float64(stddev**2), np.float64(scale)).eval()
+        parts = np.array([[x, stddev**2, scale, 0.0, 0.0] for x in off])
+        found = [normal_laplace(*np.split(row, 5)) for row in parts]
         for x, value in zip(off, found, strict=True):
             mass = logsumexp(-np.abs(grid) / scale - 0.5 * ((x - grid) / stddev) ** 2) + np.log(grid[1] - grid[0])
             assert value == pytest.approx(mass - np.log(2 * scale * stddev * np.sqrt(2 * np.pi)), abs=1e-5)

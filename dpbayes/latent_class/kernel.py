@@ -1,0 +1,472 @@
+r"""The log-density of released cells given the classes' counts, and its gradient, in one pass over the cells.
+
+`dpbayes.latent_class.likelihood.released_law` states mean m and variance v of the exact counts of cells; this is the
+sum of their log-densities after the noise, one operation of a graph. Cells that share all factors but the last follow
+one another, so that a cell costs a few products of length k. With Laplace noise of scale b, x the released count less
+m, :math:`z_\pm = (v/b \pm |x|)/\sqrt{2v}` and E(z) the scaled complementary error function, the density is the
+normal-Laplace law (Reed and Jorgensen 2004, Communications in Statistics 33)
+
+.. math:: f(x) = \frac{e^{-x^2/2v}}{4b} (E(z_-) + E(z_+)) = \frac{e^{v/2b^2 - |x|/b}}{4b}
+          \bigl(2 - e^{-z_-^2} (E(-z_-) - E(z_+))\bigr),
+
+the first where :math:`z_- \ge 0` and the second where not. With T the two summands,
+
+.. math:: \frac{\partial\log f}{\partial x} = \frac{\operatorname{sign} x}{b}\,\frac{T_+ - T_-}{T_+ + T_-}, \qquad
+          \frac{\partial\log f}{\partial v} = \frac{1 - N(x; 0, v)/f(x)}{2b^2}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
+from scipy.special import erfcx
+
+type Array = npt.NDArray[np.float64]
+type Places = npt.NDArray[np.int64]
+
+_STRETCH, _DEGREE = 3.75, 14
+_TOGETHER = 8  # factors of densities whose logarithm is taken at once
+# PyTensor keeps compiled code on disk by this key: other checkouts and later versions must not find it there.
+_SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+def _polynomial() -> tuple[float, ...]:
+    """Return the coefficients, highest power first, of E(z) (1 + 2z) in t = (z - 3.75)/(z + 3.75); z >= 0."""
+    nodes = np.cos(np.pi * (np.arange(200) + 0.5) / 200)
+    z = _STRETCH * (1.0 + nodes) / (1.0 - nodes)
+    fitted = np.polynomial.chebyshev.chebfit(nodes, erfcx(z) * (1.0 + 2.0 * z), _DEGREE)
+    return tuple(np.polynomial.chebyshev.cheb2poly(fitted)[::-1].tolist())
+
+
+_COEFFICIENTS = _polynomial()
+
+
+@dataclass(frozen=True, eq=False)
+class Rectangles:
+    """Cells as entries of a few products of matrices: a rectangle's rows are products of columns, its columns the last.
+
+    `bounds` (rectangle, 6) says where the rows of `left`, the entries of `right` and the cells of each begin and end;
+    `at` says which entry of its rectangle a cell is, and `order` in which order cells stand here.
+    """
+
+    left: Places
+    right: Places
+    at: Places
+    bounds: Places
+    order: Places
+
+    @classmethod
+    def of(cls, left: Places, parts: Places, owner: Places) -> Rectangles:
+        """Arrange cells (product of `left`, last column); products of the same attributes (`owner`) stay together."""
+        _, kinds = np.unique(owner[left], axis=0, return_inverse=True)
+        merged: list[tuple[Places, Places]] = []
+        for kind in range(kinds.max() + 1):
+            rows = np.flatnonzero(kinds.ravel() == kind)
+            alone = rows, np.unique(parts[np.isin(parts[:, 0], rows), 1])
+            both = (np.union1d(merged[-1][0], rows), np.union1d(merged[-1][1], alone[1])) if merged else alone
+            if merged and _work(*both) <= _work(*merged[-1]) + _work(*alone):
+                merged[-1] = both
+            else:
+                merged.append(alone)
+        cells = [np.flatnonzero(np.isin(parts[:, 0], rows)) for rows, _ in merged]
+        at = [
+            np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1])
+            for own, (rows, columns) in zip(cells, merged, strict=True)
+        ]
+        sizes = [(len(rows), len(columns), len(own)) for own, (rows, columns) in zip(cells, merged, strict=True)]
+        ends = np.cumsum(sizes, axis=0)
+        bounds = np.stack([ends - sizes, ends], axis=2).reshape(len(merged), 6)
+        rows, columns = (np.concatenate(one) for one in zip(*merged, strict=True))
+        return cls(left[rows], columns, np.concatenate(at), bounds, np.concatenate(cells))
+
+    @property
+    def arrays(self) -> dict[str, Places]:
+        """What the operation takes, by name."""
+        return {"rows": self.left, "columns": self.right, "at": self.at, "bounds": self.bounds}
+
+
+def _work(rows: Places, columns: Places) -> int:
+    """Return the entries of a rectangle, and what calls for its products cost in entries, as measured."""
+    return 400 + len(rows) * len(columns)
+
+
+@numba.njit(cache=False, error_model="numpy")
+def scaled_erfc(z: float) -> float:
+    """Return exp(z^2) erfc(z) for z >= 0 (Shepherd and Laframboise 1981), to a relative error of 1e-10."""
+    t = (z - _STRETCH) / (z + _STRETCH)
+    value = 0.0
+    for coefficient in _COEFFICIENTS:
+        value = value * t + coefficient
+    return value / (1.0 + 2.0 * z)
+
+
+@numba.njit(cache=False, error_model="numpy")
+def normal_laplace(x: Array, v: Array, b: Array, near: Array, far: Array) -> float:
+    """Return the sum of log f; write the derivatives in x and v to the last two arrays, which are room to work in."""
+    for i in range(len(x)):  # apart from the branches below, so that the processor takes several cells at a time
+        root = math.sqrt(2.0 * v[i])
+        near[i] = scaled_erfc(abs((v[i] / b[i] - abs(x[i])) / root))
+        far[i] = scaled_erfc((v[i] / b[i] + abs(x[i])) / root)
+    found, product = 0.0, 1.0
+    for i in range(len(x)):
+        r, scale = abs(x[i]), b[i]
+        below = v[i] / scale - r
+        if below >= 0.0:
+            total, minus, plus, share = near[i] + far[i], near[i], far[i], 1.0
+            found -= 0.5 * r * r / v[i]
+        else:
+            share = math.exp(-0.5 * below * below / v[i])
+            minus, plus = 2.0 - share * near[i], share * far[i]
+            total = minus + plus
+            found += 0.5 * v[i] / (scale * scale) - r / scale
+        product *= total / (4.0 * scale)
+        if i % _TOGETHER == _TOGETHER - 1:
+            found, product = found + math.log(product), 1.0
+        slope = (plus - minus) / (total * scale)
+        near[i] = -slope if x[i] < 0.0 else slope
+        far[i] = (1.0 - share * 4.0 * scale / (math.sqrt(2.0 * math.pi * v[i]) * total)) / (2.0 * scale * scale)
+    return found + math.log(product)
+
+
+@numba.njit(cache=False, error_model="numpy")
+def normal(x: Array, v: Array, in_x: Array, in_v: Array) -> float:
+    """Return the sum of the normal log-densities; write their derivatives to the last two arrays."""
+    found, product = -0.5 * len(x) * math.log(2.0 * math.pi), 1.0
+    for i in range(len(x)):
+        in_x[i] = -x[i] / v[i]
+        in_v[i] = 0.5 * (in_x[i] * in_x[i] - 1.0 / v[i])
+        found += 0.5 * x[i] * in_x[i]
+        product *= v[i]
+        if i % _TOGETHER == _TOGETHER - 1:
+            found, product = found - 0.5 * math.log(product), 1.0
+    return found - 0.5 * math.log(product)
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _product(columns: Any, mean: Array, variance: Array, moved: Array, state: Array) -> None:
+    """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
+    for h in range(state.shape[2]):
+        product, deviation, first = mean[columns[0], h], moved[columns[0], h], variance[columns[0], h]
+        rest, square = 0.0, product * product
+        for place in range(len(columns)):
+            if place > 0:
+                m, v, d = mean[columns[place], h], variance[columns[place], h], moved[columns[place], h]
+                rest = rest * (m * m + v) + first * v
+                first, square = first * m * m + square * v, square * m * m
+                deviation, product = deviation * m + product * d, product * m
+            state[place, 0, h], state[place, 1, h], state[place, 2, h] = product, deviation, first
+            state[place, 3, h], state[place, 4, h] = rest, square
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _product_back(
+    columns: Any, mean: Array, variance: Array, moved: Array, state: Array, adjoint: Array, slopes: Array
+) -> None:
+    """Add to the slopes (mean, variance, deviation) of a product's columns what the adjoint of its last state gives."""
+    for h in range(state.shape[2]):
+        in_m, in_d, in_first, in_rest, in_square = adjoint[0, h], adjoint[1, h], adjoint[2, h], adjoint[3, h], 0.0
+        for place in range(len(columns) - 1, 0, -1):
+            column = columns[place]
+            m, v, d = mean[column, h], variance[column, h], moved[column, h]
+            product, deviation, first = state[place - 1, 0, h], state[place - 1, 1, h], state[place - 1, 2, h]
+            rest, square = state[place - 1, 3, h], state[place - 1, 4, h]
+            slopes[0, column, h] += in_m * product + in_d * deviation
+            slopes[0, column, h] += 2.0 * m * (in_rest * rest + in_first * first + in_square * square)
+            slopes[1, column, h] += in_rest * (rest + first) + in_first * square
+            slopes[2, column, h] += in_d * product
+            in_m, in_d = in_m * m + in_d * d, in_d * m
+            in_square = in_first * v + in_square * m * m
+            in_first, in_rest = in_rest * v + in_first * m * m, in_rest * (m * m + v)
+        slopes[0, columns[0], h] += in_m + 2.0 * mean[columns[0], h] * in_square
+        slopes[1, columns[0], h] += in_first
+        slopes[2, columns[0], h] += in_d
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _turned(values: Array, matrix: Array, ends: Any) -> Array:
+    """Return values (column, class) turned within attributes by a matrix of one block each, from the left."""
+    found, start = np.zeros(values.shape), 0
+    for end in ends:
+        for i in range(start, end):
+            for j in range(start, end):
+                for h in range(values.shape[1]):
+                    found[i, h] += matrix[i, j] * values[j, h]
+        start = end
+    found[start:] = values[start:]
+    return found
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _columns(
+    weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array, turn: Array, ends: Any
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the classes' records, and (column, class): means, variances, deviations, and these before the turn.
+
+    `dpbayes.latent_class.likelihood.class_counts` and `columns_of` state them; the last column is that of products
+    with fewer factors.
+    """
+    root, k, start = np.sqrt(weights), len(weights), 0
+    records = n * weights + math.sqrt(n) * root * (sizes - root * (root * sizes).sum())
+    means, moves = np.empty((profiles.shape[1] + 1, k)), np.zeros((profiles.shape[1] + 1, k))
+    means[:-1] = profiles.T
+    means[-1] = 1.0
+    moves[:-1] = deviations.T
+    for end in ends:
+        for h in range(k):
+            common = 0.0
+            for i in range(start, end):
+                moves[i, h] *= math.sqrt(means[i, h])
+                common += moves[i, h]
+            for i in range(start, end):
+                moves[i, h] = math.sqrt(n) * root[h] * (moves[i, h] - means[i, h] * common)
+        start = end
+    if len(turn) == 0:
+        return records, means, means * (1.0 - means), moves, moves
+    turned, variances = _turned(means, turn.T, ends), _turned(means, turn.T**2, ends)
+    variances -= turned * turned
+    return records, turned, variances, _turned(moves, turn.T, ends), moves
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _columns_back(
+    weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array, turn: Array, ends: Any,
+    in_weights: Array, in_n: float, in_records: Array, slopes: Array, means: Array, moves: Array,
+) -> tuple[Array, Array, Array, Array, Array]:  # fmt: skip
+    """Return the slopes in weights, profiles, n, sizes and deviations, by those in what `_columns` gives."""
+    root, k, start, scale = np.sqrt(weights), len(weights), 0, math.sqrt(n)
+    if len(turn):
+        slopes[0] -= 2.0 * means * slopes[1]
+        slopes[0] = _turned(slopes[0], turn, ends) + _turned(slopes[1], turn**2, ends)
+        slopes[2] = _turned(slopes[2], turn, ends)
+    else:
+        slopes[0] += slopes[1] * (1.0 - 2.0 * means)
+    in_profiles, in_deviations, in_root = slopes[0, :-1].T.copy(), np.empty(profiles.shape), np.zeros(k)
+    for end in ends:
+        for h in range(k):
+            common, pull = 0.0, 0.0
+            for i in range(start, end):
+                common += math.sqrt(profiles[h, i]) * deviations[h, i]
+                pull += slopes[2, i, h] * profiles[h, i]
+                in_root[h] += slopes[2, i, h] * moves[i, h]
+            for i in range(start, end):
+                spread = math.sqrt(profiles[h, i])
+                own = scale * root[h] * (slopes[2, i, h] - pull)
+                in_deviations[h, i] = own * spread
+                in_profiles[h, i] += 0.5 * own * deviations[h, i] / spread - scale * root[h] * slopes[2, i, h] * common
+        start = end
+    total = (root * sizes).sum()
+    in_n += (in_records * (weights + 0.5 / scale * root * (sizes - root * total))).sum() + 0.5 * in_root.sum() / n
+    in_total = -scale * (in_records * weights).sum()
+    in_sizes = (scale * in_records + in_total) * root
+    in_root = in_root / root + scale * in_records * (sizes - 2.0 * root * total) + in_total * sizes
+    in_weights = in_weights + n * in_records + 0.5 * in_root / root
+    return in_weights, in_profiles, np.asarray(in_n), in_sizes, in_deviations
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _density(
+    laplace: bool, nugget: float, n: float, mean: Array, spread: Array, value: Array, own: Array, at: Any
+) -> tuple[float, float]:
+    """Return a rectangle's log-density and its slope in n; `mean` and `spread` become the slopes in themselves."""
+    counts, spreads = mean.reshape(-1), spread.reshape(-1)
+    off, varied, scale = np.empty(len(at)), np.empty(len(at)), np.sqrt(0.5 * own)
+    in_x, in_v, in_n = np.empty(len(at)), np.empty(len(at)), 0.0
+    for i in range(len(at)):
+        off[i] = value[i] - counts[at[i]]
+        varied[i] = n * spreads[at[i]] + (nugget if laplace else 1.0) * own[i]
+    total = normal_laplace(off, varied, scale, in_x, in_v) if laplace else normal(off, varied, in_x, in_v)
+    for i in range(len(at)):
+        in_n += in_v[i] * spreads[at[i]]
+    mean[:] = 0.0
+    spread[:] = 0.0
+    for i in range(len(at)):
+        counts[at[i]] -= in_x[i]
+        spreads[at[i]] += n * in_v[i]
+    return total, in_n
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _cells(
+    laplace: bool, nugget: float, weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array,
+    turn: Array, ends: Any, value: Array, own: Array, left: Any, right: Any, at: Any, rectangles: Any,
+) -> tuple[Array, Array, Array, Array, Array, Array]:  # fmt: skip
+    """Return the log-density and its slopes in weights, profiles, n, sizes and deviations."""
+    k, factors, total, in_n = len(weights), left.shape[1], 0.0, 0.0
+    records, means, variances, moves, before = _columns(weights, profiles, n, sizes, deviations, turn, ends)
+    in_weights, in_records, slopes = np.zeros(k), np.zeros(k), np.zeros((3, len(means), k))
+    for place in range(len(rectangles)):
+        rows = left[rectangles[place, 0] : rectangles[place, 1]]
+        columns = right[rectangles[place, 2] : rectangles[place, 3]]
+        cells = slice(rectangles[place, 4], rectangles[place, 5])
+        # Counts are `forward` times `last`, spreads `first` times `varied`, and `rest` times `second` of more factors.
+        state = np.empty((len(rows), factors, 5, k))
+        forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
+        for i in range(len(rows)):
+            _product(rows[i], means, variances, moves, state[i])
+            for h in range(k):
+                product = state[i, factors - 1, 0, h]
+                forward[i, h], forward[i, k + h] = records[h] * product + state[i, factors - 1, 1, h], product
+                first[i, h], rest[i, h] = (
+                    weights[h] * state[i, factors - 1, 2, h],
+                    weights[h] * state[i, factors - 1, 3, h],
+                )
+        last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
+        for j in range(len(columns)):
+            for h in range(k):
+                last[j, h], last[j, k + h] = means[columns[j], h], moves[columns[j], h]
+                varied[j, h] = variances[columns[j], h]
+                second[j, h] = means[columns[j], h] ** 2 + variances[columns[j], h]
+        counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
+        if factors > 1:
+            spread += np.dot(rest, second.T)
+        found = _density(laplace, nugget, n, counts, spread, value[cells], own[cells], at[cells])
+        total, in_n = total + found[0], in_n + found[1]
+        in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
+        in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
+        if factors > 1:
+            in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
+            in_varied += in_second
+            in_last[:, :k] += 2.0 * last[:, :k] * in_second
+        for j in range(len(columns)):
+            for h in range(k):
+                slopes[0, columns[j], h] += in_last[j, h]
+                slopes[1, columns[j], h] += in_varied[j, h]
+                slopes[2, columns[j], h] += in_last[j, k + h]
+        adjoint = np.empty((4, k))
+        for i in range(len(rows)):
+            for h in range(k):
+                in_records[h] += in_forward[i, h] * state[i, factors - 1, 0, h]
+                in_weights[h] += (
+                    in_first[i, h] * state[i, factors - 1, 2, h] + in_rest[i, h] * state[i, factors - 1, 3, h]
+                )
+                adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
+                adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
+            _product_back(rows[i], means, variances, moves, state[i], adjoint, slopes)
+    found = _columns_back(
+        weights, profiles, n, sizes, deviations, turn, ends, in_weights, in_n, in_records, slopes, means, before
+    )  # fmt: skip
+    return np.asarray(total), *found
+
+
+class _Operation(Op):
+    """An operation whose first inputs are differentiated; the rest are data."""
+
+    differentiated = 1
+
+    def connection_pattern(self, node: Any) -> list[list[bool]]:
+        """Say that data have no slopes."""
+        return [[place < self.differentiated] * len(node.outputs) for place in range(len(node.inputs))]
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        """Evaluate in NumPy."""
+        found = self.evaluate(*map(np.ascontiguousarray, inputs))
+        for place, one in zip(outputs, found, strict=True):
+            place[0] = np.asarray(one)
+
+    def data_slopes(self, inputs: Any) -> list[Any]:
+        """Return the slopes of data: none."""
+        return [disconnected_type() for _ in inputs[self.differentiated :]]
+
+
+class SumsWithin(_Operation):
+    """The sums of values (class, column) within each attribute, in all of its columns."""
+
+    __props__ = ()
+    gufunc_signature = "(k,l),(a)->(k,l)"
+
+    def make_node(self, values: Any, ends: Any) -> Any:
+        """Return the operation on its inputs; `ends` are where attributes' columns end."""
+        inputs = [pt.as_tensor(values), pt.as_tensor(ends)]
+        return Apply(self, inputs, [inputs[0].type()])
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """Return the shape of the values."""
+        return [shapes[0]]
+
+    def evaluate(self, *inputs: Any) -> Any:
+        """Return the sums."""
+        return (_sums(*inputs),)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Return the sums of the cotangent."""
+        return [self(cotangents[0], inputs[1]), *self.data_slopes(inputs)]
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _sums(values: Array, ends: Any) -> Array:
+    found = np.empty(values.shape)
+    for h in range(len(values)):
+        start = 0
+        for end in ends:
+            total = 0.0
+            for i in range(start, end):
+                total += values[h, i]
+            for i in range(start, end):
+                found[h, i] = total
+            start = end
+    return found
+
+
+class ReleasedCells(_Operation):
+    """The log-density of a block's cells, and its slopes in the first five inputs, which have no derivatives."""
+
+    __props__ = ("laplace", "nugget")
+    gufunc_signature = (
+        "(k),(k,l),(),(k),(k,l),(m,m),(a),(c),(c),(p,f),(q),(c),(r,t)->(),(k),(k,l),(),(k),(k,l)"  # as `_cells`
+    )
+    differentiated = 5
+
+    def __init__(self, laplace: bool, nugget: float) -> None:
+        self.laplace, self.nugget = laplace, nugget
+
+    def make_node(self, *inputs: Any) -> Any:
+        """Return the operation on weights, profiles, n, deviations of sizes and levels, and data as of `_cells`."""
+        inputs = tuple(map(pt.as_tensor, inputs))
+        return Apply(self, inputs, [pt.dscalar(), *(one.type() for one in inputs[:5])])
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """Return the shapes of value and slopes."""
+        return [(), *shapes[:5]]
+
+    def evaluate(self, weights: Array, profiles: Array, n: Array, *arrays: Any) -> Any:
+        """Return value and slopes."""
+        return _cells(self.laplace, self.nugget, weights, profiles, n.item(), *arrays)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Return the slopes times the value's cotangent."""
+        for further in cotangents[1:]:
+            if not isinstance(further.type, DisconnectedType):
+                raise NotImplementedError("the log-density of released cells has first derivatives only")
+        return [cotangents[0] * slope for slope in outputs[1:]] + self.data_slopes(inputs)
+
+
+@register_funcify_and_cache_key(ReleasedCells)
+def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
+    laplace, nugget = op.laplace, op.nugget
+
+    @numba_njit
+    def cells(weights: Any, profiles: Any, n: Any, *arrays: Any) -> Any:
+        return _cells(laplace, nugget, weights, profiles, n.item(), *arrays)
+
+    return cells, f"{_SOURCE} {laplace} {nugget}"
+
+
+@register_funcify_and_cache_key(SumsWithin)
+def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
+    @numba_njit
+    def sums(values: Any, ends: Any) -> Any:
+        return _sums(values, ends)
+
+    return sums, f"{_SOURCE} sums"
