@@ -20,10 +20,12 @@ from dpbayes.latent_class.design import (
     n_effects,
 )
 
-# Measured on one core of a shared machine (docs/latent_class.md, Limits): matrix products, what a released cell with
-# Laplace noise takes in value and gradient, and what an element of an array that passes through memory does.
+# Measured on one core of a shared machine: matrix products; what an unknown takes in value and gradient, an entry of the
+# kernel's rectangles per class, and a released cell's noise; and an element of an array that passes through memory.
 _FLOPS = 2e10
-_SECONDS_PER_CELL = 4e-8
+_SECONDS_PER_UNKNOWN = 4e-8
+_SECONDS_PER_ENTRY = 1.7e-9
+_SECONDS_PER_CELL = 1.8e-8
 _SECONDS_PER_ELEMENT = 7e-10
 # Gradients of one chain: annealing, adapting and two rounds of 48 trajectories, the median of measured fits.
 _GRADIENTS = 35_000
@@ -95,19 +97,18 @@ def cost_of(
     cells = [domain.project(names).size for names in tables]
     higher = sum(math.prod(sorted(sizes[name] for name in names)[:-1]) for names in tables if len(names) > 2)
     total = sum(cells)
-    elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
-    products = 18 * k * columns**2 + 24 * k * columns * len(domain)
     effects = n_effects(domain, tables) if likelihood == "tables" else 0
     few = total <= FEW_CELLS
     if likelihood == "tables":
-        products += (12 if few else 5) * total * effects
+        elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
+        products = 18 * k * columns**2 + 24 * k * columns * len(domain) + (12 if few else 5) * total * effects
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
-        seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT + total * _SECONDS_PER_CELL
+        seconds = 2 * k * columns * _SECONDS_PER_UNKNOWN + total * (k * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
     unknowns = k + k * columns + (effects * few if likelihood == "tables" else k * columns + k)
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
-    moving = chains / 4 * cores * (10 * columns**2 + 12 * k * higher + 10 * total + 12 * unknowns)
+    moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)
     held = 8 * (3 * kept * draws + moving + (6 * total**2 if likelihood == "tables" else 0))
     minutes = _COMPILING + _GRADIENTS * chains * seconds / cores / 60
     return Cost(unknowns, total, 1e6 * seconds, minutes, 0.6 + held / 2**30)

@@ -41,6 +41,9 @@ MOST_CLASSES = 20
 FEW_CELLS = 100
 """Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 
+LARGE = 4_000
+"""Classes times levels beyond which a fit takes 32 chains in place of 128."""
+
 MAX_RECORDED_CELLS = 4096
 """Most cells of the full table that are recorded by default."""
 
@@ -118,11 +121,13 @@ class Design:
         return cls(domain, sets, classes, requested, ZeroSet.of(domain, impossible) if impossible else None)
 
 
-def sampler_defaults(*, method: Literal["many-chains", "nuts"] = "many-chains") -> dict[str, Any]:
+def sampler_defaults(model: Any = None, *, method: Literal["many-chains", "nuts"] = "many-chains") -> dict[str, Any]:
     """Return the sampler settings for the models of `build_model`.
 
     Parameters
     ----------
+    model
+        With it, chains are 32 instead of 128 where classes times levels are more than 4,000: each takes long there.
     method
         Many short annealed chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -139,7 +144,9 @@ def sampler_defaults(*, method: Literal["many-chains", "nuts"] = "many-chains") 
     """
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
-    return {"method": "many-chains", "chains": 128, "draws": 24, "tune": 48, "target_accept": 0.85}
+    coords = {"class": (), "level": ()} if model is None else model.coords
+    chains = 32 if len(coords["class"]) * len(coords["level"]) > LARGE else 128
+    return {"method": "many-chains", "chains": chains, "draws": 24, "tune": 48, "target_accept": 0.85}
 
 
 def classes_for(domain: Domain, tables: Sequence[Sequence[str]]) -> int:

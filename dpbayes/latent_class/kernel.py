@@ -224,13 +224,14 @@ def _columns(
     means[-1] = 1.0
     moves[:-1] = deviations.T
     for end in ends:
-        for h in range(k):
-            common = 0.0
-            for i in range(start, end):
+        common = np.zeros(k)
+        for i in range(start, end):
+            for h in range(k):
                 moves[i, h] *= math.sqrt(means[i, h])
-                common += moves[i, h]
-            for i in range(start, end):
-                moves[i, h] = math.sqrt(n) * root[h] * (moves[i, h] - means[i, h] * common)
+                common[h] += moves[i, h]
+        for i in range(start, end):
+            for h in range(k):
+                moves[i, h] = math.sqrt(n) * root[h] * (moves[i, h] - means[i, h] * common[h])
         start = end
     if len(turn) == 0:
         return records, means, means * (1.0 - means), moves, moves
@@ -252,19 +253,21 @@ def _columns_back(
         slopes[2] = _turned(slopes[2], turn, ends)
     else:
         slopes[0] += slopes[1] * (1.0 - 2.0 * means)
-    in_profiles, in_deviations, in_root = slopes[0, :-1].T.copy(), np.empty(profiles.shape), np.zeros(k)
+    spread, drawn = np.sqrt(profiles.T.copy()), deviations.T.copy()
+    in_profiles, in_deviations, in_root = slopes[0, :-1], np.empty(drawn.shape), np.zeros(k)
     for end in ends:
-        for h in range(k):
-            common, pull = 0.0, 0.0
-            for i in range(start, end):
-                common += math.sqrt(profiles[h, i]) * deviations[h, i]
-                pull += slopes[2, i, h] * profiles[h, i]
+        common, pull = np.zeros(k), np.zeros(k)
+        for i in range(start, end):
+            for h in range(k):
+                common[h] += spread[i, h] * drawn[i, h]
+                pull[h] += slopes[2, i, h] * spread[i, h] ** 2
                 in_root[h] += slopes[2, i, h] * moves[i, h]
-            for i in range(start, end):
-                spread = math.sqrt(profiles[h, i])
-                own = scale * root[h] * (slopes[2, i, h] - pull)
-                in_deviations[h, i] = own * spread
-                in_profiles[h, i] += 0.5 * own * deviations[h, i] / spread - scale * root[h] * slopes[2, i, h] * common
+        for i in range(start, end):
+            for h in range(k):
+                own = scale * root[h] * (slopes[2, i, h] - pull[h])
+                in_deviations[i, h] = own * spread[i, h]
+                in_profiles[i, h] += 0.5 * own * drawn[i, h] / spread[i, h]
+                in_profiles[i, h] -= scale * root[h] * slopes[2, i, h] * common[h]
         start = end
     total = (root * sizes).sum()
     in_n += (in_records * (weights + 0.5 / scale * root * (sizes - root * total))).sum() + 0.5 * in_root.sum() / n
@@ -272,7 +275,7 @@ def _columns_back(
     in_sizes = (scale * in_records + in_total) * root
     in_root = in_root / root + scale * in_records * (sizes - 2.0 * root * total) + in_total * sizes
     in_weights = in_weights + n * in_records + 0.5 * in_root / root
-    return in_weights, in_profiles, np.asarray(in_n), in_sizes, in_deviations
+    return in_weights, in_profiles.T.copy(), np.asarray(in_n), in_sizes, in_deviations.T.copy()
 
 
 @numba.njit(cache=False, error_model="numpy")

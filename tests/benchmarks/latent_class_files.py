@@ -223,7 +223,9 @@ def main():
         return
     started = time.perf_counter()
     model = build_model(release, **arguments.model)
-    settings = sampler_defaults() | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
+    settings = (
+        sampler_defaults(model) | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
+    )
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
     found = {
