@@ -20,8 +20,8 @@ from dpbayes.latent_class.design import (
     n_effects,
 )
 
-# Measured on one core of a shared machine: matrix products; what an unknown takes in value and gradient, an entry of the
-# kernel's rectangles per class, and a released cell's noise; and an element of an array that passes through memory.
+# Measured on one core of a shared machine: matrix products; what an unknown takes in value and gradient, a released
+# cell per class, and its noise; and an element of an array that passes through memory.
 _FLOPS = 2e10
 _SECONDS_PER_UNKNOWN = 4e-8
 _SECONDS_PER_ENTRY = 1.7e-9
