@@ -6,13 +6,12 @@ dimension besides `chain`, `draw` and `sample` is a named one of the model, with
 
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbayes._arguments import given_trace, instance
-from dpbayes._files import file_path
+from dpbayes._files import file_path, write_whole
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.inference.convergence import Verdict
 
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 GROUPS: Mapping[str, str] = {
     "posterior": "draws of every parameter and recorded quantity; dims chain, draw, then the model's",
-    "sample_stats": "one row a posterior draw: what the sampler says about the transition; see SAMPLE_STATS",
+    "sample_stats": "one row per posterior draw: what the sampler says about the transition; see SAMPLE_STATS",
     "observed_data": "released values that the model conditions on; never a confidential one",
     "constant_data": "other data of the model: noise scales, designs, public totals",
     "prior": "draws of every parameter from the prior; dims chain (one), draw",
     "prior_predictive": "released values drawn from the prior",
     "posterior_predictive": "released values drawn anew for posterior draws",
 }
-"""Groups of a trace. The last three are there when they were asked for."""
+"""Groups of a trace. The last three are there where they were asked for."""
 
 REQUIRED_GROUPS = ("posterior", "sample_stats", "observed_data", "constant_data")
 
@@ -63,8 +62,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "privacy_record": "JSON object: what the release cost, under which adjacency, by which mechanism",
 }
 """Attributes of the root. The last three come from the run that sampled; `annotate` writes them."""
-
-_VERDICT = "inference.check_convergence returns it"
 
 
 def annotate(
@@ -105,17 +102,15 @@ def annotate(
     >>> trace.attrs["privacy_record"]
     '{"epsilon": 1.0}'
     """
-    added = {
-        "convergence": None if verdict is None else instance(verdict, Verdict, "verdict", remedy=_VERDICT).to_json(),
-        "spec_digest": spec_digest,
-        "release_digest": release_digest,
-        "privacy_record": None if privacy_record is None else _as_json(privacy_record),
-    }
-    for name in ("spec_digest", "release_digest"):
-        if added[name] is not None:
-            instance(added[name], str, name, remedy="give the SHA-256 as text")
     annotated: Any = given_trace(trace).copy()
-    annotated.attrs.update({name: value for name, value in added.items() if value is not None})
+    if verdict is not None:
+        instance(verdict, Verdict, "verdict", remedy="inference.check_convergence returns it")
+        annotated.attrs["convergence"] = verdict.to_json()
+    for name, digest in (("spec_digest", spec_digest), ("release_digest", release_digest)):
+        if digest is not None:
+            annotated.attrs[name] = instance(digest, str, name, remedy="give the SHA-256 as text")
+    if privacy_record is not None:
+        annotated.attrs["privacy_record"] = _as_json(privacy_record)
     return annotated
 
 
@@ -181,15 +176,9 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
     True
     """
     check(trace)
-    target = file_path(path)
-    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        # Made in memory: on a disk that is full, HDF5 fails again when it closes the file, and takes the process along.
-        scratch.write_bytes(trace.to_netcdf(engine="h5netcdf"))
-        os.replace(scratch, target)
-    finally:
-        scratch.unlink(missing_ok=True)
-    return target
+    # Made in memory: on a disk that is full, HDF5 fails again when it closes the file, and takes the process along.
+    content = trace.to_netcdf(engine="h5netcdf")
+    return write_whole(file_path(path), lambda scratch: scratch.write_bytes(content))
 
 
 def read_trace(path: str | os.PathLike[str]) -> "xr.DataTree":

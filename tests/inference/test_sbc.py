@@ -12,9 +12,16 @@ from scipy.stats import binom, multinomial, norm
 
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 from dpbayes.inference import sbc
-from dpbayes.inference.ranks import _band, coverage, plot_ranks, uniformity
 from dpbayes.inference.sampling import NutsSettings
-from dpbayes.inference.sbc import prior_simulator, ranks_among, simulate_and_rank
+from dpbayes.inference.sbc import (
+    _band,
+    coverage,
+    plot_ranks,
+    prior_simulator,
+    ranks_among,
+    simulate_and_rank,
+    uniformity,
+)
 
 QUICK = NutsSettings(draws=150, tune=150, chains=2, cores=1)
 

@@ -58,7 +58,7 @@ def test_the_rooms_public_names_are_locked_and_load():
 
     assert room.__all__ == [
         "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "annotate", "check_convergence", "compile_model",
-        "mixing_table", "plot_ranks", "read_trace", "sample", "sample_whole_counts",
+        "plot_ranks", "read_trace", "sample", "sample_whole_counts",
         "simulate_and_rank", "summarize", "uniformity", "write_trace",
     ]  # fmt: skip
     assert all(hasattr(room, name) for name in room.__all__)
