@@ -76,7 +76,6 @@ def no_model():
 
 
 CALLS = {
-    "annotate": (inference.annotate, {"trace": TRACE, "verdict": None, "spec_digest": "a", "privacy_record": {"a": 1}}),
     "write_trace": (inference.write_trace, {"trace": TRACE, "path": "trace.nc"}),
     "read_trace": (inference.read_trace, {"path": "trace.nc"}),
     "simulate_and_rank": (

@@ -14,7 +14,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "PosteriorSummary": "summary",
         "Verdict": "convergence",
         "check_convergence": "convergence",
-        "annotate": "schema",
         "read_trace": "schema",
         "write_trace": "schema",
         "sample": "sampling",

@@ -232,7 +232,7 @@ class Mixing(NamedTuple):
     ess_tail: np.ndarray
 
 
-def mixing(draws: np.ndarray, *, tail: float = 0.05, members: int = 1) -> Mixing:
+def mixing(draws: np.ndarray, *, members: int = 1) -> Mixing:
     """R-hat and both effective sample sizes of every quantity, draws of shape (quantities, chains, draws).
 
     NaN for a quantity that never moves, has draws that are not finite, or fewer than four in a chain. With members, a
@@ -254,7 +254,7 @@ def mixing(draws: np.ndarray, *, tail: float = 0.05, members: int = 1) -> Mixing
             result.rhat[chosen] = np.fmax(_plain_rhat(scores), _plain_rhat(_normal_scores(folded)))
         apart = block.reshape(len(block), chains * members, -1)
         result.ess_bulk[chosen] = _ess(scores if members == 1 else _normal_scores(apart))
-        low, high = np.quantile(block, [tail, 1.0 - tail], axis=(1, 2), keepdims=True)
+        low, high = np.quantile(block, [0.05, 0.95], axis=(1, 2), keepdims=True)
         tails = [(apart <= low) * 1.0, (apart <= high) * 1.0]
         ess_tails = [_ess(_split(one) if members == 1 else one) for one in tails]
         result.ess_tail[chosen] = np.minimum(*ess_tails)

@@ -471,7 +471,7 @@ def sample(
     >>> trace = sample(model, draws=500, tune=200, chains=4, random_seed=1, progressbar=False)
     >>> Verdict.from_trace(trace).passed
     True
-    >>> posterior_predictive(model, trace, random_seed=1)["released"].shape
+    >>> trace["posterior_predictive"]["released"].shape
     (4, 500)
     """
     import pymc as pm
@@ -498,13 +498,12 @@ def sample(
 
 def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | ManyChainSettings:
     """Return the checked settings of a method."""
-    kind: Any = {"nuts": NutsSettings, "many-chains": ManyChainSettings}[one_of(method, get_args(Method), "method")]
+    kind = {"nuts": NutsSettings, "many-chains": ManyChainSettings}[one_of(method, get_args(Method), "method")]
     unknown = sorted(set(settings) - {field.name for field in fields(kind)})
     if unknown:
         names = ", ".join(field.name for field in fields(kind))
         raise InputError(f"method {method!r} has no setting {unknown[0]!r}; it has {names}")
-    made: NutsSettings | ManyChainSettings = kind(**settings)
-    return made
+    return kind(**settings)
 
 
 def _many(

@@ -129,8 +129,8 @@ def summarize(
     ...                               "sample_stats": xr.Dataset(stats)})
     >>> print(summarize(tree))
     Posterior of 1 quantity, 4 chains of 500 draws, 95 % intervals
-         mean     sd   2.5 %  97.5 %  R-hat  bulk ESS  tail ESS
-    p  -0.007  1.000  -1.938   1.916  1.000     2,045     1,997
+         mean     sd   2.5 % 97.5 %  R-hat bulk ESS tail ESS
+    p  -0.007  1.000  -1.938  1.916  1.000    2,045    1,997
     Converged: all 6 checks passed on p.
     """
     strictly_between(prob, "prob", 0, 1, remedy="0.95 is a 95 % interval")

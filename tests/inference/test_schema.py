@@ -40,7 +40,7 @@ def test_the_names_are_locked():
     # A change here breaks traces on disk and every reader of them: note it in the CHANGELOG.
     assert list(schema.GROUPS) == [
         "posterior", "sample_stats", "observed_data", "constant_data",
-        "prior", "prior_predictive", "posterior_predictive",
+        "prior", "prior_predictive", "posterior_predictive", "log_likelihood",
     ]  # fmt: skip
     assert schema.REQUIRED_GROUPS == ("posterior", "sample_stats", "observed_data", "constant_data")
     assert list(schema.SAMPLE_STATS) == [
@@ -57,7 +57,7 @@ def test_the_rooms_public_names_are_locked_and_load():
     import dpbayes.inference as room
 
     assert room.__all__ == [
-        "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "annotate", "check_convergence", "compile_model",
+        "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "check_convergence", "compile_model",
         "plot_ranks", "read_trace", "sample", "sample_whole_counts",
         "simulate_and_rank", "summarize", "uniformity", "write_trace",
     ]  # fmt: skip

@@ -7,8 +7,9 @@ import pytest
 import xarray as xr
 
 from dpbayes.errors import InputError
-from dpbayes.inference import annotate, check_convergence, summarize
+from dpbayes.inference import check_convergence, summarize
 from dpbayes.inference.convergence import mixing
+from dpbayes.inference.schema import annotate
 from dpbayes.report.document import Figure
 from dpbayes.report.frame import convergence_section
 
