@@ -61,10 +61,6 @@ class _Task:
     folder: Path | None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def file(self, index: int) -> Path:
-        assert self.folder is not None
-        return self.folder / f"simulation_{index:06d}.npz"
-
 
 # One compiled model in a process: the last study's.
 _COMPILED: dict[str, tuple[CompiledModel, Simulator]] = {}
@@ -93,10 +89,9 @@ def _simulate_one(task: _Task, index: int, cores: int | None) -> dict[str, Any]:
             raise
     else:
         rng = np.random.default_rng(int(seeds[2]))
-        posterior = trace["posterior"].to_dataset().transpose("chain", "draw", ...)
-        ranks = {
-            name: ranks_among(true[name], posterior[name].to_numpy(), n_ranks=task.n_ranks, rng=rng) for name in true
-        }
+        for name in true:
+            draws = trace["posterior"][name].transpose("chain", "draw", ...).to_numpy()
+            ranks[name] = ranks_among(true[name], draws, n_ranks=task.n_ranks, rng=rng)
         verdict = check_convergence(trace, var_names=task.variables, rhat_max=task.rhat_max, ess_min=task.n_ranks)
         fit = {name: verdict.value(name) for name in ("rhat", "ess_bulk", "ess_tail")}
         fit |= {"passed": verdict.passed, "divergent_share": verdict.value("divergences")}
@@ -331,7 +326,7 @@ def _simulate_and_store(task: _Task, index: int, cores: int | None) -> tuple[int
     if task.folder is not None:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **record)
-        write_whole(task.file(index), lambda scratch: scratch.write_bytes(buffer.getvalue()))
+        write_whole(task.folder / f"simulation_{index:06d}.npz", lambda scratch: scratch.write_bytes(buffer.getvalue()))
     return index, record
 
 
@@ -431,7 +426,7 @@ def coverage(study: "xr.DataTree", *, prob: float = 0.95) -> dict[str, float]:
 
 
 def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, prob: float = 0.95) -> "Figure":
-    """Plot the ECDF of the PIT values minus the uniform one, a panel a variable, with a simultaneous band.
+    """Plot the ECDF of the PIT values minus the uniform one, a panel per variable, with a simultaneous band.
 
     Parameters
     ----------
@@ -445,8 +440,8 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
     Returns
     -------
     matplotlib.figure.Figure
-        One line a quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse: too
-        wide; on one side throughout: biased.
+        One line per quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse:
+        too wide; on one side throughout: biased.
 
     Raises
     ------

@@ -116,7 +116,7 @@ class ZeroSet:
         return inside
 
     def to_array(self) -> npt.NDArray[np.int64]:
-        """Return one row a disjoint part: a level's index for each attribute, -1 where any level will do."""
+        """Return one row per disjoint part: a level's index for each attribute, -1 where any level will do."""
         array = np.full((len(self.cells), len(self.domain)), -1, dtype=np.int64)
         for row, cell in zip(array, self.cells, strict=True):
             for axis, level in cell:

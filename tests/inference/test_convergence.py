@@ -1,4 +1,4 @@
-"""The gate and its arithmetic: against ArviZ, against known effective sizes, and on traces that must not pass."""
+"""The convergence check: against ArviZ, against known effective sizes, and on traces that must not pass."""
 
 import json
 
@@ -37,7 +37,7 @@ def autoregressive(rng, phi, chains, length):
     return draws
 
 
-def trace_of(posterior, *, coords=None, gate=None, **stats):
+def trace_of(posterior, *, coords=None, judged=None, **stats):
     chains, length = next(iter(posterior.values()))[1].shape[:2]
     rng = np.random.default_rng(9)
     every = {
@@ -51,8 +51,8 @@ def trace_of(posterior, *, coords=None, gate=None, **stats):
             "sample_stats": xr.Dataset({name: (DRAWS, value) for name, value in every.items() if value is not None}),
         }
     )
-    if gate is not None:
-        tree.attrs["convergence_variables"] = json.dumps(gate)
+    if judged is not None:
+        tree.attrs["convergence_variables"] = json.dumps(judged)
     return tree
 
 
@@ -154,9 +154,9 @@ def test_only_declared_quantities_are_judged(normal):
     labels = normal.copy()
     labels[1] += 5.0  # a class whose label switched
     posterior = {"p": ((*DRAWS, "cell"), normal), "label": ((*DRAWS, "cell"), labels)}
-    assert check_convergence(trace_of(posterior, gate=["p"])).passed
+    assert check_convergence(trace_of(posterior, judged=["p"])).passed
     assert not check_convergence(trace_of(posterior)).passed
-    assert not check_convergence(trace_of(posterior, gate=["p"]), var_names=["label"]).passed
+    assert not check_convergence(trace_of(posterior, judged=["p"]), var_names=["label"]).passed
     assert judged_variables(trace_of(posterior), None) == ("p", "label")
 
 

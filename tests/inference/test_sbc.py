@@ -160,7 +160,7 @@ def test_fits_that_fail_are_recorded_not_dropped(study):
     assert max(coverage(result).values()) <= 1 - broken.mean()
 
 
-def test_a_gate_that_is_missed_keeps_its_ranks(study):
+def test_a_check_that_is_missed_keeps_its_ranks(study):
     result = study(4, rhat_max=1.0)
     assert not result["fit"]["passed"].values.all()
     assert np.isfinite(result["prior_sbc"]["mean"].values).all()

@@ -1,4 +1,4 @@
-"""A posterior in one table: its numbers are those of the draws, and both of its forms say what the gate found."""
+"""A posterior in one table: its numbers are those of the draws, and both of its forms say what the check found."""
 
 import re
 
@@ -108,7 +108,7 @@ def test_wrong_arguments_are_named(draws, settings, message):
 
 
 def test_draws_that_are_not_finite_are_shown_with_the_verdict_on_them():
-    """Log-odds of zero, or of nothing: the gate names them, and neither table nor page stops at them."""
+    """Log-odds of zero, or of nothing: the check names them, and neither table nor page stops at them."""
     values = np.random.default_rng(1).normal(size=(4, 500, 3))
     values[1, 7, 1], values[2, 9, 2] = np.inf, np.nan
     tree = trace_of(odds=((*DIMS, "k"), values))
