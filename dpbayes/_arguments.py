@@ -12,24 +12,6 @@ from dpbayes.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = [
-    "as_array",
-    "finite",
-    "function",
-    "generator",
-    "given_trace",
-    "instance",
-    "number",
-    "one_of",
-    "ordered",
-    "positive_finite",
-    "probability_below_one",
-    "real_numbers",
-    "shown",
-    "strictly_between",
-    "whole_number",
-]
-
 _LONGEST = 300
 
 
@@ -37,11 +19,6 @@ def shown(value: Any) -> str:
     """Return the repr of a refused value, cut where it is long, for a message.
 
     Python refuses to print an integer of more than 4,300 digits; it is described instead.
-
-    Examples
-    --------
-    >>> shown("abc"), shown(-(10**5000))
-    ("'abc'", 'a value of type int with too many digits to print')
     """
     try:
         text = repr(value)
@@ -51,14 +28,7 @@ def shown(value: Any) -> str:
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
-    """Return `values` as an array, or raise `InputError` if their lengths do not fit together.
-
-    Examples
-    --------
-    >>> as_array([[1], [2, 3]], "counts")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: counts must be one array of numbers, got rows of different lengths
-    """
+    """Return `values` as an array, or raise `InputError` if their lengths do not fit together."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -68,14 +38,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
 
 
 def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
-    """Return `value` if it is of a kind, or raise `InputError`; what it holds may be confidential and is not shown.
-
-    Examples
-    --------
-    >>> instance(2, str, "formula", remedy="such as 'y ~ x'")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: formula must be a str, got int; such as 'y ~ x'
-    """
+    """Return `value` if it is of a kind, or raise `InputError`; what it holds may be confidential and is not shown."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         raise InputError(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {remedy}")
@@ -83,14 +46,7 @@ def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
 
 
 def function(value: Any, name: str, *, remedy: str) -> Any:
-    """Return `value` if it can be called, or raise `InputError`.
-
-    Examples
-    --------
-    >>> function(2, "fit", remedy="it takes a frame")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: fit must be a function, got 2; it takes a frame
-    """
+    """Return `value` if it can be called, or raise `InputError`."""
     if not callable(value):
         raise InputError(f"{name} must be a function, got {shown(value)}; {remedy}")
     return value
@@ -100,14 +56,6 @@ def ordered(values: Any, name: str, *, remedy: str, kind: type | None = None) ->
     """Return several values as a tuple, or raise `InputError` if they are one text or one value, or have no order.
 
     With a kind, each of them must be of it.
-
-    Examples
-    --------
-    >>> ordered(iter(["age", "sex"]), "names", remedy="give a list of names")
-    ('age', 'sex')
-    >>> ordered("age", "names", remedy="give a list of names")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: names must be a sequence, got str; give a list of names
     """
     if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable) or _is_scalar(values):
         raise InputError(f"{name} must be a sequence, got {type(values).__name__}; {remedy}")
@@ -116,18 +64,7 @@ def ordered(values: Any, name: str, *, remedy: str, kind: type | None = None) ->
 
 
 def positive_finite(value: Any, name: str, *, remedy: str) -> float:
-    """Return `value` as a float, or say why it cannot be a positive finite number.
-
-    Raises
-    ------
-    InputError
-        If `value` is no real number (a bool is none), is not finite, or is not above zero.
-
-    Examples
-    --------
-    >>> positive_finite(2, "scale", remedy="give sensitivity / epsilon")
-    2.0
-    """
+    """Return `value` as a float, or say why it cannot be a positive finite number."""
     if isinstance(value, bool) or not isinstance(value, (Real, Integral)):
         raise InputError(f"{name} must be a real number, got {shown(value)}; {remedy}")
     try:
@@ -140,13 +77,7 @@ def positive_finite(value: Any, name: str, *, remedy: str) -> float:
 
 
 def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
-    """Return `value` as a float strictly between 0 and 1, or raise `InputError`.
-
-    Examples
-    --------
-    >>> probability_below_one(1e-6, "delta", remedy="a usual choice is below 1 / n")
-    1e-06
-    """
+    """Return `value` as a float strictly between 0 and 1, or raise `InputError`."""
     number = positive_finite(value, name, remedy=remedy)
     if number >= 1:
         raise InputError(f"{name} must be below 1, got {shown(value)}; {remedy}")
@@ -154,14 +85,7 @@ def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
 
 
 def whole_number(value: Any, name: str, *, low: int = 1, high: int | None = None, remedy: str = "") -> int:
-    """Return `value` as an int from `low` to `high`, or raise `InputError`.
-
-    Examples
-    --------
-    >>> whole_number(np.int32(3), "draws"), whole_number(0, "n_bits", high=20, remedy="it is the filter's length")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: n_bits must be a whole number from 1 to 20, got 0; it is the filter's length
-    """
+    """Return `value` as an int from `low` to `high`, or raise `InputError`."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):
         span = f"of at least {low}" if high is None else f"from {low} to {'2^53' if high == 2**53 else f'{high:,}'}"
@@ -170,14 +94,7 @@ def whole_number(value: Any, name: str, *, low: int = 1, high: int | None = None
 
 
 def one_of(value: Any, options: Iterable[str], name: str, *, remedy: str = "") -> Any:
-    """Return `value` if it is one of some texts, or raise `InputError`.
-
-    Examples
-    --------
-    >>> one_of("smll", ("small", "large"), "size")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: size must be 'small' or 'large', got 'smll'
-    """
+    """Return `value` if it is one of some texts, or raise `InputError`."""
     known = list(options)
     if not isinstance(value, str) or value not in known:
         words = " or ".join([", ".join(map(repr, known[:-1])), repr(known[-1])])
@@ -186,14 +103,7 @@ def one_of(value: Any, options: Iterable[str], name: str, *, remedy: str = "") -
 
 
 def strictly_between(value: Any, name: str, low: float, high: float, *, remedy: str = "") -> float:
-    """Return `value` as a float above `low` and below `high`, or raise `InputError`.
-
-    Examples
-    --------
-    >>> strictly_between(1.0, "prob", 0, 1, remedy="0.95 is usual")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: prob must lie strictly between 0 and 1, got 1.0; 0.95 is usual
-    """
+    """Return `value` as a float above `low` and below `high`, or raise `InputError`."""
     result = number(value, name)
     if not low < result < high:
         raise InputError(
@@ -203,18 +113,7 @@ def strictly_between(value: Any, name: str, low: float, high: float, *, remedy: 
 
 
 def real_numbers(value: Any, name: str) -> np.ndarray:
-    """Return `value` as an array of doubles, so that no later step computes in a narrower type.
-
-    Raises
-    ------
-    InputError
-        If an entry is no real number or beyond the doubles; NaN and the infinities are left to the caller.
-
-    Examples
-    --------
-    >>> real_numbers(np.float16(0.5), "epsilon").dtype
-    dtype('float64')
-    """
+    """Return `value` as an array of doubles, so that no later step computes in a narrower type."""
     try:
         # NumPy would read "0.7" as 0.7 and True as 1.
         if np.asarray(value).dtype.kind not in "USbc":
@@ -227,13 +126,7 @@ def real_numbers(value: Any, name: str) -> np.ndarray:
 
 
 def number(value: Any, name: str) -> float:
-    """Return `value` as a float that is not NaN, or raise `InputError`.
-
-    Examples
-    --------
-    >>> number(np.float32(0.5), "epsilon")
-    0.5
-    """
+    """Return `value` as a float that is not NaN, or raise `InputError`."""
     result = real_numbers(value, name)
     if result.ndim or np.isnan(result):
         raise InputError(f"{name} must be a number, got {shown(value)}")
@@ -241,13 +134,7 @@ def number(value: Any, name: str) -> float:
 
 
 def finite(value: Any, name: str, *, remedy: str = "") -> float:
-    """Return `value` as a finite float, or raise `InputError`.
-
-    Examples
-    --------
-    >>> finite(3, "threshold")
-    3.0
-    """
+    """Return `value` as a finite float, or raise `InputError`."""
     try:
         result = number(value, name)
     except InputError:
@@ -258,13 +145,7 @@ def finite(value: Any, name: str, *, remedy: str = "") -> float:
 
 
 def generator(random_state: Any, name: str) -> np.random.Generator:
-    """Return the generator of a seed: a whole number of at least 0, None for a fresh one, or a generator itself.
-
-    Examples
-    --------
-    >>> bool(generator(1, "random_state").random() == np.random.default_rng(1).random())
-    True
-    """
+    """Return the generator of a seed: a whole number of at least 0, None for a fresh one, or a generator itself."""
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     if random_state is None or isinstance(random_state, np.random.Generator) or (whole and random_state >= 0):
         return np.random.default_rng(random_state)
@@ -274,14 +155,7 @@ def generator(random_state: Any, name: str) -> np.random.Generator:
 
 
 def given_trace(trace: Any, *groups: str) -> "xr.DataTree":
-    """Return a trace that has some groups, or raise `InputError`.
-
-    Examples
-    --------
-    >>> given_trace("trace.nc")
-    Traceback (most recent call last):
-    dpbayes.errors.InputError: trace must be a DataTree, got str; inference.sample makes one
-    """
+    """Return a trace that has some groups, or raise `InputError`."""
     import xarray as xr
 
     instance(trace, xr.DataTree, "trace", remedy="inference.sample makes one")

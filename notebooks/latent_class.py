@@ -144,7 +144,14 @@ latent_class.summarize(beta).to_dataframe().round(2)
 
 # %%
 frames = latent_class.synthesize(trace, n_datasets=4 if SMOKE else 20, n_rows=5 * n, random_seed=4)
-combined = latent_class.combine(frames, latent_class.share_of("income", 1), n=n)
+
+
+def share_of_income(frame):
+    p = frame["income"].mean()
+    return {"income=1": (p, p * (1 - p) / len(frame))}
+
+
+combined = latent_class.combine(frames, share_of_income, n=n)
 share = posterior["margin"].sel(count=["age=0, income=1", "age=1, income=1"]).sum("count")
 print("data sets combined:", combined.interval().round(4))
 print("posterior:", share.quantile([0.025, 0.975]).round(4).to_numpy(), " truth:",

@@ -4,7 +4,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpbayes._arguments import generator, instance, one_of, ordered, shown, whole_number
+from dpbayes._arguments import (
+    as_array,
+    finite,
+    function,
+    generator,
+    given_trace,
+    instance,
+    number,
+    one_of,
+    ordered,
+    positive_finite,
+    probability_below_one,
+    real_numbers,
+    shown,
+    strictly_between,
+    whole_number,
+)
 from dpbayes.data import Attribute, Domain, Marginal, check_consistent, marginals
 from dpbayes.errors import InputError
 from dpbayes.privacy import (
@@ -69,6 +85,38 @@ def test_one_of_some_words(bad):
 def test_a_seed_is_a_whole_number_of_at_least_zero(bad):
     with pytest.raises(InputError, match="random_state"):
         generator(bad, "random_state")
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (
+            lambda: as_array([[1], [2, 3]], "counts"),
+            "counts must be one array of numbers, got rows of different lengths",
+        ),
+        (lambda: function(2, "fit", remedy="it takes a frame"), "fit must be a function, got 2; it takes a frame"),
+        (
+            lambda: positive_finite(-1, "scale", remedy="double it"),
+            "scale must be positive and finite, got -1; double it",
+        ),
+        (lambda: positive_finite("1", "scale", remedy="drop it"), "scale must be a real number, got '1'; drop it"),
+        (lambda: probability_below_one(1, "delta", remedy="less"), "delta must be below 1, got 1; less"),
+        (lambda: strictly_between(1.0, "prob", 0, 1), "prob must lie strictly between 0 and 1, got 1.0"),
+        (lambda: number([1.0], "epsilon"), "epsilon must be a number, got [1.0]"),
+        (lambda: finite(np.inf, "threshold"), "threshold must be a finite number, got inf"),
+        (lambda: given_trace("trace.nc"), "trace must be a DataTree, got str; inference.sample makes one"),
+    ],
+)
+def test_a_refusal_says_value_and_remedy(check, message):
+    with pytest.raises(InputError) as refused:
+        check()
+    assert str(refused.value) == message
+
+
+def test_numbers_become_doubles():
+    assert real_numbers(np.float16(0.5), "epsilon").dtype == np.float64
+    assert type(number(np.float32(0.5), "epsilon")) is type(finite(3, "threshold")) is float
+    assert probability_below_one(1e-6, "delta", remedy="") == 1e-6
 
 
 def test_a_generator_is_kept_and_large_seeds_are_seeds():

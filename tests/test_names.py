@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from dpbayes._names import given_name, variable_name
 from dpbayes.data import Domain, marginals
+from dpbayes.errors import InputError
 from dpbayes.ide import Prior
 from dpbayes.ide.model import build_model as ide_model
 from dpbayes.inference import read_trace, write_trace
-from dpbayes.latent_class import build_model, margin_draws, synthesize
+from dpbayes.latent_class import build_model, margin_draws, regress, synthesize
 from dpbayes.latent_class.design import profile_name
 from dpbayes.privacy import release_tables
 from dpbayes.runs import execute, load_spec
@@ -60,6 +61,13 @@ def test_a_latent_class_trace_keeps_such_attributes(release, tmp_path):
     (frame,) = synthesize(trace, n_datasets=1, n_rows=5, random_seed=1)
     assert frame.columns == [PAY, HOME, SHARE]
     assert margin_draws(trace, [PAY, SHARE]).dims == ("chain", "draw", PAY, SHARE)
+    found = regress(trace, f'{{`{HOME}` == "y"}} ~ `{PAY}`', family="linear")
+    assert found["term"].values.tolist() == ["Intercept", f"{PAY}[T.hi]"]
+    shares = margin_draws(trace, [PAY, HOME])
+    shares = (shares.sel({HOME: "y"}) / shares.sum(HOME)).transpose("chain", "draw", PAY).to_numpy()
+    np.testing.assert_allclose(found.sel(term=f"{PAY}[T.hi]"), shares[..., 1] - shares[..., 0], atol=1e-9)
+    with pytest.raises(InputError, match="in `backticks` where a name is more than letters"):
+        regress(trace, f"{{`{HOME}` == 1}} ~ pay")
 
 
 def test_an_ide_model_takes_such_attributes(release):

@@ -13,6 +13,7 @@ import dpbayes.verifier as verifier
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import DPBayesError
 from dpbayes.inference.sampling import NutsSettings
+from dpbayes.latent_class import synthesis
 from dpbayes.privacy import release_tables
 
 HUGE = 10**5000
@@ -66,12 +67,15 @@ SYNTHETIC = [FRAME.sample(100, seed=seed) for seed in range(3)]
 PLAN = lc.plan(DOMAIN, n_records=200, rho=0.5, choose=1)
 
 
+def half_the_records(frame):
+    return {"half": (0.5 * len(frame), 1.0)}
+
+
 def no_model():
     raise DPBayesError("reached the model")
 
 
 CALLS = {
-    "annotate": (inference.annotate, {"trace": TRACE, "verdict": None, "spec_digest": "a", "privacy_record": {"a": 1}}),
     "write_trace": (inference.write_trace, {"trace": TRACE, "path": "trace.nc"}),
     "read_trace": (inference.read_trace, {"path": "trace.nc"}),
     "simulate_and_rank": (
@@ -79,27 +83,23 @@ CALLS = {
         {"build_model": no_model, "n_simulations": 1, "random_seed": 1, "n_ranks": 9, "rhat_max": 1.1, "label": ""}
         | {"simulate": len, "settings": NutsSettings(draws=10, tune=10, chains=1), "n_jobs": 1},
     ),
-    "combine": (lc.combine, {"frames": SYNTHETIC, "fit": lc.share_of("vote", 1), "n": 100, "variant": "unbiased"}),
-    "combine_estimates": (
-        lc.combine_estimates,
-        {"estimates": [[0.4], [0.6]], "variances": [[0.01], [0.01]], "names": ["p"], "n_synthetic": 9, "n": 9}
-        | {"variant": "nonnegative", "reference": "t"},
-    ),
-    "mean_of": (lambda column, frame: lc.mean_of(column)(frame), {"column": "vote", "frame": FRAME}),
-    "share_of": (lambda column, frame: lc.share_of(column, 1)(frame), {"column": "vote", "frame": FRAME}),
+    "combine": (lc.combine, {"frames": SYNTHETIC, "fit": half_the_records, "n": 100}),
     "cost_of": (
         lc.cost_of,
         {"domain": DOMAIN, "tables": [["age", "sex"]], "n_classes": 3, "likelihood": "cells"}
         | {"chains": 4, "draws": 10, "cores": 2},
     ),
     "functional": (lc.functional, {"draws": MARGIN, "function": lambda cells: cells[0], "name": "value"}),
-    "predict_release": (lc.predict_release, {"trace": TRACE, "release": RELEASE, "n_datasets": 2, "random_seed": 1}),
+    "predict_release": (
+        synthesis.predict_release,
+        {"trace": TRACE, "release": RELEASE, "n_datasets": 2, "random_seed": 1},
+    ),
     "plan": (
         lc.plan,
         {"domain": DOMAIN, "n_records": 200, "rho": 0.5, "workload": [["age", "sex"]], "choose": 1, "public": FRAME},
     ),
     "release_plan": (lc.release_plan, {"frame": FRAME, "chosen": PLAN, "rng": RNG, "delta": 0.0, "purpose": "tables"}),
-    "write_synthetic": (lc.write_synthetic, {"frames": SYNTHETIC, "folder": "synthetic", "format": "csv"}),
+    "write_synthetic": (synthesis.write_synthetic, {"frames": SYNTHETIC, "folder": "synthetic", "format": "csv"}),
     "synthesize": (lc.synthesize, {"trace": TRACE, "n_datasets": 1, "n_rows": 5, "random_seed": 1, "law": "mean"}),
     "margin_draws": (lc.margin_draws, {"trace": TRACE, "names": ["age"], "target": "population", "thin": 1}),
     "regress": (lc.regress, {"trace": TRACE, "formula": "vote ~ age", "family": "logistic"}),

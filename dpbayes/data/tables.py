@@ -188,7 +188,7 @@ def marginals(
         Levels of the attributes, from the codebook. Without it the columns' types must declare them (Enum or Boolean).
     unit, max_rows_per_unit
         Column whose equal values make rows one unit (a person, say), and the most rows of a unit that count. Which ones
-        hangs on that unit's rows alone: those whose combination of levels comes first in a public random order. Tell
+        depends on that unit's rows alone: those whose combination of levels comes first in a public random order. Tell
         `dpbayes.privacy.release_tables` both.
 
     Raises

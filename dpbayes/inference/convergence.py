@@ -1,10 +1,10 @@
 """The convergence check: R-hat, effective sample sizes and the sampler's own complaints, judged once for every trace.
 
 The formulas are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
-localization: an improved R-hat for assessing convergence of MCMC", Bayesian Analysis 16(2). A block of quantities
-shares each sort and each Fourier transform, which keeps the check cheap on models that record thousands of cells. What
-is judged does not depend on labels: a mixture's class parameters swap places between chains while every cell
-probability agrees; the model or the trace names such quantities in `convergence_variables`.
+localization: an improved R-hat for assessing convergence of MCMC", Bayesian Analysis 16(2), to ArviZ's last digits. A
+block of quantities shares each sort and each Fourier transform, a third of ArviZ's time on models that record thousands
+of cells. What is judged does not depend on labels: a mixture's class parameters swap places between chains while every
+cell probability agrees; the model or the trace names such quantities in `convergence_variables`.
 """
 
 import json
@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from scipy import fft
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from dpbayes._arguments import instance, ordered
+from dpbayes._arguments import given_trace, ordered
 from dpbayes._names import given_name
 from dpbayes.errors import DamagedFileError, InputError
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-_TITLES = {
-    "chains": "chains",
-    "finite": "quantities with draws that are not finite",
-    "constant": "quantities that never move, set aside",
-    "rhat": "largest R-hat",
-    "ess_bulk": "smallest bulk effective sample size",
-    "ess_tail": "smallest tail effective sample size",
-    "divergences": "share of divergent transitions",
-    "tree_depth": "share of transitions at the maximal tree depth",
-    "bfmi": "lowest BFMI of a chain",
-    "drift": "drift of the log-likelihood in its standard deviations",
+# Check -> what it is in words, and on which side of its threshold it passes.
+_CHECKS = {
+    "chains": ("chains", "≥"),
+    "finite": ("quantities with draws that are not finite", "≤"),
+    "constant": ("quantities that never move, set aside", "of"),
+    "rhat": ("largest R-hat", "≤"),
+    "ess_bulk": ("smallest bulk effective sample size", "≥"),
+    "ess_tail": ("smallest tail effective sample size", "≥"),
+    "divergences": ("share of divergent transitions", "≤"),
+    "tree_depth": ("share of transitions at the maximal tree depth", "≤"),
+    "bfmi": ("lowest BFMI of a chain", "≥"),
+    "drift": ("drift of the log-likelihood in its standard deviations", "≤"),
 }
-_BOUNDS = {"chains": "≥", "constant": "of", "rhat": "≤", "ess_bulk": "≥", "ess_tail": "≥", "bfmi": "≥"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Finding:
     Parameters
     ----------
     check
-        Which check: ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``tree_depth``, ``bfmi``, ``constant``,
-        ``finite`` or ``chains``.
+        Which check: ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``tree_depth``, ``bfmi``, ``drift``,
+        ``constant``, ``finite`` or ``chains``.
     quantity
         What was worst: a posterior quantity, a chain, or a count of transitions.
     value
@@ -89,19 +89,20 @@ class Finding:
     remedy: str = ""
 
     @classmethod
-    def failed(cls, check: str, quantity: str, value: float, threshold: float, remedy: str) -> Self:
-        """Make the finding of a check that did not pass or could not be made."""
-        return cls(check, quantity, value, threshold, passed=False, remedy=remedy)
+    def of(cls, check: str, quantity: str, value: float, threshold: float, remedy: str) -> Self:
+        """Hold a value to its threshold; one that is not a number does not pass."""
+        passed = value >= threshold if _CHECKS[check][1] == "≥" else value <= threshold
+        return cls(check, quantity, float(value), threshold, passed=bool(passed), remedy="" if passed else remedy)
 
     @property
     def title(self) -> str:
         """The check in words."""
-        return _TITLES.get(self.check, self.check)
+        return _CHECKS[self.check][0]
 
     @property
     def threshold_text(self) -> str:
         """The threshold with its direction, such as ``≤ 1.01``."""
-        return f"{_BOUNDS.get(self.check, '≤')} {self.threshold:.4g}"
+        return f"{_CHECKS[self.check][1]} {self.threshold:.4g}"
 
     @property
     def value_text(self) -> str:
@@ -124,11 +125,12 @@ class Verdict:
     Parameters
     ----------
     findings
-        One a check.
+        One per check.
     variables
         Names of the posterior variables that were judged.
     worst
-        The quantities with the fewest effective draws, the fewest first.
+        The quantities with the fewest effective draws, the fewest first. A label that a coordinate holds again is
+        numbered, ``"a (2)"``; `dpbayes.inference.convergence.quantity_draws` finds the draws of each.
 
     Examples
     --------
@@ -158,16 +160,8 @@ class Verdict:
         """Value that a check found, such as ``verdict.value("rhat")``; NaN where the check could not be made."""
         return next((finding.value for finding in self.findings if finding.check == check), math.nan)
 
-    def worst_quantities(self, n: int) -> list[tuple[str, dict[str, Any]]]:
-        """Give the `n` quantities with the fewest effective draws, as variable and coordinates for ``.sel``.
-
-        A label that its coordinate holds again is numbered, ``"a (2)"``, and ``.sel`` finds none of that name: take the
-        draws from `dpbayes.inference.convergence.quantity_draws`.
-        """
-        return [(quantity.name, dict(quantity.where)) for quantity in self.worst[:n]]
-
     def summary(self) -> str:
-        """Give the verdict as text, one line a check, with the remedies."""
+        """Give the verdict as text, one line per check, with the remedies."""
         names = ", ".join(self.variables[:6]) + (", ..." if len(self.variables) > 6 else "")
         if self.passed:
             head = f"Converged: all {len(self.findings)} checks passed on {names}."
@@ -175,15 +169,12 @@ class Verdict:
             head = f"NOT converged: {len(self.failures)} of {len(self.findings)} checks failed on {names}."
         return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give the verdict as plain data; a value that is not finite becomes None or the text ``inf``."""
+    def to_json(self) -> str:
+        """Give the verdict as a trace stores it in its attribute `convergence`; a value that is no number is null."""
         findings = [asdict(finding) | {"value": _plain(finding.value)} for finding in self.findings]
         worst = [[quantity.name, [list(pair) for pair in quantity.where]] for quantity in self.worst]
-        return {"passed": self.passed, "variables": list(self.variables), "findings": findings, "worst": worst}
-
-    def to_json(self) -> str:
-        """Give `to_dict` as JSON, as a trace stores it in its attribute `convergence`."""
-        return json.dumps(self.to_dict(), allow_nan=False)
+        data = {"passed": self.passed, "variables": list(self.variables), "findings": findings, "worst": worst}
+        return json.dumps(data, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -216,24 +207,24 @@ class Verdict:
 
 
 def _plain(value: float) -> float | str | None:
-    if math.isnan(value):
-        return None
-    return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+    """Return a number that JSON has: None for NaN, and the text ``inf`` or ``-inf``."""
+    if math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
 
 
 def _number(value: float | str | None) -> float:
     return math.nan if value is None else float(value)
 
 
+_MIN_DRAWS = 4
 # Draws handled together, of as many quantities as they come from: the largest temporary stays below 40 MB.
 _BLOCK = 2**20
-_MIN_DRAWS = 4
 # Draws of a quantity that a model fixes (a structural zero, a total of one) differ by rounding at most.
 _ROUNDING = 8 * np.finfo(float).eps
 
 
-@dataclass(frozen=True)
-class Mixing:
+class Mixing(NamedTuple):
     """How well the chains of each quantity mix; every array has shape (quantities,)."""
 
     rhat: np.ndarray
@@ -241,25 +232,29 @@ class Mixing:
     ess_tail: np.ndarray
 
 
-def mixing(draws: np.ndarray, *, tail: float = 0.05, members: int = 1) -> Mixing:
-    """R-hat and both effective sample sizes of every quantity, draws of shape (quantities, chains, draws)."""
-    draws = _checked(draws)
-    if not 0.0 < tail < 0.5:
-        raise InputError(f"tail must lie between 0 and 0.5, got {tail}")
+def mixing(draws: np.ndarray, *, members: int = 1) -> Mixing:
+    """R-hat and both effective sample sizes of every quantity, draws of shape (quantities, chains, draws).
+
+    NaN for a quantity that never moves, has draws that are not finite, or fewer than four in a chain. With members, a
+    chain of the draws is a superchain: that many short chains laid end to end.
+    """
+    _, chains, length = draws.shape
     result = Mixing(*(np.full(len(draws), np.nan) for _ in range(3)))
-    (moving,) = np.nonzero(~is_constant(draws))
-    together = max(1, _BLOCK // (draws.shape[1] * draws.shape[2]))
+    if length < _MIN_DRAWS:
+        return result
+    (moving,) = np.nonzero(_is_finite(draws) & ~is_constant(draws))
+    together = max(1, _BLOCK // (chains * length))
     for start in range(0, len(moving), together):
         chosen = moving[start : start + together]
         block = draws[chosen]
         halves = _split(_in_time(block, members))
         scores = _normal_scores(halves)
-        if draws.shape[1] > 1:
+        if chains > 1:
             folded = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
             result.rhat[chosen] = np.fmax(_plain_rhat(scores), _plain_rhat(_normal_scores(folded)))
-        apart = block.reshape(len(block), draws.shape[1] * members, -1)
+        apart = block.reshape(len(block), chains * members, -1)
         result.ess_bulk[chosen] = _ess(scores if members == 1 else _normal_scores(apart))
-        low, high = np.quantile(block, [tail, 1.0 - tail], axis=(1, 2), keepdims=True)
+        low, high = np.quantile(block, [0.05, 0.95], axis=(1, 2), keepdims=True)
         tails = [(apart <= low) * 1.0, (apart <= high) * 1.0]
         ess_tails = [_ess(_split(one) if members == 1 else one) for one in tails]
         result.ess_tail[chosen] = np.minimum(*ess_tails)
@@ -267,10 +262,7 @@ def mixing(draws: np.ndarray, *, tail: float = 0.05, members: int = 1) -> Mixing
 
 
 def bfmi(energy: np.ndarray) -> np.ndarray:
-    """Bayesian fraction of missing information of each chain."""
-    energy = np.asarray(energy, dtype=float)
-    if energy.ndim != 2 or energy.shape[1] < 2:
-        raise InputError(f"energy must have shape (chains, draws) with two draws or more, got shape {energy.shape}")
+    """Bayesian fraction of missing information of each chain, energies of shape (chains, draws)."""
     spread = energy.var(axis=1)
     moved = np.square(np.diff(energy, axis=1)).mean(axis=1)
     return np.divide(moved, spread, out=np.full(len(energy), np.nan), where=spread > 0)
@@ -283,15 +275,8 @@ def is_constant(draws: np.ndarray) -> np.ndarray:
     return finite & (np.where(finite, high - low, 1.0) <= _ROUNDING * np.maximum(np.abs(high), np.abs(low)))
 
 
-def _checked(draws: np.ndarray) -> np.ndarray:
-    draws = np.asarray(draws, dtype=float)
-    if draws.ndim != 3:
-        raise InputError(f"draws must have shape (quantities, chains, draws), got shape {draws.shape}")
-    if draws.shape[1] < 1 or draws.shape[2] < _MIN_DRAWS:
-        raise InputError(f"needs {_MIN_DRAWS} draws in each chain, got shape {draws.shape}; sample more")
-    if not np.isfinite(draws).all():
-        raise InputError("draws must be finite; set aside the quantities that are not before judging their mixing")
-    return draws
+def _is_finite(draws: np.ndarray) -> np.ndarray:
+    return np.isfinite(draws).all(axis=(1, 2))
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
@@ -369,34 +354,22 @@ def _integrated_time(correlation: np.ndarray) -> np.ndarray:
     return -1.0 + 2.0 * kept + np.maximum(even[np.arange(len(even)), stop], 0.0)
 
 
-def convergence_variables(trace: "xr.DataTree") -> tuple[str, ...]:
-    """Names of the variables that the convergence check judges."""
-    declared = trace.attrs.get("convergence_variables")
-    if declared is not None:
-        return tuple(json.loads(declared))
-    return tuple(str(name) for name in trace["posterior"].data_vars) if "posterior" in trace.children else ()
-
-
 def judged_variables(trace: "xr.DataTree", var_names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Names of the posterior variables asked for, by default those that are judged; one may stand alone."""
-    import xarray as xr
-
-    instance(trace, xr.DataTree, "trace", remedy="dpbayes.inference.sample and read_trace return one, with all groups")
+    """Names of the posterior variables asked for, one or several; by default those whose convergence counts."""
+    given_trace(trace, "posterior")
     if var_names is None:
-        return convergence_variables(trace)
+        declared = trace.attrs.get("convergence_variables")
+        return tuple(map(str, trace["posterior"].data_vars) if declared is None else json.loads(declared))
     names = [var_names] if isinstance(var_names, str) else var_names
     return tuple(dict.fromkeys(ordered(names, "var_names", remedy="give a list of variables", kind=str)))
 
 
-def quantity_draws(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None) -> dict[Quantity, np.ndarray]:
-    """Draws of every quantity, found by position: a coordinate may hold a label twice."""
+def quantity_draws(
+    trace: "xr.DataTree", *, var_names: Sequence[str] | str | None = None
+) -> tuple[list[Quantity], np.ndarray]:
+    """All quantities of some variables, the last coordinate fastest, and their draws (quantities, chains, draws)."""
     names = judged_variables(trace, var_names)
-    if "posterior" not in trace.children:
-        raise InputError("the trace has no posterior group; sample the model first")
-    return _stacked(trace["posterior"].to_dataset(), names)
-
-
-def _stacked(posterior: "xr.Dataset", names: Sequence[str]) -> dict[Quantity, np.ndarray]:
+    posterior = trace["posterior"].to_dataset()
     missing = [name for name in names if name not in posterior]
     if missing or not names:
         raise InputError(f"posterior variables to judge not found: {missing}; it has {sorted(map(str, posterior))}")
@@ -410,7 +383,7 @@ def _stacked(posterior: "xr.Dataset", names: Sequence[str]) -> dict[Quantity, np
         for index in np.ndindex(*shape):
             where = ((dim, axis[place]) for dim, axis, place in zip(dims, labels, index, strict=True))
             quantities.append(Quantity(name, tuple(where)))
-    return dict(zip(quantities, np.concatenate(blocks), strict=True))
+    return quantities, np.concatenate(blocks)
 
 
 def _labels(posterior: "xr.Dataset", dim: str) -> list[str | int | float]:
@@ -430,6 +403,11 @@ _KEPT = 12
 # Posterior standard deviations that the log-likelihood may move between the middle and the last third of a run.
 _DRIFT = 0.1
 _MORE_DRAWS = "raise draws (or tune), or choose a parameterization that mixes faster"
+_DEEPER = "raise max_treedepth, or rescale the model: trees this deep mean a posterior that is long and thin"
+_HEAVY_TAILS = "heavy tails: reparameterize (centre or uncentre a scale), or tighten a prior"
+_DRIFTS = "chains still drift from their starts: allow more rounds or trajectories, or more powers in annealing"
+_NOTHING_MOVED = "nothing moved: check that the model has free parameters and that the chains started"
+_NOT_FINITE = "the sampler was interrupted or the model yields values that are not finite; sample again"
 _SMALLER_STEPS = "raise target_accept towards 0.99; if some remain, the model's geometry needs another parameterization"
 
 
@@ -465,7 +443,7 @@ def check_convergence(
     Returns
     -------
     Verdict
-        One finding a check. A check that cannot be made (one chain, a statistic that is missing, a NaN) does not pass.
+        One finding per check. One that cannot be made (one chain, a missing statistic, a NaN) does not pass.
 
     Raises
     ------
@@ -489,62 +467,17 @@ def check_convergence(
     >>> check_convergence(tree).passed
     True
     """
-    names = judged_variables(trace, var_names)
-    draws = quantity_draws(trace, var_names=names)
+    quantities, draws = quantity_draws(trace, var_names=var_names)
     stats = trace["sample_stats"].to_dataset() if "sample_stats" in trace.children else None
     members = members_of(stats)
-    mixing_findings, worst = mixing_findings_of(
-        np.stack(list(draws.values())), list(draws), rhat_max=rhat_max, ess_min=ess_min, members=members
-    )
+    findings, worst = mixing_findings_of(draws, quantities, rhat_max=rhat_max, ess_min=ess_min, members=members)
+    findings.append(_share("divergences", "diverging", stats, divergent_share_max, _SMALLER_STEPS))
     if members > 1:
-        sampler = [
-            _share("divergences", "diverging", _stat(stats, "diverging"), divergent_share_max, _SMALLER_STEPS),
-            drift_finding(_stat(stats, "log_likelihood"), members),
-        ]
+        findings.append(drift_finding(_stat(stats, "log_likelihood"), members))
     else:
-        sampler = _sampler_findings(
-            stats, divergent_share_max=divergent_share_max, bfmi_min=bfmi_min, saturated_share_max=saturated_share_max
-        )
-    findings = [*mixing_findings, *sampler]
-    return Verdict(findings=tuple(findings), variables=names, worst=worst)
-
-
-def mixing_table(trace: "xr.DataTree", *, var_names: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
-    """R-hat and effective sample sizes of every quantity, by its printed name.
-
-    Parameters
-    ----------
-    trace
-        Needs a group `posterior`.
-    var_names
-        As in `check_convergence`.
-
-    Returns
-    -------
-    dict
-        Quantity name, such as ``"cells[cell=3]"``, to ``{"rhat": ..., "ess_bulk": ..., "ess_tail": ...}``; the values
-        of a constant quantity are NaN, and those of one with draws that are not finite. A label that a coordinate holds
-        again is numbered: ``"cells[cell=3 (2)]"``.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> values = np.random.default_rng(1).normal(size=(2, 100))
-    >>> tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"p": (("chain", "draw"), values)})})
-    >>> sorted(mixing_table(tree)["p"])
-    ['ess_bulk', 'ess_tail', 'rhat']
-    """
-    draws = quantity_draws(trace, var_names=var_names)
-    stacked = np.stack(list(draws.values()))
-    finite = np.isfinite(stacked).all(axis=(1, 2))
-    values = np.full((len(stacked), 3), np.nan)
-    if finite.any():
-        result = mixing(stacked[finite])
-        values[finite] = np.column_stack([result.rhat, result.ess_bulk, result.ess_tail])
-    return {
-        str(quantity): {"rhat": rhat, "ess_bulk": bulk, "ess_tail": tail}
-        for quantity, (rhat, bulk, tail) in zip(draws, values.tolist(), strict=True)
-    }
+        findings.append(_share("tree_depth", "reached_max_treedepth", stats, saturated_share_max, _DEEPER))
+        findings.append(_lowest_bfmi(_stat(stats, "energy"), bfmi_min))
+    return Verdict(tuple(findings), judged_variables(trace, var_names), worst)
 
 
 def mixing_findings_of(
@@ -552,55 +485,45 @@ def mixing_findings_of(
 ) -> tuple[list[Finding], tuple[Quantity, ...]]:
     """Judge the draws; return findings and the quantities with the fewest effective ones."""
     _, chains, length = draws.shape
-    if chains < 2 or length < 4:
+    if chains < 2 or length < _MIN_DRAWS:
         remedy = f"got {chains} chains of {length} draws: sample two chains or more, of four draws or more"
-        return [Finding.failed("chains", "posterior", float(chains), 2.0, remedy)], ()
-    finite = np.isfinite(draws).all(axis=(1, 2))
-    constant = is_constant(draws)
-    judged = np.flatnonzero(finite & ~constant)
+        return [Finding("chains", "posterior", float(chains), 2.0, passed=False, remedy=remedy)], ()
+    finite, constant = _is_finite(draws), is_constant(draws)
+    (judged,) = np.nonzero(finite & ~constant)
     findings = []
     if not finite.all():
-        worst = str(quantities[int(np.argmin(finite))])
-        remedy = "the sampler was interrupted or the model yields values that are not finite; sample again"
-        findings.append(Finding.failed("finite", worst, float((~finite).sum()), 0.0, remedy))
-    if constant.any():
-        findings.append(_constant_finding(quantities, constant, n_judged=len(judged)))
+        findings.append(
+            Finding.of("finite", str(quantities[int(np.argmin(finite))]), (~finite).sum(), 0.0, _NOT_FINITE)
+        )
+    if constant.any():  # structural zeros are the model's right; a posterior in which nothing moves is not one
+        first, still = str(quantities[int(np.argmax(constant))]), float(constant.sum())
+        remedy = "" if len(judged) else _NOTHING_MOVED
+        findings.append(Finding("constant", first, still, float(len(draws)), passed=len(judged) > 0, remedy=remedy))
     if not len(judged):
         return findings, ()
-    result = mixing(draws[judged], members=members)
+    result = Mixing(*(values[judged] for values in mixing(draws, members=members)))
     moving = [quantities[int(place)] for place in judged]
-    findings.extend(_worst(result, moving, rhat_max=rhat_max, ess_min=ess_min))
+    thresholds = {"rhat": rhat_max, "ess_bulk": ess_min, "ess_tail": ess_min}
+    findings.extend(_worst(check, values, moving, thresholds[check]) for check, values in result._asdict().items())
     fewest = np.argsort(np.fmin(result.ess_bulk, result.ess_tail), kind="stable")[:_KEPT]
     return findings, tuple(moving[place] for place in fewest)
 
 
-def _constant_finding(quantities: Sequence[Quantity], constant: np.ndarray, *, n_judged: int) -> Finding:
-    # Structural zeros are the model's right; a posterior in which nothing moves is not one.
-    remedy = "" if n_judged else "nothing moved: check that the model has free parameters and that the chains started"
-    first = str(quantities[int(np.argmax(constant))])
-    value, size = float(constant.sum()), float(len(quantities))
-    return Finding("constant", first, value, size, passed=n_judged > 0, remedy=remedy)
-
-
-def _worst(result: Mixing, quantities: Sequence[Quantity], *, rhat_max: float, ess_min: float) -> list[Finding]:
-    findings = []
-    for check, values, threshold in (
-        ("rhat", result.rhat, rhat_max),
-        ("ess_bulk", result.ess_bulk, ess_min),
-        ("ess_tail", result.ess_tail, ess_min),
-    ):
-        # A diagnostic that is not a number counts as the worst of all.
-        badness = np.where(np.isnan(values), np.inf, values if check == "rhat" else -values)
-        place = int(np.argmax(badness))
-        failing = int((~(values <= threshold if check == "rhat" else values >= threshold)).sum())
-        remedy = f"{failing} of {len(quantities)} fail: {_MORE_DRAWS}" if failing else ""
-        worst, value = str(quantities[place]), float(values[place])
-        findings.append(Finding(check, worst, value, threshold, passed=not failing, remedy=remedy))
-    return findings
+def _worst(check: str, values: np.ndarray, quantities: Sequence[Quantity], threshold: float) -> Finding:
+    # A diagnostic that is not a number counts as the worst of all.
+    badness = np.where(np.isnan(values), np.inf, values if check == "rhat" else -values)
+    place = int(np.argmax(badness))
+    failing = int((~(values <= threshold if check == "rhat" else values >= threshold)).sum())
+    remedy = f"{failing} of {len(quantities)} fail: {_MORE_DRAWS}"
+    return Finding.of(check, str(quantities[place]), values[place], threshold, remedy)
 
 
 def _stat(stats: "xr.Dataset | None", name: str) -> np.ndarray | None:
-    return None if stats is None or name not in stats else np.asarray(stats[name].transpose("chain", "draw"), float)
+    """Return a statistic of the sampler by chain and draw; None where it is missing, empty or not finite."""
+    if stats is None or name not in stats:
+        return None
+    values = np.asarray(stats[name].transpose("chain", "draw"), float)
+    return values if values.size and np.isfinite(values).all() else None
 
 
 def members_of(stats: "xr.Dataset | None") -> int:
@@ -611,49 +534,30 @@ def members_of(stats: "xr.Dataset | None") -> int:
 
 def drift_finding(likelihood: np.ndarray | None, members: int) -> Finding:
     """Judge whether the log-likelihood (chains, draws) still moves; a change that may be chance counts as none."""
-    remedy = "chains still drift from their starts: allow more rounds or trajectories, or more powers in annealing"
     if likelihood is None or not np.isfinite(likelihood).all():
-        return Finding.failed("drift", "log-likelihood", math.nan, _DRIFT, "no usable log_likelihood: sample again")
+        return _unusable("drift", "log_likelihood", _DRIFT)
     values = likelihood.reshape(likelihood.shape[0] * members, -1)
     third = values.shape[1] // 3
     change = values[:, -third:].mean(axis=1) - values[:, third:-third].mean(axis=1)
     sure = abs(change.mean()) > 4.0 * change.std(ddof=1) / math.sqrt(len(change))
-    size = float(abs(change.mean()) / values.std()) if sure else 0.0
-    passed = size <= _DRIFT
-    return Finding("drift", "log-likelihood", size, _DRIFT, passed=passed, remedy="" if passed else remedy)
+    size = abs(change.mean()) / values.std() if sure else 0.0
+    return Finding.of("drift", "log-likelihood", size, _DRIFT, _DRIFTS)
 
 
-def _sampler_findings(
-    stats: "xr.Dataset | None", *, divergent_share_max: float, bfmi_min: float, saturated_share_max: float
-) -> list[Finding]:
-    depth = _stat(stats, "reached_max_treedepth")
-    deeper = "raise max_treedepth, or rescale the model: trees this deep mean a posterior that is long and thin"
-    energies = "heavy tails: reparameterize (centre or uncentre a scale), or tighten a prior"
-    per_chain = _stat(stats, "energy")
-    return [
-        _share("divergences", "diverging", _stat(stats, "diverging"), divergent_share_max, _SMALLER_STEPS),
-        _share("tree_depth", "reached_max_treedepth", depth, saturated_share_max, deeper),
-        _lowest_bfmi(None if per_chain is None else bfmi(per_chain), bfmi_min, energies),
-    ]
+def _share(check: str, name: str, stats: "xr.Dataset | None", threshold: float, remedy: str) -> Finding:
+    values = _stat(stats, name)
+    if values is None:
+        return _unusable(check, name, threshold)
+    return Finding.of(check, f"{int(values.sum())} of {values.size} transitions", values.mean(), threshold, remedy)
 
 
-def _share(check: str, name: str, values: np.ndarray | None, threshold: float, remedy: str) -> Finding:
-    if values is None or not np.isfinite(values).all() or not values.size:
-        return Finding.failed(check, name, float("nan"), threshold, f"sample_stats has no usable {name}: sample again")
-    share = float(values.mean())
-    quantity = f"{int(values.sum())} of {values.size} transitions"
-    return Finding(
-        check, quantity, share, threshold, passed=share <= threshold, remedy="" if share <= threshold else remedy
-    )
-
-
-def _lowest_bfmi(values: np.ndarray | None, threshold: float, remedy: str) -> Finding:
+def _lowest_bfmi(energy: np.ndarray | None, threshold: float) -> Finding:
+    values = None if energy is None else bfmi(energy)
     if values is None or not np.isfinite(values).all():
-        return Finding.failed(
-            "bfmi", "energy", float("nan"), threshold, "sample_stats has no usable energy: sample again"
-        )
+        return _unusable("bfmi", "energy", threshold)
     chain = int(np.argmin(values))
-    passed = bool(values[chain] >= threshold)
-    return Finding(
-        "bfmi", f"chain {chain}", float(values[chain]), threshold, passed=passed, remedy="" if passed else remedy
-    )
+    return Finding.of("bfmi", f"chain {chain}", values[chain], threshold, _HEAVY_TAILS)
+
+
+def _unusable(check: str, name: str, threshold: float) -> Finding:
+    return Finding.of(check, name, math.nan, threshold, f"sample_stats has no usable {name}: sample again")

@@ -7,21 +7,20 @@ NaN to the longest, and no error.)
 
 import json
 import logging
-import math
 import os
 import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import instance, number, shown, whole_number
+from dpbayes._arguments import instance, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import Quantity, check_convergence, drift_finding, mixing_findings_of
 from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
@@ -61,34 +60,25 @@ class NutsSettings:
     max_treedepth: int = 10
     adaptation: Adaptation = "diag"
     cores: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        counts = {"draws": 1, "tune": 1, "chains": 1, "max_treedepth": 1} | ({} if self.cores is None else {"cores": 1})
-        for name, least in counts.items():
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, low=least, high=_MOST))
-        instance(self.options, Mapping, "options", remedy="give {name: value} of the sampler")
-        object.__setattr__(self, "target_accept", number(self.target_accept, "target_accept"))
-        if not 0.0 < self.target_accept < 1.0:
-            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.9 is the default")
-        if self.adaptation not in get_args(Adaptation):
-            raise InputError(f"adaptation must be one of {', '.join(get_args(Adaptation))}, got {self.adaptation!r}")
+        for name in ("draws", "tune", "chains", "max_treedepth", "cores"):
+            if name != "cores" or self.cores is not None:
+                object.__setattr__(self, name, whole_number(getattr(self, name), name, high=_MOST))
+        accept = strictly_between(self.target_accept, "target_accept", 0, 1, remedy="0.9 is the default")
+        object.__setattr__(self, "target_accept", accept)
+        one_of(self.adaptation, get_args(Adaptation), "adaptation")
 
     def to_dict(self) -> dict[str, Any]:
         """Give the settings as plain data, without the number of cores, which does not change a draw."""
         names = ("draws", "tune", "chains", "target_accept", "max_treedepth", "adaptation")
-        return {name: getattr(self, name) for name in names} | dict(self.options)
+        return {name: getattr(self, name) for name in names}
 
 
-def draw(
-    program: Any,
-    settings: NutsSettings,
-    *,
-    random_seed: int,
-    progressbar: bool = True,
-    progress: Progress | None = None,
+def _nuts(
+    program: Any, settings: NutsSettings, *, random_seed: int, progressbar: bool, progress: Progress | None
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
-    """Run nutpie on a compiled program."""
+    """Run nutpie; return posterior, statistics and attributes as a trace has them."""
     import nutpie
 
     started = time.perf_counter()
@@ -110,7 +100,6 @@ def draw(
                 progress_callback=None if progress is None else _told_to(progress),
                 save_warmup=False,
                 blocking=False,
-                **settings.options,
             )
             raw = _waited(sampler)
         except RuntimeError as error:
@@ -118,9 +107,6 @@ def draw(
     stats = raw["sample_stats"].to_dataset()
     check_complete(stats, settings)
     sample_stats = stats[list(_STATS)].rename(_STATS)
-    # With the option target_integration_time nutpie's flag also marks trajectories that went on for that time.
-    deepest = sample_stats["tree_depth"] >= settings.max_treedepth
-    sample_stats["reached_max_treedepth"] = sample_stats["reached_max_treedepth"] & deepest
     attributes = {
         "sampler": f"nutpie {nutpie.__version__}",
         "sampler_settings": json.dumps(settings.to_dict()),
@@ -129,27 +115,6 @@ def draw(
         "sampling_seconds": time.perf_counter() - started,
     }
     return _plain(raw["posterior"].to_dataset()), _plain(sample_stats), attributes
-
-
-def check_options(settings: NutsSettings) -> None:
-    """Refuse options that nutpie does not know or that would keep chains from moving, before anything compiles."""
-    if not settings.options:
-        return
-    from nutpie._lib import PyNutsSettings
-
-    made = PyNutsSettings.LowRank(0) if settings.adaptation == "low_rank" else PyNutsSettings.Diag(0)
-    try:
-        made.update(dict(settings.options))
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        remedy = "names and values are those of nutpie.sample"
-        raise InputError(f"nutpie refuses the options {dict(settings.options)}: {error}; {remedy}") from error
-    time = settings.options.get("target_integration_time")
-    longest = settings.options.get("max_step_size", math.pi) * (1.0 + settings.options.get("step_size_jitter", 0.1))
-    if time is not None and time < longest:
-        raise InputError(
-            f"target_integration_time must be at least {longest:.2f}, the longest step, got {time}: steps would grow "
-            "past it and chains stand still; give more, or leave it out"
-        )
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
@@ -182,7 +147,6 @@ def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
 
 
 def _waited(sampler: Any) -> Any:
-    """Return what a sampler in the background gives when it is done."""
     try:
         return sampler.wait()
     except KeyboardInterrupt:
@@ -279,6 +243,8 @@ class CompiledModel:
         values = _checked_data(self.model, data or {})
         if isinstance(self.program, BatchedDensity) != isinstance(settings, ManyChainSettings):
             raise InputError(f"the model was compiled for another method than {type(settings).__name__}; compile anew")
+        with _data_set(self.model, values):
+            groups = _data_groups(self.model)
         if isinstance(settings, ManyChainSettings):
             with _data_set(self.model, values), _shown(progress, progressbar) as said:
                 posterior, sample_stats, attributes = _many(self, settings, seed, cores, said)
@@ -287,17 +253,10 @@ class CompiledModel:
             used = {variable.name for variable in self.program.shared_var_keys}  # others enter no density
             entering = {name: value for name, value in values.items() if name in used}
             program = self.program.with_data(**entering) if entering else self.program
-            posterior, sample_stats, attributes = draw(
+            posterior, sample_stats, attributes = _nuts(
                 program, settings, random_seed=seed, progressbar=progressbar, progress=progress
             )
-        tree = xr.DataTree.from_dict(
-            {
-                "posterior": posterior,
-                "sample_stats": sample_stats,
-                "observed_data": _observed(self.model, values),
-                "constant_data": _constants(self.model, values),
-            }
-        )
+        tree = xr.DataTree.from_dict({"posterior": posterior, "sample_stats": sample_stats} | groups)
         tree.attrs = _base_attributes(self.model) | attributes | {"compile_seconds": self.compile_seconds}
         complete = getattr(self.model, "complete_posterior", None)
         if complete is not None:
@@ -336,18 +295,8 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     Notes
     -----
     Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
-    while another part of the program compiles. Parallel studies use processes. Machine code is cached on disk
-    (`pytensor.config.base_compiledir`) by the structure of the graph, so the same model on other data of the same
-    shape compiles in a quarter of the time.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:  # a count released with Gaussian noise of standard deviation 2
-    ...     count = pm.Normal("count", 50, 10)
-    ...     _ = pm.Normal("released", count, 2, observed=pm.Data("noisy", 47.0))
-    >>> compile_model(model).program.n_dim
-    1
+    while another part of the program compiles. Machine code is cached on disk (`pytensor.config.base_compiledir`) by
+    the structure of the graph, so the same model on other data of the same shape compiles in a quarter of the time.
     """
     import pymc as pm
 
@@ -364,7 +313,7 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     import nutpie
     import pytensor
 
-    many = _chosen(method) == "many-chains"
+    many = one_of(method, get_args(Method), "method") == "many-chains"
     started = time.perf_counter()
     # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
     # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
@@ -377,9 +326,7 @@ def checked_seed(random_seed: int | None) -> int:
     """Return a sampler seed: the one given, or a fresh one below 2 ** 63."""
     if random_seed is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
-    if isinstance(random_seed, bool) or not isinstance(random_seed, int | np.integer) or not 0 <= random_seed < 2**63:
-        raise InputError(f"random_seed must be a whole number from 0 to 2**63 - 1, got {shown(random_seed)}")
-    return int(random_seed)
+    return whole_number(random_seed, "random_seed", low=0, high=2**63 - 1)
 
 
 def observed_data_names(model: "pm.Model") -> dict[str, str]:
@@ -432,48 +379,33 @@ def _data_sources(model: "pm.Model", value: Any) -> list[Any]:
     return [variable for variable in ancestors([value]) if variable in known]
 
 
-def _observed(model: "pm.Model", data: Mapping[str, np.ndarray]) -> "xr.Dataset":
-    from pytensor.graph import clone_replace
-    from pytensor.tensor import as_tensor
-
-    values = {}
-    for variable in model.observed_RVs:
-        value = model.rvs_to_values[variable]
-        # The value may be a cast or another function of its pm.Data variable.
-        given = {source: as_tensor(_value(source, data)) for source in _data_sources(model, value)}
-        (fixed,) = clone_replace([value], replace=given)
-        values[variable.name] = np.asarray(fixed.eval(mode="FAST_COMPILE"))
-    return _dataset(model, values)
-
-
-def _constants(model: "pm.Model", data: Mapping[str, np.ndarray]) -> "xr.Dataset":
-    observed_only = set(observed_data_names(model).values()) - _used_as_input(model)
-    values = {source.name: _value(source, data) for source in model.data_vars if source.name not in observed_only}
-    return _dataset(model, values)
-
-
-def _used_as_input(model: "pm.Model") -> set[str]:
+def _data_groups(model: "pm.Model") -> dict[str, "xr.Dataset"]:
+    """Give the observed values and the model's other data; data that only stand behind an observed one are left out."""
+    from pymc.backends.arviz import find_constants, find_observations
     from pytensor.graph.traversal import ancestors
 
-    known = set(model.data_vars)
-    graph = ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])
-    return {variable.name for variable in graph if variable in known}
+    entering = {variable.name for variable in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])}
+    behind = set(observed_data_names(model).values()) - entering
+    constants = {name: value for name, value in find_constants(model).items() if name not in behind}
+    return {
+        "observed_data": _dataset(model, find_observations(model)),
+        "constant_data": _dataset(model, constants),
+    }
 
 
-def _value(source: Any, data: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.asarray(data.get(source.name, source.get_value()))
-
-
-def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray]) -> "xr.Dataset":
+def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray], lead: Sequence[str] = ()) -> "xr.Dataset":
+    """Give arrays of a model's variables their dims and coordinates, after the leading dims of a sample."""
     import xarray as xr
 
-    dims = {name: list(model.named_vars_to_dims.get(name, ())) for name in values}
+    named = {}
     for name, value in values.items():
-        if len(dims[name]) != value.ndim:
-            dims[name] = [f"{name}_dim_{axis}" for axis in range(value.ndim)]
-    used = {dim for names in dims.values() for dim in names}
+        dims = model.named_vars_to_dims.get(name) or ()
+        if len(dims) != value.ndim - len(lead):
+            dims = [f"{name}_dim_{axis}" for axis in range(value.ndim - len(lead))]
+        named[name] = ([*lead, *dims], value)
+    used = {dim for dims, _ in named.values() for dim in dims}
     coords = {dim: list(labels) for dim, labels in model.coords.items() if dim in used and labels is not None}
-    return xr.Dataset({name: (dims[name], value) for name, value in values.items()}, coords=coords)
+    return xr.Dataset(named, coords=coords)
 
 
 def sample(
@@ -539,7 +471,7 @@ def sample(
     >>> trace = sample(model, draws=500, tune=200, chains=4, random_seed=1, progressbar=False)
     >>> Verdict.from_trace(trace).passed
     True
-    >>> posterior_predictive(model, trace, random_seed=1)["released"].shape
+    >>> trace["posterior_predictive"]["released"].shape
     (4, 500)
     """
     import pymc as pm
@@ -547,11 +479,10 @@ def sample(
 
     instance(model, pm.Model, "model", remedy="build_model of a system makes one")
     chosen = settings_of(method, settings)
-    if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores < 1):
-        raise InputError(f"cores must be a whole number of at least 1, got {shown(cores)}")
+    if cores is not None:
+        whole_number(cores, "cores")
     seed = checked_seed(random_seed)
-    if isinstance(prior_draws, bool) or not isinstance(prior_draws, int | np.integer) or prior_draws < 1:
-        raise InputError(f"prior_draws must be a whole number of at least 1, got {shown(prior_draws)}")
+    whole_number(prior_draws, "prior_draws")
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
     groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     backend = getattr(chosen, "backend", "numba")
@@ -567,21 +498,12 @@ def sample(
 
 def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | ManyChainSettings:
     """Return the checked settings of a method."""
-    kind: Any = ManyChainSettings if _chosen(method) == "many-chains" else NutsSettings
+    kind = {"nuts": NutsSettings, "many-chains": ManyChainSettings}[one_of(method, get_args(Method), "method")]
     unknown = sorted(set(settings) - {field.name for field in fields(kind)})
     if unknown:
         names = ", ".join(field.name for field in fields(kind))
         raise InputError(f"method {method!r} has no setting {unknown[0]!r}; it has {names}")
-    made: NutsSettings | ManyChainSettings = kind(**settings)
-    if isinstance(made, NutsSettings):
-        check_options(made)
-    return made
-
-
-def _chosen(method: str) -> str:
-    if method not in get_args(Method):
-        raise InputError(f"method must be one of {', '.join(get_args(Method))}, got {shown(method)}")
-    return method
+    return kind(**settings)
 
 
 def _many(
@@ -608,21 +530,14 @@ def _many(
         enough=enough,
         progress=progress,
     )
-    posterior = {}
-    coords = {name: list(labels) for name, labels in model.coords.items() if labels is not None}
-    for name, values in found.items():
-        dims = list(model.named_vars_to_dims.get(name) or ())
-        if len(dims) != values.ndim - 2:
-            dims = [f"{name}_dim_{axis}" for axis in range(values.ndim - 2)]
-        posterior[name] = (("chain", "draw", *dims), values)
-    used = {dim for dims, _ in posterior.values() for dim in dims}
+    sample_dims = ("chain", "draw")
     chain = {"chain": range(settings.batches), "draw": range(members * settings.draws)}
-    labels = chain | {name: values for name, values in coords.items() if name in used}
+    posterior = _plain(_dataset(model, found, sample_dims).assign_coords(chain))
     member = np.tile(np.repeat(np.arange(members), settings.draws), (settings.batches, 1))
     kept = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
             "n_steps": "steps", "step_size": "step"}  # fmt: skip
-    statistics = {name: (("chain", "draw"), stats[source]) for name, source in kept.items()}
-    sample_stats = xr.Dataset(statistics | {"member": (("chain", "draw"), member)}, coords=chain)
+    statistics = {name: (sample_dims, stats[source]) for name, source in kept.items()}
+    sample_stats = xr.Dataset(statistics | {"member": (sample_dims, member)}, coords=chain)
     attributes = {
         "sampler": f"dpbayes many chains ({settings.backend})",
         "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),
@@ -630,7 +545,7 @@ def _many(
         "tune": settings.tune,
         "sampling_seconds": said["sampling_seconds"],
     }
-    return _plain(xr.Dataset(posterior, coords=labels)), sample_stats, attributes
+    return posterior, sample_stats, attributes
 
 
 @contextmanager
@@ -666,7 +581,7 @@ def prior_predictive(model: "pm.Model", *, draws: int, random_seed: int) -> dict
 
     with _quiet():
         drawn = pm.sample_prior_predictive(draws, model=model, random_seed=random_seed, compile_kwargs=_INTERPRET)
-    return {name: _bare(drawn[name].to_dataset()) for name in ("prior", "prior_predictive") if name in drawn.children}
+    return {name: _plain(drawn[name].to_dataset()) for name in ("prior", "prior_predictive") if name in drawn.children}
 
 
 def posterior_predictive(model: "pm.Model", trace: "xr.DataTree", *, random_seed: int) -> "xr.Dataset":
@@ -677,7 +592,7 @@ def posterior_predictive(model: "pm.Model", trace: "xr.DataTree", *, random_seed
         drawn = pm.sample_posterior_predictive(
             trace, model=model, random_seed=random_seed, progressbar=False, compile_kwargs=_INTERPRET
         )
-    return _bare(drawn["posterior_predictive"].to_dataset())
+    return _plain(drawn["posterior_predictive"].to_dataset())
 
 
 # Interpreted graphs start in a tenth of a second; compiled ones spend twenty on draws that take one.
@@ -694,8 +609,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _bare(dataset: "xr.Dataset") -> "xr.Dataset":
-    dataset.attrs.clear()
-    return dataset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy.typing as npt
 
 from dpbayes._arguments import one_of, whole_number
 from dpbayes.errors import InputError
-from dpbayes.latent_class.design import Cell, cells_of, profile_name
+from dpbayes.latent_class.design import Cell, cells_of
 from dpbayes.latent_class.record_numbers import record_numbers
-from dpbayes.latent_class.synthesis import fitted_domain, fitted_zeros
-from dpbayes.latent_class.zeros import Plan, ZeroSet, conditioned_draws
+from dpbayes.latent_class.synthesis import fitted_domain, fitted_mixture, fitted_zeros
+from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -26,63 +27,69 @@ if TYPE_CHECKING:
 type Array = npt.NDArray[np.float64]
 
 _BLOCK = 1 << 23  # numbers in a work array
-
-
-@dataclass(frozen=True, eq=False)
-class Lookup:
-    """Which columns of a `Mixture` each cell multiplies, and how structural zeros take part."""
-
-    index: npt.NDArray[np.intp]
-    plan: Plan | None
+_CACHED = 1 << 16  # numbers of a table that are worked on together: those that the processor's cache holds
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Draws of weights ``(draws, classes)`` and of all profiles side by side, padded by a last column of ones."""
+    """Draws of weights ``(draws, classes)`` and of every attribute's profiles ``(draws, classes, levels)``."""
 
     weights: Array
-    columns: Array
-    first: tuple[int, ...]
+    profiles: Sequence[Array]
+    domain: Domain
     zeros: ZeroSet | None
 
     @classmethod
     def of(cls, posterior: xr.Dataset, domain: Domain, zeros: ZeroSet | None) -> Mixture:
         """Read the draws of a posterior, chains one after another."""
-        needed = ["weights", *map(profile_name, domain.names)]
-        flat = posterior[needed].stack(draws=("chain", "draw"))
-        weights = flat["weights"].transpose("draws", ...).to_numpy()
-        profiles = [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
-        first = (0, *np.cumsum([profile.shape[2] for profile in profiles])[:-1].tolist())
-        columns = np.concatenate([*profiles, np.ones((*weights.shape, 1))], axis=2)
-        return cls(weights, columns, first, zeros)
+        return cls(*fitted_mixture(posterior, domain), domain, zeros)
 
-    def blocks(self, width: int) -> Iterator[Mixture]:
-        """Yield runs of draws whose work arrays of `width` numbers a class stay small."""
+    def margin(self, names: Sequence[str]) -> Array:
+        """Return the probabilities of a margin's cells in C order, shape ``(draws, cells)``; each draw sums to one."""
+        if self.zeros is None:
+            axes = self.domain.axes(names)
+            # A cell is a product of two parts, whose sum over the classes is a product of matrices.
+            sizes = [self.domain.shape[axis] for axis in axes]
+            cut = min(range(len(axes)), key=lambda place: math.prod(sizes[:place]) + math.prod(sizes[place:]))
+            parts = [
+                np.matmul(np.swapaxes(one._outer(axes[:cut]) * one.weights[:, :, None], 1, 2), one._outer(axes[cut:]))
+                for one in self._blocks(math.prod(sizes[:cut]) + math.prod(sizes[cut:]))
+            ]
+        else:
+            plan = self.zeros.plan(cells_of(self.domain, names))
+            parts = [conditioned_draws(one._cells(plan.cells), plan) for one in self._blocks(len(plan.cells))]
+        values = np.concatenate(parts).reshape(len(self.weights), -1)
+        return np.asarray(values / values.sum(axis=1, keepdims=True))
+
+    def _blocks(self, width: int) -> Iterator[Mixture]:
+        """Yield runs of draws whose work arrays of `width` numbers per class stay small."""
         step = max(1, _BLOCK // (width * self.weights.shape[1]))
         for start in range(0, len(self.weights), step):
             part = slice(start, start + step)
-            yield Mixture(self.weights[part], self.columns[part], self.first, self.zeros)
+            yield Mixture(self.weights[part], [one[part] for one in self.profiles], self.domain, self.zeros)
 
-    def lookup(self, cells: Sequence[Cell]) -> Lookup:
-        """Prepare what `probabilities` needs of some cells, once for all blocks."""
-        plan = None if self.zeros is None else self.zeros.plan(cells)
-        cells = cells if plan is None else plan.cells
-        index = np.full((len(cells), max(map(len, cells), default=0)), self.columns.shape[2] - 1)
+    def _outer(self, axes: Sequence[int]) -> Array:
+        """Return the products of some attributes' profiles, shape ``(draws, classes, combinations)``."""
+        start = np.ones((*self.weights.shape, 1))
+        factors = [self.profiles[axis] for axis in axes]
+        return reduce(lambda a, b: (a[..., None] * b[..., None, :]).reshape(*a.shape[:2], -1), factors, start)
+
+    def _cells(self, cells: Sequence[Cell]) -> Array:
+        """Return the probability of each of some cells, shape ``(draws, cells)``."""
+        columns = np.concatenate([*self.profiles, np.ones((*self.weights.shape, 1))], axis=2)
+        first = (0, *np.cumsum(self.domain.shape).tolist())
+        index = np.full((len(cells), max(map(len, cells), default=0)), first[-1])
         for row, cell in zip(index, cells, strict=True):
-            row[: len(cell)] = [self.first[axis] + level for axis, level in cell]
-        return Lookup(index, plan)
-
-    def probabilities(self, lookup: Lookup) -> Array:
-        """Return the probability of each cell, shape ``(draws, cells)``."""
-        product = np.ones((*self.weights.shape, len(lookup.index)))
-        for column in lookup.index.T:
-            product *= self.columns[:, :, column]
-        values = np.asarray(np.matmul(self.weights[:, None], product)[:, 0])
-        return values if lookup.plan is None else conditioned_draws(values, lookup.plan)
+            row[: len(cell)] = [first[axis] + level for axis, level in cell]
+        product = np.ones((*self.weights.shape, len(cells)))
+        for column in index.T:
+            product *= columns[:, :, column]
+        return np.asarray(np.matmul(self.weights[:, None], product)[:, 0])
 
 
 _LEAST_COUNT = 1e-6  # records; without rounding, a draw below it is moved here, so that log-odds stay finite
-_ROUNDS = 30  # of proportional fitting
+_ROUNDS = 30  # of proportional fitting, at most
+_CLOSE = 1e-3  # records by which a round moves any cell, below which it was the last one
 
 
 def check_fitted(trace: xr.DataTree, release: Release) -> None:
@@ -123,16 +130,11 @@ def record_shares(
     n = np.maximum(np.rint(record_numbers(posterior, release).to_numpy().ravel()), 1.0)
     inside = _inside(release, names, exact)
     shape = release.domain.project(names).shape
-    if any(len(axes) == len(names) for axes, _ in inside):
-        counts = next(values for axes, values in inside if len(axes) == len(names)).reshape(len(n), -1)
-        counts = counts.copy()
+    if inside and len(inside[-1][0]) == len(names):
+        counts = inside[-1][1].reshape(len(n), -1)
     else:
         rng = np.random.default_rng(random_seed)
-        cells = cells_of(release.domain, names)
-        lookup, drawn = mixture.lookup(cells), []
-        for block in mixture.blocks(len(cells)):
-            drawn.append(block.probabilities(lookup))
-        law = np.maximum(np.concatenate(drawn), 0.0)
+        law = np.maximum(mixture.margin(names), 0.0)
         counts = rng.multinomial(n.astype(np.int64), law / law.sum(axis=1, keepdims=True)).astype(np.float64)
         # A cell that holds nobody can be asked to hold somebody: proportional fitting needs a start above zero.
         counts = _fitted(np.maximum(counts, 0.05 * np.minimum(n[:, None] * law, 1.0)).reshape(-1, *shape), inside)
@@ -143,7 +145,7 @@ def record_shares(
 
 def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[tuple[int, ...], Array]]:
     """Return the released margins of some attributes."""
-    found: dict[tuple[int, ...], list[tuple[float, Array]]] = {}
+    found: dict[tuple[int, ...], list[Array]] = {}
     start = 0
     for table in release.tables:
         own = exact[:, start : start + table.counts.size].reshape(-1, *table.counts.shape)
@@ -153,20 +155,27 @@ def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[
             continue
         left_out = tuple(1 + place for place, name in enumerate(table.attributes) if name not in names)
         ordered = np.transpose(own.sum(axis=left_out), (0, *(1 + np.argsort(axes))))
-        found.setdefault(tuple(sorted(axes)), []).append((1.0 / table.variances.mean(), ordered))
-    margins = [
-        (axes, np.maximum(np.mean([values for _, values in parts], axis=0), 0.0)) for axes, parts in found.items()
-    ]
+        found.setdefault(tuple(sorted(axes)), []).append(ordered)
+    margins = [(axes, np.maximum(np.mean(parts, axis=0), 0.0)) for axes, parts in found.items()]
     return sorted(margins, key=lambda margin: len(margin[0]))
 
 
 def _fitted(counts: Array, margins: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
     """Fit tables ``(draws, ...)`` to margins by proportions, in place."""
-    for _ in range(_ROUNDS):
-        for axes, wanted in margins:
-            out = tuple(1 + axis for axis in range(counts.ndim - 1) if axis not in axes)
-            now = counts.sum(axis=out, keepdims=True)
-            counts *= np.maximum(wanted.reshape(now.shape), 1e-9) / np.maximum(now, 1e-9)
+    inner = range(counts.ndim - 1)
+    sums = [
+        (tuple(1 + axis for axis in inner if axis not in axes), np.maximum(wanted, 1e-9)) for axes, wanted in margins
+    ]
+    step = max(1, _CACHED // math.prod(counts.shape[1:]))
+    for start in range(0, len(counts), step):
+        part = counts[start : start + step]
+        for _ in range(_ROUNDS):
+            before = part.copy()
+            for out, wanted in sums:
+                now = part.sum(axis=out, keepdims=True)
+                part *= wanted[start : start + step].reshape(now.shape) / np.maximum(now, 1e-9)
+            if np.abs(part - before).max() < _CLOSE:
+                break
     return counts
 
 
@@ -177,8 +186,10 @@ def _whole_tables(counts: Array, n: Array) -> Array:
     down = np.floor(counts)
     # How many cells of each table are rounded up: those of the largest remainders.
     up = n - down.sum(axis=1)
-    rank = np.argsort(np.argsort(down - counts, axis=1, kind="stable"), axis=1)
-    return down + (rank < up[:, None])
+    largest = np.argsort(down - counts, axis=1, kind="stable")
+    rounded = np.empty(counts.shape, dtype=bool)
+    np.put_along_axis(rounded, largest, np.arange(counts.shape[1]) < up[:, None], axis=1)
+    return down + rounded
 
 
 MAX_CELLS = 65_536
@@ -269,12 +280,9 @@ def margin_draws(
     posterior = _thinned(trace, thin)
     sizes = posterior.sizes
     _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)
-    cells = cells_of(domain, margin.names)
     mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
     if target == "population":
-        lookup = mixture.lookup(cells)
-        values = np.concatenate([block.probabilities(lookup) for block in mixture.blocks(len(cells))])
-        values /= values.sum(axis=1, keepdims=True)
+        values = mixture.margin(margin.names)
     else:
         values = record_shares(posterior, release, mixture, margin.names, random_seed, whole)
     coords = {"chain": posterior["chain"], "draw": posterior["draw"]}

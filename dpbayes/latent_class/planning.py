@@ -22,7 +22,7 @@ from dpbayes._arguments import instance, ordered, positive_finite, shown, whole_
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, marginals
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
+from dpbayes.privacy.adjacency import Adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.ledger_cost import Guarantee
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FAIR_ERROR = 0.1
 """Expected error of a released pair (sum of absolute errors of its shares) up to which a plan takes all pairs."""
+_ADJACENCY: Adjacency = "replace-one"  # a plan takes the number of records as public
 _SHARE_OF_ATTRIBUTES, _SHARE_OF_SELECTION = Fraction(1, 10), Fraction(1, 10)
 
 
@@ -58,10 +59,8 @@ class Plan:
         Noise of each chosen pair.
     n_records
         Number of records that expected errors are relative to.
-    adjacency
-        The relation between neighbouring data sets.
     budget
-        The total: ``("epsilon", 1.0)`` or ``("rho", 0.01)``.
+        The total, under replace-one: ``("epsilon", 1.0)`` or ``("rho", 0.01)``.
     """
 
     domain: Domain
@@ -71,7 +70,6 @@ class Plan:
     selection: Selection | None
     chosen_law: NoiseLaw | None
     n_records: int
-    adjacency: Adjacency
     budget: tuple[str, float]
 
     @property
@@ -108,9 +106,7 @@ class Plan:
 
     def __str__(self) -> str:
         name, total = self.budget
-        lines = [
-            f"{self.n_tables:,} tables with {self.n_counts:,} counts at {name} {total:g} in total, {self.adjacency}"
-        ]
+        lines = [f"{self.n_tables:,} tables with {self.n_counts:,} counts at {name} {total:g} in total, {_ADJACENCY}"]
         orders = sorted({len(names) for names in self.tables})
         for order in orders:
             laws = [law for names, law in zip(self.tables, self.laws, strict=True) if len(names) == order]
@@ -140,7 +136,6 @@ def plan(
     workload: Sequence[Sequence[str]] | None = None,
     choose: int | None = None,
     public: Any = None,
-    adjacency: Adjacency = "replace-one",
 ) -> Plan:
     r"""Propose tables to release from the codebook alone.
 
@@ -161,8 +156,6 @@ def plan(
     public
         Public records of a similar population (any data frame with the attributes). Pairs are then chosen from it, at
         no privacy cost; else they are chosen from the confidential records when the plan is carried out.
-    adjacency
-        ``"replace-one"``; under ``"add-remove"`` the number of records would have to be released too.
 
     Returns
     -------
@@ -191,14 +184,11 @@ def plan(
     if (epsilon is None) == (rho is None):
         raise InputError(f"give one of epsilon and rho, got epsilon={shown(epsilon)}, rho={shown(rho)}")
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
-    check_adjacency(adjacency)
-    if adjacency != "replace-one":
-        raise InputError("a plan takes the number of records as public; use adjacency='replace-one'")
     whole_number(n_records, "n_records", remedy="a public guess will do")
     name, total = ("epsilon", epsilon) if rho is None else ("rho", rho)
     exact = Fraction(positive_finite(total, name, remedy="it is the total over all tables"))
     sets = _workload(domain, workload)
-    whole = _fixed(domain, sets, exact, name, int(n_records), adjacency)
+    whole = _fixed(domain, sets, exact, name, int(n_records))
     pairs = tuple(combinations(domain.names, 2))
     if choose is None:
         if whole.pair_error <= FAIR_ERROR or math.isnan(whole.pair_error) or len(domain) < 3:
@@ -207,13 +197,12 @@ def plan(
     choose = whole_number(choose, "choose", high=len(pairs), remedy=f"there are {len(pairs)} pairs")
     alone = [(attribute,) for attribute in domain.names]
     if public is not None:
-        return _fixed(
-            domain, [*alone, *_best(domain, pairs, choose, public, exact, name)], exact, name, int(n_records), adjacency
-        )
-    ones = _fixed(domain, alone, exact * _SHARE_OF_ATTRIBUTES, name, int(n_records), adjacency)
+        best = _best(domain, pairs, choose, public, exact, name)
+        return _fixed(domain, [*alone, *best], exact, name, int(n_records))
+    ones = _fixed(domain, alone, exact * _SHARE_OF_ATTRIBUTES, name, int(n_records))
     selection = selection_within(len(pairs), choose, sensitivity=2.0, **{name: float(exact * _SHARE_OF_SELECTION)})
     law = _spending(name, (exact * (1 - _SHARE_OF_ATTRIBUTES - _SHARE_OF_SELECTION)) / choose)
-    return Plan(domain, ones.tables, ones.laws, pairs, selection, law, int(n_records), adjacency, (name, float(exact)))
+    return Plan(domain, ones.tables, ones.laws, pairs, selection, law, int(n_records), (name, float(exact)))
 
 
 def release_plan(
@@ -267,7 +256,7 @@ def release_plan(
     n = exact[0].total
     fixed, pairs = exact[: len(chosen.tables)], exact[len(chosen.tables) :]
     pure = chosen.budget[0] == "epsilon"
-    sensitivity = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(chosen.adjacency)
+    sensitivity = _sensitivity(pure)
     parts = [Part(law, sensitivity) for law in chosen.laws]
     if chosen.selection is not None and chosen.chosen_law is not None:
         rounds = chosen.selection.n_chosen
@@ -285,10 +274,10 @@ def release_plan(
             places = noisy_top_k(scores, chosen.selection, pure=pure, rng=rng)
             tables += [noisy(pairs[place], chosen.chosen_law) for place in sorted(places)]
         source = sampler_name(rng)
-        return Release(chosen.domain, tuple(tables), chosen.adjacency, n, source, selection=chosen.selection)
+        return Release(chosen.domain, tuple(tables), _ADJACENCY, n, source, selection=chosen.selection)
 
     return reserve_draw_confirm(
-        draw, parts, mechanism="planned tables", adjacency=chosen.adjacency, purpose=purpose, rng=rng, ledger=ledger,
+        draw, parts, mechanism="planned tables", adjacency=_ADJACENCY, purpose=purpose, rng=rng, ledger=ledger,
         delta=delta,
     )  # fmt: skip
 
@@ -303,18 +292,19 @@ def _workload(domain: Domain, workload: Sequence[Sequence[str]] | None) -> list[
 def _spending(name: str, part: Fraction) -> NoiseLaw:
     """Return the law of least noise for a part of the budget, under replace-one."""
     law = law_named("two-sided-geometric" if name == "epsilon" else "discrete-gaussian")
-    sensitivity = l1_sensitivity_of_counts("replace-one") if law.is_pure else l2_sensitivity_of_counts("replace-one")
-    return law.spending(part, sensitivity=sensitivity)
+    return law.spending(part, sensitivity=_sensitivity(law.is_pure))
 
 
-def _fixed(
-    domain: Domain, sets: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int, adjacency: Adjacency
-) -> Plan:
+def _sensitivity(pure: bool) -> float:
+    return (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(_ADJACENCY)
+
+
+def _fixed(domain: Domain, sets: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int) -> Plan:
     """Split the budget over fixed tables: least sum of expected absolute errors."""
     power = 1 / 2 if name == "epsilon" else 2 / 3
     weights = [Fraction(round(1e6 * domain.project(names).size ** power)) for names in sets]
     laws = tuple(_spending(name, total * weight / sum(weights)) for weight in weights)
-    return Plan(domain, tuple(sets), laws, (), None, None, n_records, adjacency, (name, float(total)))
+    return Plan(domain, tuple(sets), laws, (), None, None, n_records, (name, float(total)))
 
 
 def _affordable(domain: Domain, pairs: Sequence[tuple[str, ...]], total: Fraction, name: str, n_records: int) -> int:

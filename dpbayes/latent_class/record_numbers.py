@@ -18,7 +18,7 @@ def prior_of_n(release: Release) -> tuple[float, float]:
 
     The prior looks at the data. Its median is an estimate of n from the release itself: the mean of the released number
     and of every table's sum, weighted by the inverse variances of their noise; and where that is less than its own
-    standard deviation, :math:`(\sum_i 1/v_i)^{-1/2}`, the latter. Without that floor a released number near or below
+    standard deviation, :math:`(\sum_i 1/v_i)^{-1/2}`, the latter. Without that bound a released number near or below
     zero, as large noise makes it, would hold n at a record or so whatever the tables say. A scale of one puts 95 %
     within a factor of seven: where the release tells n to half of itself or better the likelihood decides, and where it
     does not, this prior does.

@@ -8,6 +8,7 @@ privacy noise, sampling and what the released margins leave open all in it; no s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -29,13 +30,10 @@ if TYPE_CHECKING:
 
 type Array = npt.NDArray[np.float64]
 
-# Of the last step's change in any cell's log-odds. A score is no measure: that of a rare cell is small from the start.
-_TOLERANCE = 1e-8
-
+_TOLERANCE = 1e-8  # of the last step's change in any cell's log-odds: the score of a rare cell is small from the start
 # Changes below this that no longer halve from step to step are rounding: where the baseline itself is rare, its
 # log-odds are a difference of sums over common cells.
 _ROUNDING = 1e-3
-
 _LONGEST = 5.0  # a step's change in log-odds
 _MOST_STEPS = 100
 
@@ -49,11 +47,9 @@ def weighted_linear(weights: Array, matrix: Array, outcome: Array) -> Array:
 
 
 def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
-    """Maximize the weighted logistic log-likelihood for many sets of weights at once.
+    """Maximize the weighted logistic log-likelihood for many sets of weights, in the log-odds of common cells.
 
-    Each draw stops by its own log-odds, in every cell however rare, so that the scales of columns and weights do not
-    matter. The unknowns are the log-odds of as many common cells as there are terms: with a rare baseline the
-    coefficients themselves would be small differences of sums over all other cells.
+    With a rare baseline the coefficients themselves would be small differences of sums over all other cells.
     """
     back = _from_common_cells(weights, matrix)
     return np.asarray(_maximize(weights, matrix @ back, outcome) @ back.T)
@@ -142,7 +138,8 @@ def functional(draws: xr.DataArray, function: Callable[[Array], npt.ArrayLike], 
     draws
         What `dpbayes.latent_class.margin_draws` returned.
     function
-        From one draw's probabilities, an array with one axis an attribute, to a number or an array of numbers.
+        From one draw's probabilities, an array with one axis per attribute, to a number or an array of numbers, of the
+        same shape for all draws.
     name
         Name of the result.
 
@@ -150,11 +147,6 @@ def functional(draws: xr.DataArray, function: Callable[[Array], npt.ArrayLike], 
     -------
     xarray.DataArray
         Dims ``chain``, ``draw``, and one for each axis of what the function returns.
-
-    Raises
-    ------
-    InputError
-        If the function returns other shapes for other draws.
 
     Examples
     --------
@@ -200,9 +192,10 @@ def regress(
         The fit of a latent class model.
     formula
         ``outcome ~ terms`` in Wilkinson's notation. Levels that are numbers enter as numbers, unless written as
-        C(name); text levels enter as indicators against the first level. For a text outcome write
-        ``{sex == "f"} ~ age``. Terms see one row a cell of the attributes in the formula; the fit has those rows that
-        structural zeros leave possible.
+        C(name); text levels enter as indicators against the first level. A name that is more than letters, digits and
+        underscores stands in backticks. For a text outcome write ``{sex == "f"} ~ age``. Terms
+        see one row per cell of the attributes in the formula; the fit has those rows that structural zeros leave
+        possible.
     family
         ``"logistic"``: the outcome lies between 0 and 1. ``"linear"``: least squares.
     target, release, random_seed
@@ -280,11 +273,6 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
     xarray.Dataset
         ``mean``, ``stddev``, ``lower``, ``upper`` over the other dims.
 
-    Raises
-    ------
-    InputError
-        If `prob` is out of range.
-
     Examples
     --------
     >>> import xarray as xr
@@ -319,28 +307,36 @@ def _check_draws(draws: Any) -> None:
 
 
 def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Array, Array, tuple[str, ...]]:
-    """Return the attributes in a formula, and outcome and design with one row a cell of theirs."""
+    """Return the attributes in a formula, and outcome and design with one row per cell of theirs."""
     import pandas as pd
     from formulaic import Formula, model_matrix
     from formulaic.errors import FormulaicError
 
+    # A name in backticks may hold what formulaic takes for its own, such as a full stop.
+    tokens = {f"quoted_attribute_{axis}_": name for axis, name in enumerate(domain.names)}
+    asked = formula
+    for token, name in tokens.items():
+        asked = asked.replace(f"`{name}`", token)
     try:
-        parsed: Any = Formula(formula)
-        used = set(parsed.required_variables)
+        parsed: Any = Formula(asked)
+        used = {tokens.get(str(name), str(name)) for name in parsed.required_variables}
         two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     except (FormulaicError, SyntaxError, AttributeError, TypeError) as error:
         raise InputError(f"formula {formula!r} does not parse as 'outcome ~ terms': {error}") from error
     if not two_sided:
         raise InputError(f"formula {formula!r} has no outcome; write 'outcome ~ terms'")
-    unknown = sorted(map(str, used - set(domain.names)))
-    if unknown:
-        raise InputError(f"formula {formula!r} names {unknown}; the attributes are {list(domain.names)}")
+    if unknown := sorted(used - set(domain.names)):
+        raise InputError(
+            f"formula {formula!r} names {unknown}; the attributes are {list(domain.names)}, in `backticks` where a "
+            "name is more than letters, digits and underscores"
+        )
     names = tuple(name for name in domain.names if name in used)
     levels = [domain[name].levels for name in names]
     grid = np.indices([len(of) for of in levels]).reshape(len(names), -1)
-    frame = pd.DataFrame({name: _column(of, index) for name, of, index in zip(names, levels, grid, strict=True)})
+    columns = {name: _column(of, index) for name, of, index in zip(names, levels, grid, strict=True)}
+    columns |= {token: columns[name] for token, name in tokens.items() if name in columns}
     try:
-        matrices = model_matrix(parsed, frame, context={}, output="pandas")
+        matrices = model_matrix(parsed, pd.DataFrame(columns), context={}, output="pandas")
     except (FormulaicError, NameError, TypeError, ValueError) as error:
         raise InputError(f"formula {formula!r} cannot be evaluated on the cells: {error}") from error
     left, right = matrices.lhs, matrices.rhs
@@ -349,8 +345,11 @@ def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Array,
             f"the outcome of {formula!r} has the columns {list(left.columns)}; write a comparison with one level, as "
             'in {sex == "f"} ~ age'
         )
+    terms = [
+        reduce(lambda term, token: term.replace(token, tokens[token]), tokens, str(name)) for name in right.columns
+    ]
     matrix = np.ascontiguousarray(right.to_numpy(dtype=np.float64))
-    return names, left.to_numpy(dtype=np.float64)[:, 0], matrix, tuple(map(str, right.columns))
+    return names, left.to_numpy(dtype=np.float64)[:, 0], matrix, tuple(terms)
 
 
 def _possible(domain: Domain, names: Sequence[str], zeros: ZeroSet | None) -> npt.NDArray[np.bool_]:

@@ -353,7 +353,7 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     """Sample the posterior, and releases predicted from it."""
     from dpbayes.inference import sample
-    from dpbayes.latent_class import predict_release
+    from dpbayes.latent_class.synthesis import predict_release
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings()
@@ -365,8 +365,8 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
 def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Context) -> None:
     """Write the synthetic data sets."""
-    from dpbayes.latent_class import synthesize, write_synthetic
     from dpbayes.latent_class.record_numbers import record_numbers
+    from dpbayes.latent_class.synthesis import synthesize, write_synthetic
 
     settings = spec.synthesis
     if settings.n_datasets == 0:

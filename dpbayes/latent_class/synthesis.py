@@ -1,16 +1,28 @@
-"""Synthetic microdata from the posterior of a latent class model."""
+"""Synthetic microdata from the posterior of a latent class model, and what several data sets say together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, generator, given_trace, instance, one_of, ordered, shown, whole_number
-from dpbayes._files import file_path
+from dpbayes._arguments import (
+    as_array,
+    function,
+    generator,
+    given_trace,
+    instance,
+    one_of,
+    ordered,
+    shown,
+    strictly_between,
+    whole_number,
+)
+from dpbayes._files import file_path, write_whole
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -19,6 +31,7 @@ from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.latent_class.zeros import ZeroSet
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     import xarray as xr
 
@@ -60,7 +73,7 @@ def synthesize(
     Returns
     -------
     list of polars.DataFrame
-        One frame a data set, one column an attribute, holding the domain's labels.
+        One frame per data set, one column per attribute, holding the domain's labels.
 
     Raises
     ------
@@ -113,14 +126,9 @@ def predictive_records(
     random_seed: int,
     law: Law = "draws",
 ) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield posterior predictive records as level indices, shape ``(n_rows, attributes)``, a data set at a time.
-
-    The attributes come in the order of `domain`. `n_rows` may be an array: of a number for every draw of the trace,
-    chains one after another. The other parameters and the errors are those of `synthesize`.
-    """
-    instance(domain, Domain, "domain", remedy="that of the release")
+    """Yield data sets of records as level indices, ``(n_rows, attributes)``; `n_rows` may be a number per draw."""
     one_of(law, ("draws", "mean"), "law")
-    weights, profiles = _mixture(trace, domain)
+    weights, profiles = fitted_mixture(given_trace(trace, "posterior")["posterior"].to_dataset(), domain)
     whole_number(n_datasets, "n_datasets", high=_MOST_DATASETS)
     if n_datasets > len(weights) and law == "draws":
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
@@ -146,33 +154,7 @@ def _numbers_of_rows(n_rows: int | npt.NDArray[np.int64], n_draws: int) -> list[
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
-    """Draw releases from the posterior predictive distribution: records, their exact tables, the same noise.
-
-    Where the number of records was released with noise, each has as many as its draw's n (at least one).
-
-    Parameters
-    ----------
-    trace
-        The fit of a latent class model.
-    release
-        The release that was fitted; its tables and noise laws are used again.
-    n_datasets
-        Number of predicted releases.
-    random_seed
-        Seed of the draws: a simulation, which reads nothing confidential.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``released`` with dims ``chain`` (one), ``draw`` and ``count``.
-
-    Examples
-    --------
-    With `trace` a fit of `release`, three tables of four counts:
-
-    >>> predict_release(trace, release, n_datasets=100, random_seed=1)["released"].shape
-    (1, 100, 12)
-    """
+    """Draw releases anew from the posterior: records, as many as the draw's n, their exact tables, the same noise."""
     import xarray as xr
 
     from dpbayes.privacy.release import Release
@@ -206,22 +188,7 @@ def count_records(records: npt.NDArray[np.intp], release: Release) -> npt.NDArra
 def write_synthetic(
     frames: list[pl.DataFrame], folder: str | Path, *, format: Literal["parquet", "csv"] = "parquet"
 ) -> list[Path]:
-    """Write data sets as ``synthetic_01.parquet``, ``synthetic_02.parquet``, ...
-
-    Parameters
-    ----------
-    frames
-        The data sets.
-    folder
-        Where to write; made if need be.
-    format
-        ``"parquet"`` or ``"csv"``.
-
-    Returns
-    -------
-    list of Path
-        The files, each written whole or not at all.
-    """
+    """Write data sets as ``synthetic_01.parquet``, ``synthetic_02.parquet``, ..., each whole or not at all."""
     import polars as pl
 
     frames = list(ordered(frames, "frames", remedy="as synthesize returns them", kind=pl.DataFrame))
@@ -229,25 +196,23 @@ def write_synthetic(
     folder = file_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for number, frame in enumerate(frames, start=1):
-        path = folder / f"synthetic_{number:02d}.{format}"
-        temporary = path.with_suffix(".tmp")
-        (frame.write_parquet if format == "parquet" else frame.write_csv)(temporary)
-        paths.append(temporary.replace(path))
+    for place, frame in enumerate(frames, start=1):
+        write = frame.write_parquet if format == "parquet" else frame.write_csv
+        paths.append(write_whole(folder / f"synthetic_{place:02d}.{format}", write))
     return paths
 
 
-def _mixture(trace: xr.DataTree, domain: Domain) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
+def fitted_mixture(
+    posterior: xr.Dataset, domain: Domain
+) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
     """Return weights ``(draws, classes)`` and a profile ``(draws, classes, levels)`` for each attribute."""
-    posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
     needed = ["weights", *map(profile_name, domain.names)]
     for name in needed:
         if name not in posterior:
             raise InputError(f"the trace has no {name!r}; it is not of a latent class model on this domain")
     flat = posterior[needed].stack(draws=("chain", "draw"))
     weights = flat["weights"].transpose("draws", ...).to_numpy()
-    profiles = [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
-    return weights, profiles
+    return weights, [flat[name].transpose("draws", "class", ...).to_numpy() for name in needed[1:]]
 
 
 def draw_records(
@@ -298,3 +263,183 @@ def _draw(
 
     classes = chosen(weights, draws)
     return np.column_stack([chosen(profile, draws, classes) for profile in profiles])
+
+
+type Estimates = Mapping[str, tuple[float, float]]
+"""Quantity name to (estimate, estimated sampling variance) in one data set."""
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    r"""What synthetic data sets say together about population quantities; `combine` makes it.
+
+    Parameters
+    ----------
+    names
+        The quantities; every array has shape ``(quantities,)``.
+    estimate, variance, df
+        Estimates, their variances T, and degrees of freedom.
+    between, within
+        Variance of the estimates over the data sets, and mean sampling variance of one.
+    adjusted
+        Where T was not positive and :math:`(n_{syn} / n)\, \bar u` took its place.
+    """
+
+    names: tuple[str, ...]
+    estimate: npt.NDArray[np.float64]
+    variance: npt.NDArray[np.float64]
+    df: npt.NDArray[np.float64]
+    between: npt.NDArray[np.float64]
+    within: npt.NDArray[np.float64]
+    adjusted: npt.NDArray[np.bool_]
+
+    def interval(self, prob: float = 0.95) -> npt.NDArray[np.float64]:
+        """Return the central intervals, shape ``(quantities, 2)``."""
+        from scipy.stats import t
+
+        strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
+        half = t.ppf(0.5 + prob / 2, self.df) * np.sqrt(self.variance)
+        return np.column_stack([self.estimate - half, self.estimate + half])
+
+    def table(self, prob: float = 0.95) -> pd.DataFrame:
+        """Return one row per quantity: estimate, standard error, ends of the interval, degrees of freedom."""
+        import pandas as pd
+
+        lower, upper = self.interval(prob).T
+        columns = {"estimate": self.estimate, "stderr": np.sqrt(self.variance), "lower": lower, "upper": upper}
+        return pd.DataFrame(columns | {"df": self.df}, index=list(self.names))
+
+
+def combine(
+    frames: Sequence[Any],
+    fit: Callable[[Any], Estimates | Any],
+    *,
+    n: int,
+) -> Combined:
+    r"""Fit every synthetic data set and combine the results.
+
+    Parameters
+    ----------
+    frames
+        Two or more synthetic data sets of equally many records, each drawn from a posterior draw of its own
+        (`dpbayes.latent_class.synthesize`).
+    fit
+        What an analyst would do with one confidential data set: it takes a frame and returns either a mapping from
+        names to (estimate, sampling variance), or a fitted statsmodels result, whose ``params`` and ``bse`` are taken.
+        Shares of levels need no synthetic records: `dpbayes.latent_class.margin_draws` gives all of them.
+    n
+        Records in the confidential data.
+
+    Returns
+    -------
+    Combined
+        Estimates, variances and intervals for the *population* that the confidential records were drawn from.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two data sets, they differ in size or in quantities, or `fit` returns something else or
+        a number that is not finite.
+
+    Notes
+    -----
+    .. math:: T = (1 + 1/m)\, b - \bar u, \qquad \nu = (m - 1) (1 - 1/r)^2, \quad r = (1 + 1/m)\, b / \bar u.
+
+    b holds the posterior variance of the quantity, privacy noise included, and the sampling variance of a synthetic
+    data set; subtracting u takes the second out again, so that the rule holds for any number of synthetic records.
+    Where T is not positive, :math:`(n_{syn} / n)\, \bar u` takes its place (Reiter 2002): ask for many data sets (20)
+    of many records (5 n). Intervals are of the t law with nu degrees of freedom, at least 1; in simulations
+    (docs/latent_class.md) they cover at least their nominal share.
+
+    References
+    ----------
+    Raghunathan, T. E., Reiter, J. P. and Rubin, D. B. (2003). Multiple imputation for statistical disclosure
+    limitation. Journal of Official Statistics 19, 1-16, section 2; Reiter, J. P. (2002). Satisfying disclosure
+    restrictions with synthetic data sets. Journal of Official Statistics 18, 531-543, section 2.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> def mean_vote(frame):
+    ...     p = frame["vote"].mean()
+    ...     return {"vote=1": (p, p * (1 - p) / len(frame))}
+    >>> frames = [pl.DataFrame({"vote": [0] * (60 - 4 * i) + [1] * (40 + 4 * i)}) for i in range(5)]
+    >>> combined = combine(frames, mean_vote, n=100)
+    >>> combined.names, combined.estimate.round(2).tolist(), combined.variance.round(4).tolist()
+    (('vote=1',), [0.48], [0.0023])
+    """
+    frames = ordered(frames, "frames", remedy="give two synthetic data sets or more, as synthesize returns them")
+    function(fit, "fit", remedy="it takes a frame and gives {name: (estimate, variance)}")
+    if len(frames) < 2:
+        raise InputError(f"combining takes two synthetic data sets or more, got {len(frames)}")
+    sizes = {_n_records(frame) for frame in frames}
+    if len(sizes) > 1:
+        raise InputError(f"the synthetic data sets must have equally many records, got {sorted(sizes)}")
+    fits = [_estimates(fit(frame)) for frame in frames]
+    names = tuple(fits[0])
+    if not names:
+        raise InputError("the fitting function returned an empty mapping; name the quantities to combine")
+    for place, found in enumerate(fits):
+        if tuple(found) != names:
+            raise InputError(f"data set {place} gave the quantities {list(found)}, the first one {list(names)}")
+    whole_number(n, "n", high=_MOST_RECORDS)
+    values = np.array([[found[name] for name in names] for found in fits], dtype=np.float64)
+    q, u = values[..., 0], values[..., 1]
+    if not (np.all(np.isfinite(q)) and np.all(np.isfinite(u)) and np.all(u >= 0)):
+        raise InputError("every estimate must be finite and every variance finite and not negative; one fit failed")
+    return combine_estimates(q, u, names=names, n_synthetic=sizes.pop(), n=n)
+
+
+def combine_estimates(
+    q: npt.NDArray[np.float64], u: npt.NDArray[np.float64], *, names: tuple[str, ...], n_synthetic: int, n: int
+) -> Combined:
+    """Combine estimates and their sampling variances, shape ``(data sets, quantities)``."""
+    m = len(q)
+    between, within = q.var(axis=0, ddof=1), u.mean(axis=0)
+    total = (1 + 1 / m) * between - within
+    silent = (np.ptp(q, axis=0) == 0) & np.all(u == 0, axis=0)
+    adjusted = (total <= 0) & ~silent
+    share = np.divide(within, (1 + 1 / m) * between, out=np.ones_like(within), where=total > 0)
+    df = np.where(adjusted, m - 1.0, np.maximum((m - 1) * (1 - share) ** 2, 1.0))
+    variance = np.where(silent, np.nan, np.where(adjusted, n_synthetic / n * within, total))
+    return Combined(names, q.mean(axis=0), variance, df, between, within, adjusted)
+
+
+def _n_records(frame: Any) -> int:
+    """Return the number of records of a data set, of whatever kind the fitting function takes."""
+    try:
+        return len(frame)
+    except TypeError:
+        raise InputError(f"each of frames must be a data set, got {shown(frame)}; synthesize returns them") from None
+
+
+def _estimates(fitted: Any) -> dict[str, tuple[float, float]]:
+    """Read a mapping, or the coefficients and standard errors of a statsmodels result."""
+    if isinstance(fitted, Mapping):
+        return {str(name): _pair(name, pair) for name, pair in fitted.items()}
+    try:
+        params, stderr = fitted.params, np.asarray(fitted.bse, dtype=np.float64)
+    except AttributeError:
+        raise InputError(
+            f"the fitting function returned {type(fitted).__name__}; it must return a mapping from names to "
+            "(estimate, variance), or a result with params and bse"
+        ) from None
+    if stderr.ndim != 1 or np.shape(params) != stderr.shape:
+        raise InputError(
+            f"the fitted result has params of shape {np.shape(params)} and bse of shape {stderr.shape}; one number a "
+            "coefficient is combined: return a mapping from names to (estimate, variance)"
+        )
+    names = getattr(params, "index", range(len(stderr)))
+    return {str(name): (float(v), float(s) ** 2) for name, v, s in zip(names, np.asarray(params), stderr, strict=True)}
+
+
+def _pair(name: Any, given: Any) -> tuple[float, float]:
+    """Read an estimate and its sampling variance."""
+    try:
+        estimate, variance = given
+        return float(estimate), float(variance)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the fitting function returned {shown(given)} for {str(name)!r}; it must be a pair of numbers, the "
+            "estimate and its sampling variance"
+        ) from None

@@ -36,26 +36,13 @@ MAX_CELLS = 50_000
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Which probabilities a mixture must give, and where they go.
+class Sums:
+    """Which probabilities a mixture must give, and where they go; the place ``len(cells)`` stands for none."""
 
-    Parameters
-    ----------
-    cells
-        Cells to evaluate, distinct.
-    own
-        For each wanted cell, its place in `cells`; ``len(cells)`` where all of it is impossible.
-    lost
-        For each wanted cell, the places of the disjoint parts of it that are impossible; ``len(cells)`` stands for
-        none.
-    zero
-        The places of the disjoint parts of Z.
-    """
-
-    cells: tuple[Cell, ...]
-    own: npt.NDArray[np.intp]
-    lost: npt.NDArray[np.intp]
-    zero: npt.NDArray[np.intp]
+    cells: tuple[Cell, ...]  # distinct
+    own: npt.NDArray[np.intp]  # of each wanted cell its place; none where all of it is impossible
+    lost: npt.NDArray[np.intp]  # of each wanted cell the places of its impossible parts, which are disjoint
+    zero: npt.NDArray[np.intp]  # the places of the disjoint parts of Z
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,19 +78,8 @@ class ZeroSet:
         """Number of impossible cells of the full table."""
         return sum(map(self._size, self.cells))
 
-    def plan(self, cells: Sequence[Cell]) -> Plan:
-        """Return what must be summed for the conditional probabilities of some cells.
-
-        Parameters
-        ----------
-        cells
-            Cells of any margins.
-
-        Raises
-        ------
-        InputError
-            If more than 50,000 probabilities would be needed.
-        """
+    def plan(self, cells: Sequence[Cell]) -> Sums:
+        """Return what must be summed for the conditional probabilities of some cells; at most 50,000 of them."""
         place: dict[Cell, int] = {}
         zero = [place.setdefault(cell, len(place)) for cell in self.cells]
         own: list[int] = []
@@ -126,7 +102,7 @@ class ZeroSet:
             row[: len(places)] = places
         owned = np.array(own, dtype=np.intp)
         owned[owned < 0] = len(place)
-        return Plan(tuple(place), owned, padded, np.array(zero, dtype=np.intp))
+        return Sums(tuple(place), owned, padded, np.array(zero, dtype=np.intp))
 
     def _size(self, cell: Cell) -> int:
         """Return the number of cells of the full table in a margin cell."""
@@ -140,7 +116,7 @@ class ZeroSet:
         return inside
 
     def to_array(self) -> npt.NDArray[np.int64]:
-        """Return one row a disjoint part: a level's index for each attribute, -1 where any level will do."""
+        """Return one row per disjoint part: a level's index for each attribute, -1 where any level will do."""
         array = np.full((len(self.cells), len(self.domain)), -1, dtype=np.int64)
         for row, cell in zip(array, self.cells, strict=True):
             for axis, level in cell:
@@ -154,7 +130,7 @@ class ZeroSet:
         return cls(domain, tuple(tuple((int(a), int(row[a])) for a in np.flatnonzero(row >= 0)) for row in rows))
 
 
-def conditioned(probabilities: Any, plan: Plan) -> Any:
+def conditioned(probabilities: Any, plan: Sums) -> Any:
     """Return the conditional probabilities of a plan's wanted cells, as a graph."""
     import pytensor.tensor as pt
 
@@ -163,7 +139,7 @@ def conditioned(probabilities: Any, plan: Plan) -> Any:
     return kept / (1.0 - probabilities[plan.zero].sum())
 
 
-def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Plan) -> npt.NDArray[np.float64]:
+def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Sums) -> npt.NDArray[np.float64]:
     """Return the conditional probabilities of a plan's wanted cells for many draws."""
     padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
     kept = padded[:, plan.own] - padded[:, plan.lost].sum(axis=2)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.logprob.transforms import Transform
 
 from dpbayes._arguments import instance
 from dpbayes.errors import InputError
-from dpbayes.inference.half_normal import HalfNormalScore
 from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, WhitenedRecords
 
 type FloatArray = npt.NDArray[np.float64]
@@ -250,3 +250,23 @@ def _coords(coordinates: Coordinates) -> dict[str, list[str]]:
     names = coordinates.predictors
     lower = np.tril_indices(len(names), -1)
     return {"predictor": list(names), "pair": [f"{names[i]}:{names[j]}" for i, j in zip(*lower, strict=True)]}
+
+
+class HalfNormalScore(Transform):
+    r"""Coordinates in which a half-normal scale is standard normal: :math:`2\Phi(\tau/s) - 1 = \Phi(z)`."""
+
+    name = "score"
+    ndim_supp = 0
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Return the scale, by the upper tails: they keep their digits where a scale is many times `s`."""
+        return np.sqrt(2.0) * inputs[-1] * pt.erfcinv(0.5 * pt.erfc(value / np.sqrt(2.0)))
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Return the coordinate."""
+        return np.sqrt(2.0) * pt.erfcinv(2.0 * pt.erfc(value / (np.sqrt(2.0) * inputs[-1])))
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Return log |d tau / dz|."""
+        ratio = self.backward(value, *inputs) / inputs[-1]
+        return 0.5 * (pt.sqr(ratio) - pt.sqr(value)) + pt.log(0.5 * inputs[-1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.inference.ranks import coverage, plot_ranks, uniformity
+from dpbayes.inference.sbc import coverage, plot_ranks, uniformity
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.run_facts import RunFacts, differing_settings, read_run, read_settings, show
 

@@ -156,14 +156,16 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
 
 def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
     """Return the plots of the worst quantities."""
-    from dpbayes.inference.convergence import mixing_table, quantity_draws
+    from dpbayes.inference.convergence import members_of, mixing, quantity_draws
     from dpbayes.report.plots import evolution_plot, rank_plot
 
     if not verdict.worst:
         return [Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")]
-    draws, mixing = quantity_draws(trace), mixing_table(trace)
-    worst = {_short(q): draws[q] for q in verdict.worst[:_PANELS]}
-    effective = {_short(q): mixing[str(q)]["ess_bulk"] for q in verdict.worst[:_PANELS]}
+    quantities, draws = quantity_draws(trace)
+    chosen = draws[[quantities.index(quantity) for quantity in verdict.worst[:_PANELS]]]
+    worst = dict(zip(map(_short, verdict.worst), chosen, strict=False))
+    sizes = mixing(chosen, members=members_of(trace["sample_stats"].to_dataset())).ess_bulk.tolist()
+    effective = dict(zip(worst, sizes, strict=True))
     return [
         Figure(
             rank_plot(worst, effective),

@@ -1,4 +1,4 @@
-"""A conjugate model whose posterior is known, compiled once for the room's tests."""
+"""A conjugate model whose posterior is known, compiled once for the package's tests."""
 
 from collections.abc import Callable
 

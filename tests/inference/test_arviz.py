@@ -12,6 +12,7 @@ from dpbayes import mvg, verifier
 from dpbayes.bloom import BloomRelease
 from dpbayes.bloom.model import build_model as build_bloom
 from dpbayes.data import Domain, Marginal
+from dpbayes.inference import read_trace, write_trace
 from dpbayes.privacy import release_tables
 
 DOMAIN = Domain.from_levels({"age": (0, 1), "sex": ("f", "m")})
@@ -52,7 +53,7 @@ MODELS = {
 # The prior is a poor proposal, and a joint law has one log-likelihood: LOO warns of both, and is finite.
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", MODELS)
-def test_what_arviz_offers_works_on_draws_of_the_model(name):
+def test_what_arviz_offers_works_on_draws_of_the_model(name, tmp_path):
     model = MODELS[name]()
     # Draws of the prior have the names and shapes of a posterior; nothing is compiled for a sampler.
     prior = pm.sample_prior_predictive(100, model=model, random_seed=4)
@@ -68,3 +69,5 @@ def test_what_arviz_offers_works_on_draws_of_the_model(name):
     assert trace["constant_data"].data_vars
     az.plot_ppc_dist(trace, backend="matplotlib")
     plt.close("all")
+    with_pointwise["sample_stats"] = xr.DataTree()  # of the sampler, which drew nothing here
+    assert "log_likelihood" in read_trace(write_trace(with_pointwise, tmp_path / "trace.nc"))

@@ -98,15 +98,10 @@ def test_an_interrupt_ends_sampling_as_an_interrupt(compiled):
         signal.signal(signal.SIGINT, former)
 
 
-def test_only_the_maximal_depth_counts_as_such(compiled):
-    def stats(**changes):
-        settings = NutsSettings(draws=100, tune=200, chains=2, **changes)
-        return compiled.fit(settings, random_seed=1, progressbar=False)["sample_stats"]
-
-    timed = stats(options={"target_integration_time": 3.5}, target_accept=0.85)
-    assert 2 <= timed["tree_depth"].min() <= timed["tree_depth"].max() <= 3  # nearly all have not turned by then
-    assert not timed["reached_max_treedepth"].any()
-    assert stats(max_treedepth=1)["reached_max_treedepth"].mean() > 0.5
+def test_the_maximal_depth_is_reported(compiled):
+    settings = NutsSettings(draws=100, tune=200, chains=2, max_treedepth=1)
+    stats = compiled.fit(settings, random_seed=1, progressbar=False)["sample_stats"]
+    assert stats["reached_max_treedepth"].mean() > 0.5
 
 
 def test_a_missing_chain_is_incomplete(compiled):
@@ -144,17 +139,13 @@ def test_other_adaptations_find_the_same_posterior(compiled, adaptation):
         ({"chains": True}, "chains"),
         ({"cores": 0}, "cores"),
         ({"max_treedepth": 0}, "max_treedepth"),
-        ({"target_accept": 1.0}, "target_accept must lie between 0 and 1"),
+        ({"target_accept": 1.0}, "target_accept must lie strictly between 0 and 1"),
         ({"target_accept": float("nan")}, "target_accept"),
-        ({"adaptation": "full"}, "adaptation must be one of diag, draw_diag, low_rank"),
+        ({"adaptation": "full"}, "adaptation must be 'diag', 'draw_diag' or 'low_rank'"),
         ({"random_seed": -1}, "random_seed"),
         ({"random_seed": 1.5}, "random_seed"),
         ({"random_seed": 2**63}, "random_seed"),
         ({"prior_draws": 0}, "prior_draws"),
-        ({"options": {"no_such": 1}}, "no_such"),
-        ({"options": {"mass_matrix_gamma": 1e-5}}, "mass_matrix_gamma"),  # of low_rank only
-        ({"options": {"target_integration_time": 3.4}}, "target_integration_time must be at least 3.46"),
-        ({"options": {"target_integration_time": 3.0, "max_step_size": 2.8}}, "at least 3.08"),
     ],
 )
 def test_bad_settings_are_refused_before_compiling(normal_means, settings, message):

@@ -12,9 +12,16 @@ from scipy.stats import binom, multinomial, norm
 
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 from dpbayes.inference import sbc
-from dpbayes.inference.ranks import _band, coverage, plot_ranks, uniformity
 from dpbayes.inference.sampling import NutsSettings
-from dpbayes.inference.sbc import prior_simulator, ranks_among, simulate_and_rank
+from dpbayes.inference.sbc import (
+    _band,
+    coverage,
+    plot_ranks,
+    prior_simulator,
+    ranks_among,
+    simulate_and_rank,
+    uniformity,
+)
 
 QUICK = NutsSettings(draws=150, tune=150, chains=2, cores=1)
 
@@ -153,7 +160,7 @@ def test_fits_that_fail_are_recorded_not_dropped(study):
     assert max(coverage(result).values()) <= 1 - broken.mean()
 
 
-def test_a_gate_that_is_missed_keeps_its_ranks(study):
+def test_a_check_that_is_missed_keeps_its_ranks(study):
     result = study(4, rhat_max=1.0)
     assert not result["fit"]["passed"].values.all()
     assert np.isfinite(result["prior_sbc"]["mean"].values).all()

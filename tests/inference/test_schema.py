@@ -40,7 +40,7 @@ def test_the_names_are_locked():
     # A change here breaks traces on disk and every reader of them: note it in the CHANGELOG.
     assert list(schema.GROUPS) == [
         "posterior", "sample_stats", "observed_data", "constant_data",
-        "prior", "prior_predictive", "posterior_predictive",
+        "prior", "prior_predictive", "posterior_predictive", "log_likelihood",
     ]  # fmt: skip
     assert schema.REQUIRED_GROUPS == ("posterior", "sample_stats", "observed_data", "constant_data")
     assert list(schema.SAMPLE_STATS) == [
@@ -53,20 +53,20 @@ def test_the_names_are_locked():
     ]  # fmt: skip
 
 
-def test_the_rooms_public_names_are_locked_and_load():
-    import dpbayes.inference as room
+def test_the_public_names_are_locked_and_load():
+    import dpbayes.inference as package
 
-    assert room.__all__ == [
-        "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "annotate", "check_convergence", "compile_model",
-        "mixing_table", "plot_ranks", "read_trace", "sample", "sample_whole_counts",
+    assert package.__all__ == [
+        "CompiledModel", "Finding", "PosteriorSummary", "Verdict", "check_convergence", "compile_model",
+        "plot_ranks", "read_trace", "sample", "sample_whole_counts",
         "simulate_and_rank", "summarize", "uniformity", "write_trace",
     ]  # fmt: skip
-    assert all(hasattr(room, name) for name in room.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
     with pytest.raises(AttributeError, match="no_such"):
-        room.no_such  # noqa: B018
+        package.no_such  # noqa: B018
 
 
-def test_importing_the_room_imports_no_sampler():
+def test_importing_the_package_imports_no_sampler():
     program = (
         "import sys, dpbayes.inference; print([m for m in ('pymc', 'nutpie', 'arviz', 'xarray') if m in sys.modules])"
     )

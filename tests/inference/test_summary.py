@@ -1,4 +1,4 @@
-"""A posterior in one table: its numbers are those of the draws, and both of its forms say what the gate found."""
+"""A posterior in one table: its numbers are those of the draws, and both of its forms say what the check found."""
 
 import re
 
@@ -7,7 +7,9 @@ import pytest
 import xarray as xr
 
 from dpbayes.errors import InputError
-from dpbayes.inference import annotate, check_convergence, mixing_table, summarize
+from dpbayes.inference import check_convergence, summarize
+from dpbayes.inference.convergence import mixing
+from dpbayes.inference.schema import annotate
 from dpbayes.report.document import Figure
 from dpbayes.report.frame import convergence_section
 
@@ -36,14 +38,15 @@ def test_numbers_are_those_of_the_draws_in_the_order_of_their_names(draws):
     trace = trace_of(table=table.transpose("a", "draw", "b", "chain"), p=(DIMS, draws[..., 0, 0]))
     found = summarize(trace, var_names=["table", "p"], prob=0.8)
     flat = draws.reshape(2000, 6)
-    assert found.quantities[3] == "table[a=y, b=0]"
-    assert found.quantities[6] == "p"
-    np.testing.assert_allclose(found.mean[:6], flat.mean(axis=0))
-    np.testing.assert_allclose(found.sd[:6], flat.std(axis=0, ddof=1))
-    np.testing.assert_allclose(found.interval[:6], np.quantile(flat, [0.1, 0.9], axis=0).T)
-    mixing = mixing_table(trace, var_names=["table"])["table[a=y, b=0]"]
-    assert (found.rhat[3], found.ess_bulk[3], found.ess_tail[3]) == tuple(mixing.values())
-    assert found.columns[2:4] == ("10 %", "90 %")
+    table = found.table
+    assert table.index[3] == "table[a=y, b=0]"
+    assert table.index[6] == "p"
+    np.testing.assert_allclose(table["mean"][:6], flat.mean(axis=0))
+    np.testing.assert_allclose(table["sd"][:6], flat.std(axis=0, ddof=1))
+    np.testing.assert_allclose(table[["lower", "upper"]][:6], np.quantile(flat, [0.1, 0.9], axis=0).T)
+    (by_hand,) = np.transpose(mixing(draws[None, ..., 1, 0]))
+    np.testing.assert_allclose(table.loc["table[a=y, b=0]", ["rhat", "ess_bulk", "ess_tail"]].to_numpy(float), by_hand)
+    assert "10 %  " in str(found) and "90 %  " in str(found)
     assert (found.chains, found.draws, len(found)) == (4, 500, 7)
     assert repr(found) == str(found)
 
@@ -51,11 +54,21 @@ def test_numbers_are_those_of_the_draws_in_the_order_of_their_names(draws):
 def test_numbers_are_printed_to_the_third_digit_of_their_sd(draws):
     wide = 1e5 + 250 * draws[..., 0, 0] / 0.01
     found = summarize(trace_of(p=(DIMS, draws[..., 0, 1]), wide=(DIMS, wide), still=(DIMS, np.ones((4, 500)))))
-    p, large, still = found.rows()
+    p, large, still = (re.split(" +", line) for line in str(found).splitlines()[2:5])
     assert re.fullmatch(r"(1\.00|0\.99)\d{3}", p[1])  # an sd of 0.00973
     assert re.fullmatch(r"(99|100),\d\d\d", large[1])
-    assert still[1:3] == ("1", "0")
-    assert still[5:] == ("–", "–", "–")
+    assert still[1:3] == ["1", "0"]
+    assert still[5:] == ["–", "–", "–"]
+
+
+def test_many_short_chains_are_counted_as_such():
+    """Chains that stand still are a draw each, however many draws they are laid end to end for."""
+    still = np.repeat(np.random.default_rng(3).normal(size=(4, 10, 1)), 50, axis=2)
+    values = (still + 1e-3 * np.random.default_rng(4).normal(size=still.shape)).reshape(4, 500)
+    trace = trace_of(p=(DIMS, values))
+    member = xr.DataArray(np.tile(np.repeat(np.arange(10), 50), (4, 1)), dims=DIMS)
+    trace["sample_stats"] = trace["sample_stats"].to_dataset().assign(member=member, log_likelihood=(DIMS, values))
+    assert 20 < summarize(trace).table.loc["p", "ess_bulk"] < 80  # 40 chains
 
 
 def test_the_verdict_is_the_traces_own_or_a_fresh_one(draws):
@@ -95,13 +108,13 @@ def test_wrong_arguments_are_named(draws, settings, message):
 
 
 def test_draws_that_are_not_finite_are_shown_with_the_verdict_on_them():
-    """Log-odds of zero, or of nothing: the gate names them, and neither table nor page stops at them."""
+    """Log-odds of zero, or of nothing: the check names them, and neither table nor page stops at them."""
     values = np.random.default_rng(1).normal(size=(4, 500, 3))
     values[1, 7, 1], values[2, 9, 2] = np.inf, np.nan
     tree = trace_of(odds=((*DIMS, "k"), values))
     summary = summarize(tree)
-    assert np.isfinite(summary.rhat).tolist() == [True, False, False]
-    assert [row[1] for row in summary.rows()][1:] == ["inf", "–"]
+    assert np.isfinite(summary.table["rhat"]).tolist() == [True, False, False]
+    assert [re.split(" +", line)[1] for line in str(summary).splitlines()[3:5]] == ["inf", "–"]
     assert "not finite: 2 (≤ 0) at odds[k=1]" in str(summary)
     section = convergence_section(tree, check_convergence(tree), judged="")
     assert any("Rank plots" in block.caption for block in section.blocks if isinstance(block, Figure))

@@ -159,7 +159,6 @@ def test_a_ledger_books_every_round_before_anything_is_drawn(tmp_path):
         ({"epsilon": 1.0, "rho": 1.0}, "give one of epsilon and rho"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"rho": 1.0, "choose": 67}, "choose must be a whole number from 1 to 66, got .*; there are 66 pairs"),
-        ({"rho": 1.0, "adjacency": "add-remove"}, "takes the number of records as public"),
         ({"rho": 1.0, "n_records": 0}, "n_records must be a whole number of at least 1"),
     ],
 )

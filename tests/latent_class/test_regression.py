@@ -11,10 +11,9 @@ import xarray as xr
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
 from dpbayes.latent_class import margins, regression
-from dpbayes.latent_class.combining import combine
 from dpbayes.latent_class.margins import margin_draws
 from dpbayes.latent_class.regression import functional, regress, summarize, weighted_linear, weighted_logistic
-from dpbayes.latent_class.synthesis import synthesize
+from dpbayes.latent_class.synthesis import combine, synthesize
 from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy import NoisyTotal, Release, release_tables
 
@@ -54,11 +53,12 @@ def trace():
     return _trace(np.random.default_rng(3))
 
 
-def test_margins_are_those_of_the_enumerated_mixture(trace):
-    draws = margin_draws(trace, ["d", "b"])
-    assert draws.dims == ("chain", "draw", "d", "b")
+@pytest.mark.parametrize("names", ["b", "db", "acb", "cadb"])
+def test_margins_are_those_of_the_enumerated_mixture(trace, names):
+    draws = margin_draws(trace, list(names))
+    assert draws.dims == ("chain", "draw", *names)
     assert draws["b"].values.tolist() == ["x", "y", "z"]
-    np.testing.assert_allclose(draws, np.einsum("stabcd->stdb", _full(trace)), atol=1e-15)
+    np.testing.assert_allclose(draws, np.einsum(f"stabcd->st{names}", _full(trace)), atol=1e-15)
 
 
 def test_blocks_of_draws_change_nothing(trace, monkeypatch):

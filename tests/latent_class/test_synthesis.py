@@ -7,7 +7,7 @@ import xarray as xr
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
-from dpbayes.latent_class import predict_release, synthesize, write_synthetic
+from dpbayes.latent_class.synthesis import predict_release, synthesize, write_synthetic
 from dpbayes.privacy import NoisyTotal, release_tables
 from dpbayes.privacy.laws import TwoSidedGeometric
 

@@ -217,7 +217,7 @@ def calibration_study(kind, *, n_simulations, folder=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["moments", "records"])
 def test_posterior_is_calibrated(kind):
-    from dpbayes.inference.ranks import coverage, uniformity
+    from dpbayes.inference.sbc import coverage, uniformity
 
     study = calibration_study(kind, n_simulations=100)
     pvalues = uniformity(study)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dpbayes.inference.ranks import coverage, uniformity
 from dpbayes.inference.sampling import NutsSettings
-from dpbayes.inference.sbc import simulate_and_rank
+from dpbayes.inference.sbc import coverage, simulate_and_rank, uniformity
 from dpbayes.privacy.laws import DiscreteGaussian, Laplace, TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
 from dpbayes.verifier import PartitionCounts, build_model, release_counts
