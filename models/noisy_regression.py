@@ -1,9 +1,9 @@
 """Linear regression from records, or from their second moments, that were released with known Gaussian noise.
 
-Plain PyMC with the confidential records left in: read it first, vary it, run it on a small release. The package
-integrates the records out (`dpbayes.mvg.build_record_model`, `build_moment_model`) and the first is held to this
-statement by the tests. Everything is in range units: a feature's distance from the middle of its public range, in
-half-widths.
+Plain PyMC with the confidential records left in: read it first, vary it, run it on a small release. For moments the
+package integrates the records out (`dpbayes.mvg.build_moment_model`); released records, whose noise does not fall with
+their number, are stated here alone. The tests hold both to their laws. Everything is in range units: a feature's
+distance from the middle of its public range, in half-widths.
 
     from dpbayes.mvg import Covariance, FeatureRanges, calibrate, release_records
     ranges = FeatureRanges([30, 80], [75, 220], "replace-one")      # age, systolic pressure

@@ -28,6 +28,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpbayes import bloom
+from dpbayes.bloom.calibration import worst_known_pair
+from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.one_filter import one_filter_loss
+from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -58,7 +62,7 @@ for m in (100, 1_000) if SMOKE else (100, 1_000, 10_000):
 # %%
 m = 100
 counts = np.arange(0, m, 5 if SMOKE else 1)
-losses = [bloom.one_filter_loss(n_bits=m, flip_prob=p, count_ones=int(y)) for y in counts]
+losses = [one_filter_loss(n_bits=m, flip_prob=p, count_ones=int(y)) for y in counts]
 tight = np.array([loss.epsilon(delta) for loss in losses])
 quantile = np.array([loss.quantile_epsilon(delta) for loss in losses])
 figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
@@ -79,16 +83,16 @@ _ = axis.legend(fontsize=8, frameon=False)
 # certified bounds.
 
 # %%
-loss = bloom.filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1)
+loss = filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1)
 paper = loss.epsilon_bounds(delta)
 print(f"k = 6, m = 1e5, p = 0.1: epsilon between {paper.lower:.5f} and {paper.upper:.5f}")
-worst = bloom.worst_known_pair(n_filters=6, n_bits=100_000, flip_prob=0.1, delta=delta)
+worst = worst_known_pair(n_filters=6, n_bits=100_000, flip_prob=0.1, delta=delta)
 print(f"another pair:            epsilon between {worst.lower:.5f} and {worst.upper:.5f}")
 print(f"  ({worst.pair})")
 
 small = {"n_filters": 2, "n_bits": 4 if SMOKE else 6, "flip_prob": 0.2}
 print("note's pair:", bloom.bloom_epsilon(delta=0.05, **small))
-print("worst known:", bloom.worst_known_pair(delta=0.05, **small))
+print("worst known:", worst_known_pair(delta=0.05, **small))
 print("every pair :", bloom.bloom_epsilon(delta=0.05, pairs="all", **small))
 
 # %% [markdown]
@@ -103,11 +107,12 @@ print("every pair :", bloom.bloom_epsilon(delta=0.05, pairs="all", **small))
 # uniform logos that is so. With skewed ones it is not.
 
 # %%
+note = system_module("study:bloom_signal")  # the note's figures, models/studies/bloom_signal.py
 k = 3
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.4), layout="constrained")
 for axis, skewness in zip(axes, (0.0, 3.0), strict=True):
     weights = np.exp(-skewness * np.arange(1, 2**k + 1) / 2**k)
-    signal = bloom.signal_to_noise(weights / weights.sum(), flip_prob=0.05)
+    signal = note.signal_to_noise(weights / weights.sum(), flip_prob=0.05)
     ratios = np.array([[signal.ratio(i, j) if i != j else 0.0 for j in range(2**k)] for i in range(2**k)])
     image = axis.imshow(np.where(np.eye(2**k), np.nan, ratios), cmap="viridis", vmin=0, vmax=95)
     largest, (first, second) = signal.largest
@@ -132,7 +137,7 @@ k, m, epsilon = (2, 5_000, np.log(3)) if SMOKE else (3, 20_000, np.log(3))
 flip_prob = bloom.flip_prob_for(epsilon=epsilon, delta=delta, n_filters=k, n_bits=m)
 print(f"flip probability {flip_prob:.6f} for epsilon {epsilon:.4f}")
 print("the note's pair :", bloom.bloom_epsilon(flip_prob=flip_prob, delta=delta, n_filters=k, n_bits=m))
-print("worst known pair:", bloom.worst_known_pair(n_filters=k, n_bits=m, flip_prob=flip_prob, delta=delta))
+print("worst known pair:", worst_known_pair(n_filters=k, n_bits=m, flip_prob=flip_prob, delta=delta))
 print("every pair      :", bloom.bloom_epsilon(flip_prob=flip_prob, delta=delta, n_filters=k, n_bits=m, pairs="all"))
 
 # %% [markdown]

@@ -31,7 +31,8 @@ import numpy as np
 from dpbayes import mvg
 from dpbayes.data import datasets
 from dpbayes.data.datasets import PATIENT_RANGES
-from dpbayes.mvg.bound import bound_terms
+from dpbayes.mvg.allocation import bound_terms
+from dpbayes.mvg.matrix import mu_for
 from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
@@ -90,7 +91,7 @@ for m, n in [(1, 1), (2, 2), (10, 70_000)]:
 #   times as much. Cauchy and Schwarz: the gain vanishes only if $w_i \propto \sqrt{c_i}$.
 
 # %%
-mu = mvg.mu_for(1.0, 1e-5)
+mu = mu_for(1.0, 1e-5)
 box = mvg.FeatureRanges([0.0, 0.0], [1.0, 4.0], "replace-one")
 ball = mvg.FrobeniusBall(box.frobenius, "replace-one")
 best_box = mvg.optimal_covariance(box, mu=mu)

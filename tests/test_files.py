@@ -60,7 +60,7 @@ def test_a_release_that_cannot_be_written_leaves_no_damaged_file(make, tmp_path,
 @pytest.mark.parametrize("path", [3, None, b"x", "a\0b", [], 10**5000], ids=lambda path: type(path).__name__)
 def test_every_reader_refuses_what_is_no_path(path):
     from dpbayes import bloom, ide, inference, privacy, runs
-    from dpbayes.mvg.release import MomentRelease
+    from dpbayes.mvg.moments import MomentRelease
 
     readers = [bloom.BloomRelease.read, bloom.read_reach_numbers, ide.GroupRelease.read, MomentRelease.read]
     readers += [privacy.read_release, privacy.open_ledger, inference.read_trace, runs.load_spec]

@@ -39,7 +39,7 @@ def test_importing_every_package_imports_no_model_library():
 def test_pricing_of_the_matrix_mechanism_imports_no_model_library():
     code = (
         "import sys, dpbayes.mvg as mvg\n"
-        "mvg.exact_mu([[1.0]], [[1.0]], mvg.FrobeniusBall(1.0, 'replace-one'))\n"
+        "mvg.calibrate([[1.0]], [[1.0]], mvg.FrobeniusBall(1.0, 'replace-one'), epsilon=1.0, delta=1e-5)\n"
         "print([m for m in ('pymc', 'pytensor', 'sklearn', 'arviz', 'nutpie') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,11 +6,10 @@ import pytest
 from dpbayes.bloom import (
     BitDistribution,
     BloomRelease,
-    Filters,
     build_filters,
     shuffle_flip,
 )
-from dpbayes.bloom.filters import transition_matrix
+from dpbayes.bloom.filters import Filters, transition_matrix
 from dpbayes.errors import InputError
 from dpbayes.ide.workload import expected_l1_error
 from dpbayes.mvg import (
@@ -24,9 +23,10 @@ from dpbayes.mvg import (
     optimal_covariance,
     release_moments,
 )
-from dpbayes.mvg.bound import directional_shape
+from dpbayes.mvg.allocation import directional_shape
+from dpbayes.mvg.matrix import MatrixRelease
 from dpbayes.mvg.model import RegressionPriors
-from dpbayes.mvg.release import MatrixRelease, MomentRelease
+from dpbayes.mvg.moments import MomentRelease
 
 HUGE = 10**5000
 LOGOS = np.array([0, 1, 2, 3], dtype=np.uint32)

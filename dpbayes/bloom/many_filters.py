@@ -20,7 +20,6 @@ of second order in the lattice step. Values above x_max are dropped and counted 
 x_max for certain. `ColumnSum` is the law on the event that there is none.
 """
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -43,7 +42,6 @@ from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
 from dpbayes.privacy.convolution import lattice_sum
 from dpbayes.privacy.loss_law import UNIT, Bounds
-from dpbayes.privacy.losses import PrivacyLoss
 
 # Log of the probability that Chernoff's inequality may leave outside of the lattice on either side.
 _OUTSIDE = 36.0
@@ -469,10 +467,6 @@ class FiltersLoss:
                 break
         return bounds
 
-    def compose(self, n_releases: int) -> PrivacyLoss:
-        """Return the loss of `n_releases` independent releases, through a dominating pair of laws."""
-        return dominating_loss(self).compose(n_releases)
-
     def law(self, epsilon: float, side: Side, size: int, exception: float, *, split: bool) -> RatioLaw:
         """Return the law of R for questions about one tail out to `epsilon`; see `ratio_law`."""
         return ratio_law(
@@ -532,31 +526,11 @@ def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
 
 
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: float = 5e-4) -> FiltersLoss:
-    """Return the privacy loss of k filters for the paper's pair, with certified bounds.
+    """Return the privacy loss of k filters for the paper's pair, bounded to a relative width of `tolerance` or so.
 
-    Parameters
-    ----------
-    n_filters
-        Filters k, at most 20. One column permutation serves all of them.
-    n_bits
-        Positions m.
-    flip_prob
-        Flip probability p, between 0 and 1/2.
-    tolerance
-        Relative width of the certified bounds at which refining stops.
+    The pair is all zeros against ones in all filters at one position, in the "buffling" technical details (2020), part
+    III.1, where the same law is simulated.
 
-    Returns
-    -------
-    FiltersLoss
-        Covers the pair that the paper calls worst: all zeros against ones in all filters at one position
-        (one-position). It is not always the worst; see `worst_known_pair` and `bloom_epsilon(..., pairs="all")`.
-
-    References
-    ----------
-    The "buffling" technical details (2020), part III.1, where the same law is simulated.
-
-    Examples
-    --------
     >>> loss = filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1)
     >>> round(loss.epsilon(1e-3), 2), round(loss.quantile_epsilon(1e-3), 2)
     (2.41, 2.8)
@@ -564,67 +538,3 @@ def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: fl
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
     return FiltersLoss(k, m, check_flip_prob(flip_prob), tolerance)
-
-
-def dominating_loss(loss: FiltersLoss, *, n_points: int = 2000) -> PrivacyLoss:
-    """Return a loss whose curve is nowhere below that of `loss`, in either direction."""
-    ratio, height = _upper_points(loss, n_points)
-    keep = _lower_hull(ratio, height)
-    ratio, height = ratio[keep], height[keep]
-    slopes = np.append(np.diff(height) / np.diff(ratio), 0.0)
-    mass = np.diff(slopes)  # Q-mass at ratio[1:]; at ratio 0 it is 1 + slopes[0]
-    used = mass > 0
-    with np.errstate(divide="ignore"):
-        log_ratio, log_mass = np.log(ratio[1:][used]), np.log(mass[used])
-    return PrivacyLoss.from_losses(
-        log_ratio,
-        log_ratio + log_mass,
-        log_mass,
-        infinite_p=max(float(height[-1]), 0.0),
-        infinite_q=max(1.0 + float(slopes[0]), 0.0),
-        log_error=1e-9,
-        adjacency="one-position",
-    )
-
-
-def _upper_points(loss: FiltersLoss, n_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ratios t from 0 up with upper bounds of h(t), on windows of epsilon that double on either side of 0."""
-    edges = [0.0, min(2.0 * loss.spread, loss.largest)]
-    while edges[-1] < loss.largest and _left(loss, edges[-1]) > 1e-11:
-        edges.append(min(2.0 * edges[-1], loss.largest))
-    per_window = max(64, n_points // (2 * (len(edges) - 1)))
-    ratios, heights = [np.zeros(1)], [np.ones(1)]
-    for start, stop in itertools.pairwise(edges):
-        grid = np.linspace(start, stop, per_window + 1)[1:]
-        down = loss.law(stop, "lower", 2**16, 1e-12, split=True).put_bounds(np.exp(-grid))[1]
-        up = loss.law(stop, "upper", 2**16, 1e-12, split=True).call_bounds(np.exp(grid))[1]
-        ratios += [np.exp(-grid), np.exp(grid)]
-        heights += [1.0 - np.exp(-grid) + down, up]
-    # No ratio is above q/p to the k-th power: there the curve is 0 for certain.
-    ratios.append(np.array([np.exp(loss.largest) * (1 + 1e-12)]))
-    heights.append(np.zeros(1))
-    ratio, height = np.concatenate(ratios), np.concatenate(heights)
-    order = np.argsort(ratio, kind="stable")
-    return ratio[order], np.minimum(height[order], 1.0)
-
-
-def _left(loss: FiltersLoss, epsilon: float) -> float:
-    """Return the upper bound of h beyond `epsilon`, roughly."""
-    return float(loss.law(epsilon, "upper", 2**13, 1e-12, split=True).call_bounds(np.exp([epsilon]))[1][0])
-
-
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the indices of the lower convex hull of points sorted by x."""
-    hull: list[int] = []
-    for place in range(x.size):
-        if hull and x[place] <= x[hull[-1]]:
-            if y[place] >= y[hull[-1]]:
-                continue
-            hull.pop()
-        while len(hull) >= 2:
-            a, b = hull[-2], hull[-1]
-            if (y[b] - y[a]) * (x[place] - x[a]) < (y[place] - y[a]) * (x[b] - x[a]):
-                break
-            hull.pop()
-        hull.append(place)
-    return np.array(hull)

@@ -17,9 +17,8 @@ from scipy.special import ndtri
 
 from dpbayes._arguments import instance, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
-from dpbayes.bloom.filters import BloomRelease, WeeklyFilters, transition_matrix
-from dpbayes.bloom.hashing import BitDistribution
-from dpbayes.bloom.lattice import ReachNumbers, empty_positions, shown_sets
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
+from dpbayes.bloom.reach import ReachNumbers, empty_positions, shown_sets
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) 
 def build_lattice_model(
     data: ReachNumbers | BloomRelease | WeeklyFilters, *, population: float, classes: int = 12
 ) -> pm.Model:
-    r"""State the model of an audience behind published reach numbers, or behind released filters; see `lattice`.
+    r"""State the model of an audience behind published reach numbers, or behind released filters; see `reach`.
 
     .. math::
 
@@ -74,7 +73,7 @@ def build_lattice_model(
     -------
     pymc.Model
         Recorded: ``reach`` (set, week) of each publisher, each pair and all, in people; ``position`` (class, publisher)
-        and ``level`` (publisher, week), from which `dpbayes.bloom.lattice.ReachLattice` makes any other number.
+        and ``level`` (publisher, week), from which `dpbayes.bloom.reach.ReachLattice` makes any other number.
 
     Notes
     -----
@@ -86,7 +85,7 @@ def build_lattice_model(
 
     Examples
     --------
-    >>> from dpbayes.bloom.lattice import ReachNumbers
+    >>> from dpbayes.bloom.reach import ReachNumbers
     >>> numbers = ReachNumbers.of({("A",): [300, 410], ("B",): [200, 350], ("A", "B"): [450, 600]}, stddev=25.0)
     >>> model = build_lattice_model(numbers, population=2000)
     >>> [variable.name for variable in model.observed_RVs]

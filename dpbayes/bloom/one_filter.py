@@ -251,24 +251,8 @@ _ALL_BELOW = 128
 
 
 def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> PrivacyLoss:
-    """Return the exact privacy loss of one shuffled and flipped filter, for one pair of inputs.
+    """Return the exact privacy loss of one filter: `count_ones` ones in D, one more in D'; "backward" is ln R under D'.
 
-    Parameters
-    ----------
-    n_bits
-        Length m of the filter.
-    flip_prob
-        Flip probability p, between 0 and 1/2.
-    count_ones
-        Ones y_d in D, between 0 and m - 1; the neighbour D' has one more (one-position: one bit differs).
-
-    Returns
-    -------
-    PrivacyLoss
-        P is the output law under D, Q that under D': "backward" is the paper's ln R under D'.
-
-    Examples
-    --------
     >>> loss = one_filter_loss(n_bits=100, flip_prob=0.1, count_ones=50)
     >>> round(loss.epsilon(1e-3), 9), round(loss.quantile_epsilon(1e-3), 9)
     (0.611323287, 0.792638984)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,10 +13,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
-from dpbayes.bloom.filters import BloomRelease, Filters, WeeklyFilters, shuffle_flip
-from dpbayes.bloom.hashing import BitDistribution, build_filters
-from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, read_reach_numbers, shown_sets
-from dpbayes.bloom.reach import estimate_reach
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, WeeklyFilters, build_filters, shuffle_flip
+from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
 from dpbayes.errors import SpecError
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
@@ -246,13 +244,20 @@ def describe(spec: Spec, release: _Release) -> str:
 
 def try_fit(spec: Spec, design: _Release, context: Context) -> pm.Model:
     """Build the model."""
+    return _modelled(spec, design)[0]()
+
+
+def _modelled(spec: Spec, release: _Release) -> tuple[Callable[[], pm.Model], str, dict[str, Any]]:
+    """Return how to build the model, the variable that is judged, and what its sampler is set to."""
     from dpbayes.bloom.model import build_lattice_model, build_model
 
     if spec.lattice is not None:
-        return build_lattice_model(design, population=spec.lattice.population, classes=spec.lattice.classes)
-    if not isinstance(design, BloomRelease):
+        population, classes = spec.lattice.population, spec.lattice.classes
+        build = partial(build_lattice_model, release, population=population, classes=classes)
+        return build, "reach", {"target_accept": 0.9}
+    if not isinstance(release, BloomRelease):
         raise SpecError("numbers or weeks of reach need the section [lattice], with population = the people there are")
-    return build_model(design)
+    return partial(build_model, release), "logo_probability", {}
 
 
 def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
@@ -262,30 +267,22 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
         context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
         context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
-    settings = spec.sampling
+    settings, (build, _, sampling) = spec.sampling, _modelled(spec, release)
     return sample(
-        try_fit(spec, release, context),
+        build(),
         draws=settings.draws,
         tune=settings.tune,
         chains=settings.chains,
         random_seed=settings.seed,
         progressbar=context.progressbar,
         progress=context.progress,
-        **({} if spec.lattice is None else {"target_accept": 0.9}),
+        **sampling,
     )
 
 
 def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
     """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
-    from dpbayes.bloom.model import build_lattice_model, build_model
-
-    if spec.lattice is None:
-        assert isinstance(design, BloomRelease)
-        build, judged, sampling = partial(build_model, design), "logo_probability", {}
-    else:
-        population, classes = spec.lattice.population, spec.lattice.classes
-        build = partial(build_lattice_model, design, population=population, classes=classes)
-        judged, sampling = "reach", {"target_accept": 0.9}
+    build, judged, sampling = _modelled(spec, design)
     return Calibration(build, design=describe(spec, design), var_names=(judged,), sampling=sampling)
 
 
@@ -349,7 +346,7 @@ def _simulate(spec: Spec) -> tuple[list[Filters], dict[str, Any]]:
 
 
 def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
-    """Return the page: privacy, reach with intervals, what the width comes from, and the signal that is left."""
+    """Return the page: privacy, reach with intervals, and what the width comes from."""
     if spec.lattice is not None:
         return _lattice_findings(spec, release, result, kept)
     from dpbayes.bloom.model import draw_reach, draw_true_counts
@@ -378,7 +375,6 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
             prior,
             _sources_section(true, law, release.n_filters, seed=spec.sampling.seed + 2),
             _privacy_section(claims, release),
-            _signal_section(release),
         ],
         headline=[
             Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
@@ -407,33 +403,25 @@ def _every_pair(claims: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _privacy_section(claims: list[dict[str, Any]], release: BloomRelease | WeeklyFilters) -> PageSection:
-    rows = [
-        (claim["definition"], claim["scope"], claim["delta"], claim["epsilon"]["lower"], claim["epsilon"]["upper"])
-        for claim in claims
-    ]
-    columns = [
-        Column("definition"),
-        Column("covers"),
-        Column("delta", "g"),
-        Column("lower bound", ".5f", "lower"),
-        Column("epsilon", ".5f", "upper"),
-    ]
     text = (
         "Neighbouring inputs differ in one position of the filters (one-position): a person more or less, or other "
         "publishers for one person. Only a number that covers all pairs protects every input: its upper bound is "
         "proven, its lower bound is the epsilon of the worst pair found, and the truth lies between. The paper's "
         "pair, all filters empty but for one position, says what the release costs at least."
     )
-    caption = f"Certified epsilon at {_flips(release, '.6f')}."
+    several = ""
     if isinstance(release, WeeklyFilters):
+        several = f" of {release.n_weeks} weeks"
         text += (
             " A person is in the filters of every week that follows: epsilon and delta are those of all weeks, added. "
             "The sums are upper bounds; no lower bound but 0 is computed for them."
         )
-        caption = f"Certified epsilon of {release.n_weeks} weeks at {_flips(release, '.6f')}."
-    table = Table("privacy", caption, columns, rows)
-    warning = simulation_warning(release.sampler)
-    return PageSection("Privacy", [*warning, Paragraph(text), table, *_exchange_blocks(_every_pair(claims))])
+    columns = [Column("definition"), Column("covers"), Column("delta", "g")]
+    columns += [Column("lower bound", ".5f", "lower"), Column("epsilon", ".5f", "upper")]
+    rows = [(c["definition"], c["scope"], c["delta"], c["epsilon"]["lower"], c["epsilon"]["upper"]) for c in claims]
+    table = Table("privacy", f"Certified epsilon{several} at {_flips(release, '.6f')}.", columns, rows)
+    persons = _exchange_blocks(_every_pair(claims))
+    return PageSection("Privacy", [*simulation_warning(release.sampler), Paragraph(text), table, *persons])
 
 
 def _exchange_blocks(claim: dict[str, Any]) -> list[Any]:
@@ -471,29 +459,28 @@ def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row
 
 
 def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
+    """Show the posterior, and the debiased estimates beside the simulated truth where there is one."""
     columns = [Column("people reached by", key="asked"), Column("estimate", ",.0f", "estimate")]
     columns.append(Column("standard error", ",.0f", "stderr"))
     shown: list[tuple[Any, ...]] = [(name, value, stderr) for name, _, value, stderr in rows]
-    blocks: list[Any] = [
-        Table(
-            "posterior",
-            "Posterior of the people reached by at least one publisher.",
-            interval_columns(",.0f"),
-            [mean_and_interval(posterior).tolist()],
-        ),
-        Paragraph(
-            "The posterior and the standard errors count both flipping and hashing. The estimates below are "
-            "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
-            "under whose prior (Jeffreys', of the logo shares) no share is below zero, is not."
-        ),
-    ]
-    if rows[0][1] is None:
-        return PageSection("Reach", [*blocks, Table("reach", "Debiased estimates.", columns, shown)])
-    columns[1:1] = [Column("simulated truth", ",d", "truth")]
-    columns.append(Column("error / standard error", "+.1f", "z"))
-    scored = [(name, count, value, stderr, (value - (count or 0)) / stderr) for name, count, value, stderr in rows]
-    table = Table("reach", "Debiased estimates beside the simulated truth.", columns, scored)
-    return PageSection("Reach", [*blocks, table])
+    caption = "Debiased estimates."
+    if rows[0][1] is not None:
+        caption = "Debiased estimates beside the simulated truth."
+        columns = [columns[0], Column("simulated truth", ",d", "truth"), *columns[1:]]
+        columns.append(Column("error / standard error", "+.1f", "z"))
+        shown = [
+            (name, truth, value, stderr, (value - truth) / stderr)
+            for name, truth, value, stderr in rows
+            if truth is not None
+        ]
+    words = (
+        "The posterior and the standard errors count both flipping and hashing. The estimates below are "
+        "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
+        "under whose prior (Jeffreys', of the logo shares) no share is below zero, is not."
+    )
+    which = "Posterior of the people reached by at least one publisher."
+    table = Table("posterior", which, interval_columns(",.0f"), [mean_and_interval(posterior).tolist()])
+    return PageSection("Reach", [table, Paragraph(words), Table("reach", caption, columns, shown)])
 
 
 def _reach_picture(rows: list[_Row]) -> Any:
@@ -524,27 +511,6 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
     )
 
 
-def _signal_section(release: BloomRelease) -> PageSection:
-    from dpbayes.bloom.signal import signal_to_noise
-
-    counts = np.maximum(release.debiased, 0.0)
-    signal = signal_to_noise(counts, flip_prob=release.flip_prob)
-    value, (source, target) = signal.largest
-    columns = [Column("change of one position", key="change"), Column("signal-to-noise ratio", ".3e", "ratio")]
-    source_bits, target_bits = (format(logo, f"0{release.n_filters}b")[::-1] for logo in (source, target))
-    none, all_ones = "0" * release.n_filters, "1" * release.n_filters
-    rows = [
-        (f"logo {source_bits} to {target_bits}, the most visible", value),
-        (f"logo {none} to {all_ones}, the paper's", signal.ratio(0, counts.size - 1)),
-    ]
-    text = (
-        "How well the best linear combination of released counts shows the change of one position, at the debiased "
-        "counts (negative ones set to zero). A logo is one bit per publisher, the first on the left. The paper holds "
-        "the second change to be the most visible; it need not be."
-    )
-    return PageSection("Signal", [Paragraph(text), Table("signal", "Squared shift over variance.", columns, rows)])
-
-
 def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PriorSection:
     """Judge the prior of the logo shares, by those shares and by the reach drawn from them, one draw in `step`."""
     import xarray as xr
@@ -553,11 +519,10 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
 
     def thinned(values: Any) -> xr.DataArray:
         flat = np.asarray(values.transpose("chain", "draw", ...))
-        flat = flat.reshape(-1, *flat.shape[2:])[::step][None]
-        return xr.DataArray(flat, dims=("chain", "draw", *values.dims[2:]), coords=_labels(values))
-
-    def _labels(values: Any) -> dict[str, Any]:
-        return {name: values[name] for name in values.dims[2:] if name in values.coords}
+        labels = {name: values[name] for name in values.dims[2:] if name in values.coords}
+        return xr.DataArray(
+            flat.reshape(-1, *flat.shape[2:])[::step][None], dims=("chain", "draw", *values.dims[2:]), coords=labels
+        )
 
     prior, likelihood = logo_densities(result, release.counts)
     shares = thinned(result["posterior"].to_dataset()["logo_probability"].transpose("chain", "draw", ...))

@@ -296,8 +296,7 @@ def mvg(
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
     from dpbayes.errors import InputError
-    from dpbayes.mvg.allocation import compare_noise, noise_ellipses, supremum_norm
-    from dpbayes.mvg.bound import bound_terms, check_reading
+    from dpbayes.mvg.allocation import bound_terms, check_reading, compare_noise, noise_ellipses, supremum_norm
 
     check_reading(zeta)
     check_figure(plot)
@@ -337,8 +336,7 @@ def mvg(
 
 def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict[str, float]:
     from dpbayes._arguments import positive_finite
-    from dpbayes.mvg.cost import MatrixGaussian
-    from dpbayes.mvg.covariance import Covariance
+    from dpbayes.mvg.matrix import Covariance, MatrixGaussian
 
     scale = positive_finite(stddev, "--stddev", remedy="it is the noise's standard deviation")
     noise = MatrixGaussian(Covariance.identity(features.size).scaled(scale**2), Covariance.identity(n), features)

@@ -1,9 +1,8 @@
-r"""Which covariance adds the least noise for a given privacy cost, and what other mechanisms need beside it.
+r"""Allocating noise: the paper's sufficient condition, the least noise at the exact cost, and both side by side.
 
-The problem: minimize :math:`\operatorname{tr}(C \Sigma)` over row covariances subject to
-:math:`\sup_d d^T \Sigma^{-1} d \le \mu^2`, where C weighs the noise (columns are independent). The
-noise ellipsoid :math:`\{d : d^T \Sigma^{-1} d \le \mu^2\}` must hold the sensitivity set.
-docs/mvg.md has the derivations.
+Theorem 2 promises (epsilon, delta)-differential privacy when
+:math:`\|\sigma(\Sigma^{-1})\|_2 \, \|\sigma(\Psi^{-1})\|_2 \le B`; it is sufficient and far from necessary. The least
+noise minimizes :math:`\sum_i c_i \Sigma_{ii}` subject to :math:`\sup_d d^T \Sigma^{-1} d \le \mu^2` (docs/mvg.md).
 """
 
 from __future__ import annotations
@@ -11,52 +10,150 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, positive_finite, real_numbers
-from dpbayes.errors import InputError
-from dpbayes.mvg.bound import ZetaReading, directional_shape, unimodal_noise
-from dpbayes.mvg.cost import MatrixGaussian, calibrate, mu_for
-from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.sensitivity import (
-    FeatureRanges,
-    FrobeniusBall,
-    RecordEllipsoid,
-    Sensitivity,
-    check_sensitivity,
-    sign_vectors,
+from dpbayes._arguments import (
+    instance,
+    one_of,
+    positive_finite,
+    probability_below_one,
+    real_numbers,
+    shown,
+    whole_number,
 )
+from dpbayes.errors import InputError
+from dpbayes.mvg.matrix import Covariance, MatrixGaussian, calibrate, check_directions, mu_for
+from dpbayes.mvg.sensitivity import FeatureRanges, Sensitivity, check_sensitivity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 type FloatArray = npt.NDArray[np.float64]
 
-#: Largest number of features for which a full weight matrix is optimized over all vertices.
-MATRIX_LIMIT = 12
-_GAP, _STEPS = 1e-9, 10_000
+ZetaReading = Literal["printed", "laurent-massart"]
+
+
+@lru_cache(maxsize=1024)
+def harmonic_number(r: int, power: float = 1.0) -> float:
+    r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`, rounded once."""
+    return math.fsum(np.arange(1, r + 1, dtype=float) ** -power)
+
+
+@dataclass(frozen=True)
+class BoundTerms:
+    """alpha, beta, zeta and B of Theorem 2 and Table 1."""
+
+    alpha: float
+    beta: float
+    zeta: float
+    bound: float
+
+
+def bound_terms(
+    *,
+    m: int,
+    n: int,
+    gamma: float,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    zeta: ZetaReading = "printed",
+) -> BoundTerms:
+    r"""Return alpha, beta, zeta and B of Theorem 2, equation (1).
+
+    `gamma` is the supremum of the Frobenius norm of the m x n value and `sensitivity` its Frobenius sensitivity. Zeta
+    is ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`, ``"laurent-massart"`` for its
+    square root, which is what the tail bound for the norm itself gives.
+
+    >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
+    0.0001347138235
+    """
+    rows, columns = (whole_number(size, name, high=2**53) for size, name in ((m, "m"), (n, "n")))
+    norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
+    s2 = positive_finite(sensitivity, "sensitivity", remedy="it is the Frobenius sensitivity of the query")
+    budget = positive_finite(epsilon, "epsilon", remedy="it is the privacy parameter of Theorem 2")
+    tail = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / n")
+    check_reading(zeta)
+    h, h_half = harmonic_number(min(rows, columns)), harmonic_number(min(rows, columns), 0.5)
+    size, log_delta = rows * columns, math.log(tail)
+    reading = 2.0 * math.sqrt(-size * log_delta) - 2.0 * log_delta + size
+    if zeta == "laurent-massart":
+        reading = math.sqrt(reading)
+    alpha = (h + h_half) * norm**2 + 2.0 * h * norm * s2
+    beta = 2.0 * size**0.25 * reading * h * s2
+    bound = (4.0 * budget / (beta + math.sqrt(beta**2 + 8.0 * alpha * budget))) ** 2
+    return BoundTerms(alpha, beta, reading, bound)
+
+
+def check_reading(zeta: Any) -> None:
+    """Raise `InputError` unless `zeta` names a reading."""
+    one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
+
+
+def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> FloatArray:
+    """Return `theta` as shares in (0, 1) that sum to one (a single direction takes all), or raise `InputError`."""
+    shares = np.atleast_1d(real_numbers(theta, "theta"))
+    if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
+        raise InputError(f"theta must hold one share for each of the {size} directions, got shape {shares.shape}")
+    inside = (shares > 0) & ((shares < 1) | (shares.size == 1))
+    if not np.all(inside):
+        raise InputError(f"theta must lie inside (0, 1), got {shares[~inside][0]:g}; no precision means infinite noise")
+    total = math.fsum(shares)
+    if abs(total - 1.0) > 1e-9:
+        raise InputError(f"theta must sum to 1, got {total:.12g}; divide it by its sum")
+    return shares
+
+
+def directional_shape(theta: npt.ArrayLike, directions: npt.ArrayLike | None = None) -> Covariance:
+    r"""Return the shape of Algorithm 1, variances :math:`1/\sqrt{\theta_i}` along the directions, up to scale."""
+    shares = check_allocation(theta)
+    basis = None if directions is None else check_directions(directions, shares.size)
+    return Covariance(shares.size, 1.0 / np.sqrt(shares), basis)
+
+
+def unimodal_noise(
+    theta: npt.ArrayLike,
+    directions: npt.ArrayLike | None,
+    *,
+    n: int,
+    gamma: float,
+    sensitivity: Sensitivity,
+    epsilon: float,
+    delta: float,
+    zeta: ZetaReading = "printed",
+) -> MatrixGaussian:
+    r"""Build the noise of Algorithm 1: directional rows, independent columns.
+
+    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the
+    variance :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality.
+
+    The theorem uses the Frobenius radius of the sensitivity set, the exact cost all of it.
+
+    >>> from dpbayes.mvg import FrobeniusBall
+    >>> noise = unimodal_noise([0.9, 0.1], None, n=2, gamma=1.0, sensitivity=FrobeniusBall(1.0, "replace-one"),
+    ...                        epsilon=1.0, delta=1e-5)
+    >>> noise.row_cov.marginal_variances.round(1).tolist()
+    [11065.8, 33197.3]
+    """
+    shape = directional_shape(theta, directions)
+    check_sensitivity(sensitivity)
+    bound = bound_terms(
+        m=shape.size, n=n, gamma=gamma, sensitivity=sensitivity.frobenius, epsilon=epsilon, delta=delta, zeta=zeta
+    ).bound
+    # shape has precision norm 1 because theta sums to one; the columns' is sqrt(n).
+    return MatrixGaussian(shape.scaled(math.sqrt(n) / bound), Covariance.identity(n), sensitivity)
 
 
 @dataclass(frozen=True, eq=False)
 class OptimalCovariance:
-    r"""A feasible row covariance and its weighted noise variance :math:`\operatorname{tr}(C \Sigma)`."""
+    r"""The row covariance of least weighted noise variance, and that :math:`\sum_i c_i \Sigma_{ii}`."""
 
     covariance: Covariance
     objective: float
-    lower: float
-
-
-def optimal_variances(reach: npt.ArrayLike, mu: float, *, weights: npt.ArrayLike | None = None) -> FloatArray:
-    r"""Return the noise variances that minimize :math:`\sum_i c_i v_i` for per-feature ranges of reach w."""
-    cost = positive_finite(mu, "mu", remedy="it is the privacy cost, see mu_for(epsilon, delta)")
-    w = _positive_vector(reach, "reach")
-    c = np.ones_like(w) if weights is None else _positive_vector(weights, "weights")
-    if c.shape != w.shape:
-        raise InputError(f"weights must have shape {w.shape}, one per feature, got {c.shape}")
-    return np.asarray(w / np.sqrt(c) * math.fsum(w * np.sqrt(c)) / cost**2)
 
 
 def optimal_covariance(
@@ -64,29 +161,25 @@ def optimal_covariance(
 ) -> OptimalCovariance:
     r"""Return the row covariance with the least weighted noise at the privacy cost `mu` (independent columns).
 
-    A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I` and an ellipsoid
-    :math:`\Sigma \succeq A / \mu^2`, so those are optimal whatever the weights: direction buys
-    nothing there. For feature ranges and diagonal weights the optimum over *all* covariances is diagonal
-    (`optimal_variances`). For feature ranges and a full weight matrix the minimum over covariances is a convex problem
-    with one constraint per vertex; it is solved through its dual and the gap is reported.
+    A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I`, so that is optimal whatever the weights: direction buys
+    nothing there. For feature ranges the optimum over *all* covariances is diagonal, with the variances
+    :math:`w_i / \sqrt{c_i} \sum_k w_k \sqrt{c_k} / \mu^2`.
 
     Parameters
     ----------
     sensitivity
-        The sensitivity set. A box that is not centred at zero (add-remove with a fill off the
-        middle) is covered by the centred box of the same reach.
+        The sensitivity set.
     mu
         The privacy cost that the noise may have.
     size
         Number of features, needed for a `FrobeniusBall`.
     weights
-        C: None for the identity, shape (m,) for a diagonal, shape (m, m) for a positive definite matrix.
+        Weights c of the features' noise variances, shape (m,); ones when None.
 
     Raises
     ------
     InputError
-        If the weights are not positive definite, a shape does not fit, or a full matrix of weights
-        has more than 12 features.
+        If a weight is not positive, or a shape does not fit.
 
     Examples
     --------
@@ -94,74 +187,25 @@ def optimal_covariance(
     >>> optimal_covariance(ranges, mu=1.0).objective
     16.0
     """
-    cost = positive_finite(mu, "mu", remedy="it is the privacy cost, see mu_for(epsilon, delta)")
+    cost = positive_finite(mu, "mu", remedy="it is the privacy cost of the noise")
     check_sensitivity(sensitivity)
-    if isinstance(sensitivity, FrobeniusBall):
-        if size is None:
-            raise InputError("size must be given with a FrobeniusBall, which does not know its number of features")
-        covariance = Covariance.identity(size).scaled((sensitivity.radius / cost) ** 2)
-    elif isinstance(sensitivity, RecordEllipsoid):
-        covariance = sensitivity.covariance.scaled(cost**-2)
-    elif weights is None or np.ndim(weights) == 1:
-        covariance = Covariance.diagonal(optimal_variances(sensitivity.reach, cost, weights=weights))
+    if isinstance(sensitivity, FeatureRanges):
+        w, c = sensitivity.reach, _weights(weights, sensitivity.size)
+        covariance = Covariance.diagonal(w / np.sqrt(c) * math.fsum(w * np.sqrt(c)) / cost**2)
+    elif size is None:
+        raise InputError("size must be given with a FrobeniusBall, which does not know its number of features")
     else:
-        return _for_matrix(sensitivity.reach, cost, Covariance.from_matrix(weights, "weights"))
-    objective = _objective(covariance, weights)
-    return OptimalCovariance(covariance, objective, objective)
+        covariance = Covariance.identity(size).scaled((sensitivity.radius / cost) ** 2)
+        c = _weights(weights, size)
+    return OptimalCovariance(covariance, float(c @ covariance.marginal_variances))
 
 
-def _objective(covariance: Covariance, weights: npt.ArrayLike | None) -> float:
-    values = np.ones(covariance.size) if weights is None else real_numbers(weights, "weights")
-    if values.shape not in ((covariance.size,), (covariance.size,) * 2):
-        raise InputError(f"weights must be one number or one row per feature, {covariance.size}, got {values.shape}")
-    return float(np.sum((covariance.marginal_variances if values.ndim == 1 else covariance.matrix()) * values))
-
-
-def _for_matrix(reach: FloatArray, mu: float, weights: Covariance) -> OptimalCovariance:
-    size = reach.shape[0]
-    if weights.size != size:
-        raise InputError(f"weights must have shape ({size}, {size}), got ({weights.size}, {weights.size})")
-    if size > MATRIX_LIMIT:
-        raise InputError(
-            f"a full weight matrix is optimized up to {MATRIX_LIMIT} features, got {size}; give diagonal weights"
-        )
-    # C = K K'; with e = K'd and X = K' Sigma K the problem is: least trace of X with e' X^-1 e <= mu^2 at every vertex.
-    factor = weights.colour(np.eye(size))
-    vertices = sign_vectors(size)[2 ** (size - 1) :] * reach  # s and -s are one constraint
-    smallest, lower = smallest_trace(vertices @ factor)
-    inverse = weights.whiten(np.eye(size))  # K^-1
-    covariance = inverse.T @ smallest @ inverse / mu**2
-    return OptimalCovariance(Covariance.from_matrix(covariance), float(np.trace(smallest)) / mu**2, lower / mu**2)
-
-
-def _positive_vector(values: npt.ArrayLike, name: str) -> FloatArray:
-    vector = np.atleast_1d(real_numbers(values, name))
-    if vector.ndim != 1 or not np.all(np.isfinite(vector) & (vector > 0)):
-        raise InputError(f"{name} must be a vector of positive finite numbers, got {values!r}")
+def _weights(weights: npt.ArrayLike | None, size: int) -> FloatArray:
+    """Return one positive weight per feature."""
+    vector = np.ones(size) if weights is None else np.atleast_1d(real_numbers(weights, "weights"))
+    if vector.shape != (size,) or not np.all(np.isfinite(vector) & (vector > 0)):
+        raise InputError(f"weights must be {size} positive finite numbers, one per feature, got {shown(weights)}")
     return vector
-
-
-def smallest_trace(points: FloatArray) -> tuple[FloatArray, float]:
-    r"""Return a matrix of least trace whose ellipsoid holds the points, and a lower bound of the least trace.
-
-    The dual is :math:`\max_w (\operatorname{tr} M_w^{1/2})^2` over weights of the points, :math:`M_w = \sum_k w_k p_k
-    p_k^T`. At any w, :math:`M_w^{1/2}` scaled until it holds the points is feasible, so that every step has its gap; a
-    weight grows with how far its point is outside.
-    """
-    weights, best, upper, lower = np.full(len(points), 1.0 / len(points)), np.eye(points.shape[1]), np.inf, 0.0
-    for _ in range(_STEPS):
-        squares, directions = np.linalg.eigh((points.T * weights) @ points)
-        roots = np.sqrt(np.maximum(squares, 1e-14 * squares[-1]))
-        trace = float(roots.sum())
-        outside = np.sum((points @ directions) ** 2 / roots, axis=1)
-        lower = max(lower, trace**2)
-        if trace * float(outside.max()) < upper:
-            upper, best = trace * float(outside.max()), (directions * roots * outside.max()) @ directions.T
-        if upper <= lower * (1.0 + _GAP):
-            break
-        weights = weights * (outside / trace) ** 3
-        weights /= weights.sum()
-    return best, lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,25 +272,17 @@ def compare_noise(
     """
     instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
     size = ranges.size
-    c = np.ones(size) if weights is None else _positive_vector(weights, "weights")
-    if c.shape != (size,):
-        raise InputError(f"weights must be {size} positive numbers, got {weights!r}")
+    c = _weights(weights, size)
     shares = np.full(size, 1.0 / size) if theta is None else theta
     shape, columns = directional_shape(shares, directions), Covariance.identity(n)
-    paper = {
-        "n": n,
-        "gamma": supremum_norm(ranges, n),
-        "sensitivity": ranges,
-        "epsilon": epsilon,
-        "delta": delta,
-        "zeta": zeta,
-    }
+    guarantee: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+    paper: dict[str, Any] = {"n": n, "gamma": supremum_norm(ranges, n), "sensitivity": ranges, "zeta": zeta} | guarantee
     optimal = optimal_covariance(ranges, mu=mu_for(epsilon, delta), weights=c).covariance
     found = {
-        "paper's bound, equal noise": unimodal_noise(np.full(size, 1.0 / size), None, **paper),  # type: ignore[arg-type]
-        "paper's bound, directional": unimodal_noise(shares, directions, **paper),  # type: ignore[arg-type]
-        "i.i.d. analytic Gaussian": calibrate(Covariance.identity(size), columns, ranges, epsilon=epsilon, delta=delta),
-        "exact directional": calibrate(shape, columns, ranges, epsilon=epsilon, delta=delta),
+        "paper's bound, equal noise": unimodal_noise(np.full(size, 1.0 / size), None, **paper),
+        "paper's bound, directional": unimodal_noise(shares, directions, **paper),
+        "i.i.d. analytic Gaussian": calibrate(Covariance.identity(size), columns, ranges, **guarantee),
+        "exact directional": calibrate(shape, columns, ranges, **guarantee),
         "optimal directional": MatrixGaussian(optimal, columns, ranges),
     }
     stddevs = {name: math.sqrt(float(c @ x.row_cov.marginal_variances) / c.sum()) for name, x in found.items()}
@@ -279,8 +315,8 @@ def noise_ellipses(
         raise InputError(f"features must be two different ones of {ranges.size}, got {features}")
     labels = list(names) or [f"feature {i}" for i in range(ranges.size)]
     figure, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
-    centre, half = ranges.box
-    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * half[list(features)] + centre[list(features)]
+    half = ranges.reach
+    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * half[list(features)]
     axis.fill(*corners.T, color="#dddddd", zorder=0, label="changes one record can make")
     angle = np.linspace(0, 2 * np.pi, 361)
     circle = np.vstack([np.cos(angle), np.sin(angle)])

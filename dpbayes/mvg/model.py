@@ -1,29 +1,20 @@
-r"""Bayesian linear regression from a release whose noise covariance is known.
-
-The noise is part of the model, so the posterior is as wide as data and noise together leave it. `build_moment_model`
-conditions on a released second-moment matrix, `build_record_model` on released records. Priors are in range units: a
-coefficient of 1 moves the response by half its range when the predictor moves by half of its own.
-"""
+"""The noise-aware regression as a PyMC model, to vary and to calibrate; `posterior` draws from it without compiling."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
 from dpbayes._arguments import instance
-from dpbayes.errors import InputError
-from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, WhitenedRecords
-
-type FloatArray = npt.NDArray[np.float64]
+from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments
 
 
 def sampler_defaults() -> dict[str, Any]:
-    """Return the sampler settings that suit both models: correlated coefficients ask for a low-rank mass matrix."""
+    """Return the sampler settings that suit the model: correlated coefficients ask for a low-rank mass matrix."""
     return {"draws": 1000, "tune": 1000, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
 
 
@@ -114,105 +105,6 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
         )
     model.convergence_variables = ("intercept", "coefficient", "residual_stddev")
     return model
-
-
-def build_record_model(data: WhitenedRecords, *, priors: RegressionPriors | None = None) -> pm.Model:
-    r"""Build the noise-aware regression on released records.
-
-    Records are a sample from a normal population: predictors N(m, V), response linear in them with residual variance
-    tau^2. A released record adds N(0, Sigma), so in whitened coordinates it is N(M, S + I), and mean and scatter of the
-    released records are sufficient. Their law is exact: a multivariate normal and a Wishart with n - 1 degrees of
-    freedom. Where noise dwarfs the population the normal assumption costs nothing; where it does not, regression
-    coefficients depend on first and second moments only, but intervals assume normal tails.
-
-    Parameters
-    ----------
-    data
-        From `whiten_records`.
-    priors
-        Prior scales.
-
-    Returns
-    -------
-    pymc.Model
-        Free and recorded variables as in `build_moment_model`. Observed: ``released_mean`` (feature) and
-        ``released_scatter`` (feature, feature_other): the scatter matrix over n - 1, in whitened units.
-
-    Raises
-    ------
-    InputError
-        If `data` is not from `whiten_records`, or has no more records than features.
-
-    Examples
-    --------
-    >>> from dpbayes.mvg import Covariance, FeatureRanges, calibrate, release_records, whiten_records
-    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
-    >>> rng = np.random.default_rng(1)
-    >>> noise = calibrate(np.eye(2), Covariance.identity(50), ranges, epsilon=9.0, delta=1e-5)
-    >>> release = release_records(rng.random((2, 50)), noise, ranges=ranges, rng=rng)
-    >>> [rv.name for rv in build_record_model(whiten_records(release, ranges)).observed_RVs]
-    ['released_mean', 'released_scatter']
-    """
-    instance(data, WhitenedRecords, "data", remedy="use mvg.whiten_records(release, ranges, features=...)")
-    settings = RegressionPriors() if priors is None else priors
-    coords = _coords(data.coordinates) | {
-        "feature": list(data.coordinates.features),
-        "feature_other": list(data.coordinates.features),
-    }
-    size = len(data.coordinates.features)
-    if data.n <= size:
-        raise InputError(f"{data.n} records leave no degrees of freedom for {size} features; release more records")
-    with pm.Model(coords=coords) as model:
-        common = _Common(data.coordinates, settings)
-        spread, slope = common.white_spread, common.white_coefficient
-        cross = spread @ slope
-        response = common.white_intercept + slope @ common.white_mean
-        covariance = pt.concatenate(
-            [
-                pt.concatenate([spread, cross[:, None]], axis=1),
-                pt.concatenate([cross[None, :], (slope @ cross + common.white_residual**2)[None, None]], axis=1),
-            ]
-        ) + np.eye(size)
-        pm.MvNormal(
-            "released_mean",
-            mu=pt.concatenate([common.white_mean, response[None]]),
-            cov=covariance / data.n,
-            observed=pm.Data("mean_values", data.mean, dims="feature"),
-            dims="feature",
-        )
-        pm.CustomDist(
-            "released_scatter",
-            covariance,
-            np.float64(data.n - 1),
-            logp=_scatter_logp,
-            dist=_scatter_dist,
-            class_name="MeanScatter",
-            signature="(m,m),()->(m,m)",
-            observed=pm.Data("scatter_values", data.scatter / (data.n - 1), dims=("feature", "feature_other")),
-            dims=("feature", "feature_other"),
-        )
-    model.convergence_variables = ("intercept", "coefficient", "residual_stddev")
-    return model
-
-
-def _scatter_logp(value: Any, covariance: Any, degrees: Any) -> Any:
-    """Log-density of W / degrees for W Wishart, without the terms that depend on the value alone."""
-    root = pt.linalg.cholesky(covariance)
-    half = pt.linalg.solve_triangular(root, value, lower=True)
-    trace = pt.trace(pt.linalg.solve_triangular(root, half.T, lower=True))
-    return -degrees * pt.sum(pt.log(pt.diag(root))) - degrees * trace / 2.0
-
-
-def _scatter_dist(covariance: Any, degrees: Any, size: Any) -> Any:
-    """Bartlett's decomposition of a Wishart matrix over its degrees of freedom."""
-    length = covariance.type.shape[-1]
-    lower = np.tril_indices(length, -1)
-    diagonal = pt.sqrt(pm.ChiSquared.dist(degrees - np.arange(length)))
-    factor = pt.diag(diagonal)
-    if length > 1:
-        factor = pt.set_subtensor(factor[lower], pm.Normal.dist(size=len(lower[0])))
-    root = pt.linalg.cholesky(covariance) @ factor
-    return root @ root.T / degrees
 
 
 class _Common:

@@ -1,4 +1,4 @@
-r"""Second moments: the query :math:`S(X) = \frac1n \sum_j z_j z_j^T`, its symmetric noise, and its release.
+r"""Second moments: the query :math:`S(X) = \frac1n \sum_j z_j z_j^T`, its symmetric noise, and the release of both.
 
 The noise is :math:`E = F G F^T` with :math:`F F^T` the shape and G symmetric:
 :math:`G_{ii} \sim N(0, \sigma^2)`, :math:`G_{ij} \sim N(0, \sigma^2/2)`, independent on and above
@@ -11,27 +11,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, ordered, positive_finite, real_numbers, shown, whole_number
+from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
-from dpbayes.mvg.cost import GaussianCost, mu_for
-from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
+from dpbayes.mvg.matrix import (
+    COVARIANCE_PARTS,
+    Covariance,
+    CovarianceLike,
+    GaussianCost,
+    as_covariance,
+    mu_for,
+    released,
+)
 from dpbayes.mvg.sensitivity import FeatureRanges, Maximum, box_maximum, clip_records, sign_vectors
 from dpbayes.privacy.adjacency import Adjacency
+from dpbayes.privacy.envelope import Enveloped, FileKind, expect, matrix
+from dpbayes.privacy.laws import Gaussian
+from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
 if TYPE_CHECKING:
-    pass
+    from dpbayes.privacy.ledger import Ledger
 
 type FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class MomentQuery:
-    r"""Second moments of bounded records, (1/n) Z Z' with z = (intercept, x - centre).
+    r"""Second moments of bounded records, (1/n) Z Z' with z = (intercept, x - middle of the ranges).
 
     The divisor n is public. Under replace-one that is the number of records; under add-remove it is a stated number, an
     absent record adds nothing to the sum, and the number of records itself stays protected.
@@ -39,12 +49,9 @@ class MomentQuery:
     Parameters
     ----------
     ranges
-        Bounds of the features and the adjacency. A `fill` plays no part: an absent record is left out.
+        Bounds of the features and the adjacency.
     n
         The public divisor.
-    centre
-        Public point subtracted from every record, shape (m,); the middle of the ranges when None,
-        which makes the sensitivity smallest. Never the data's mean.
     intercept
         A public constant put in front of every record, so that the first row holds the means times this constant; None
         leaves it out. Around the length of a half-diagonal of the ranges is a good choice.
@@ -59,7 +66,7 @@ class MomentQuery:
     Raises
     ------
     InputError
-        If n is no whole number above 0, the centre has another shape, or the intercept is not positive.
+        If n is no whole number above 0, or the intercept is not positive.
 
     Examples
     --------
@@ -70,7 +77,6 @@ class MomentQuery:
 
     ranges: FeatureRanges
     n: int
-    centre: FloatArray | None = None
     intercept: float | None = None
     features: tuple[str, ...] | None = None
     unit: str | None = None
@@ -79,11 +85,6 @@ class MomentQuery:
     def __post_init__(self) -> None:
         instance(self.ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
         whole_number(self.n, "n", high=2**53, remedy="it is the public divisor")
-        middle = (self.ranges.lower + self.ranges.upper) / 2.0
-        centre = middle if self.centre is None else np.atleast_1d(real_numbers(self.centre, "centre"))
-        if centre.shape != middle.shape or not np.all(np.isfinite(centre)):
-            raise InputError(f"centre must be finite with shape {middle.shape}, got shape {centre.shape}")
-        object.__setattr__(self, "centre", centre)
         if self.intercept is not None:
             remedy = "it is a public constant; None leaves the means out"
             object.__setattr__(self, "intercept", positive_finite(self.intercept, "intercept", remedy=remedy))
@@ -113,19 +114,12 @@ class MomentQuery:
         """What neighbouring data sets differ in one of."""
         return "row" if self.unit is None else f"{self.unit} (all its rows, {self.rows_per_unit} at most)"
 
-    @property
-    def box(self) -> tuple[FloatArray, FloatArray]:
-        """Centre and half-widths of the box of x - centre, each of shape (m,)."""
-        assert self.centre is not None
-        return (self.ranges.lower + self.ranges.upper) / 2.0 - self.centre, self.ranges.widths / 2.0
-
     def vectors(self, records: npt.ArrayLike) -> FloatArray:
         """Return the vectors z of shape (size, n) after clipping; they are confidential."""
         values = clip_records(records, self.ranges)
         if self.ranges.adjacency == "replace-one" and values.shape[1] != self.n:
             raise InputError(f"the query states n = {self.n} records, but {values.shape[1]} were given")
-        assert self.centre is not None
-        centred = values - self.centre[:, None]
+        centred = values - self.ranges.middle[:, None]
         if self.intercept is None:
             return centred
         return np.vstack([np.full((1, centred.shape[1]), self.intercept), centred])
@@ -142,58 +136,37 @@ class MomentQuery:
         Under add-remove the change is :math:`zz^T/n`, of norm :math:`(k^2 + r^2)/n`, attained.
         Under replace-one :math:`\|uu^T - ww^T\|_F^2 = |u|^4 + |w|^4 - 2(u \cdot w)^2` gives
         :math:`\sqrt2 (k^2 + r^2)/n` while :math:`k \le r` and :math:`2\sqrt2\,k r/n` beyond; it is
-        attained when two corners of length r have inner product :math:`-\min(k, r)^2`. When the box
-        lies in one orthant, F is diagonal and there is no intercept, entries of :math:`uu^T` and
-        :math:`ww^T` agree in sign and the supremum is :math:`r^2/n`. Proofs: docs/mvg.md.
-
-        Parameters
-        ----------
-        shape
-            m x m covariance over the features, the shape of the noise: a `Covariance` or a matrix.
-
-
+        attained when two corners of length r have inner product :math:`-\min(k, r)^2`. Proofs: docs/mvg.md.
         """
         one, k = self._of_one_record(as_covariance(shape, "shape", size=self.ranges.size)), self.rows_per_unit
         # k equal records that all become k other equal ones move the sum k times as far, so it is attained alike.
         return Maximum(k * one.value, one.method, k * one.lower)
 
     def _of_one_record(self, row: Covariance) -> Maximum:
-        centre, half = self.box
-        radius = box_maximum(row.precision(), centre, half)
-        k2, r2, attained = (self.intercept or 0.0) ** 2, radius.value, radius.lower
+        radius = box_maximum(row.precision(), self.ranges.widths / 2.0)
+        k2, r2 = (self.intercept or 0.0) ** 2, radius.value
         if self.ranges.adjacency == "add-remove":
-            return Maximum((k2 + r2) / self.n, radius.method, (k2 + attained) / self.n)
-        if not k2 and row.is_diagonal and np.all(np.abs(centre) >= half):
-            return self._one_orthant(row, radius)
+            return Maximum((k2 + r2) / self.n, radius.method, (k2 + radius.lower) / self.n)
         value = math.sqrt(2.0) * (k2 + r2) if k2 <= r2 else 2.0 * math.sqrt(2.0 * k2 * r2)
         reached = self._attained(row, k2)
         if reached >= value * (1.0 - 1e-12):
             return Maximum(value / self.n, "closed form", value / self.n)
         return Maximum(value / self.n, "upper bound", reached / self.n)
 
-    def _one_orthant(self, row: Covariance, radius: Maximum) -> Maximum:
-        centre, half = self.box
-        near = np.abs(centre) - half  # zero in every coordinate when the box touches the origin
-        if np.any(near > 0):
-            other = float(row.precision_diagonal @ near**2)
-            return Maximum(radius.value / self.n, "upper bound", (radius.value - other) / self.n)
-        return Maximum(radius.value / self.n, "closed form", radius.value / self.n)
-
     def _attained(self, row: Covariance, k2: float) -> float:
-        """Return the largest change found between two corners of the box, times n."""
-        centre, half = self.box
-        signs = sign_vectors(min(self.ranges.size, 12))
-        if self.ranges.size > 12:
+        """Return the largest change found between two corners of the box, or a corner and its middle, times n."""
+        size = self.ranges.size
+        signs = sign_vectors(min(size, 12))
+        if size > 12:
             # Beyond 4,096 corners only the first features flip, and half of the others stay.
-            rest = np.tile([1.0, -1.0], self.ranges.size)[: self.ranges.size - 12]
+            rest = np.tile([1.0, -1.0], size)[: size - 12]
             signs = np.hstack([signs, np.broadcast_to(rest, (len(signs), len(rest)))])
-        white = row.whiten((centre + signs * half).T)
+        white = row.whiten((signs * (self.ranges.widths / 2.0)).T)
         lengths = np.sum(white**2, axis=0)
-        first = white[:, int(np.argmax(lengths))]
-        inner = first @ white
-        squared = lengths.max() ** 2 + lengths**2 - 2.0 * inner**2 + 2.0 * k2 * (lengths.max() + lengths - 2.0 * inner)
-        origin = np.all(np.abs(centre) <= half)
-        return math.sqrt(max(float(np.max(squared)), float(lengths.max() ** 2 + 2 * k2 * lengths.max()) * origin))
+        longest = lengths.max()
+        inner = white[:, int(np.argmax(lengths))] @ white
+        squared = longest**2 + lengths**2 - 2.0 * inner**2 + 2.0 * k2 * (longest + lengths - 2.0 * inner)
+        return math.sqrt(max(float(np.max(squared)), longest**2 + 2.0 * k2 * longest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,3 +261,164 @@ def calibrate_moments(
         cost = positive_finite(mu, "mu", remedy="it is the privacy cost of the release")
     row = Covariance.identity(query.ranges.size) if shape is None else as_covariance(shape, "shape")
     return SymmetricGaussian(query, query.sensitivity(row).value / cost, row)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentRelease(Enveloped):
+    """A released moment matrix with its known noise, which holds the query: all that a regression needs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpbayes.mvg import calibrate_moments
+    >>> noise = calibrate_moments(MomentQuery(FeatureRanges([0.0], [1.0], "replace-one"), 3), epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 0.5]], noise, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     MomentRelease.read(release.write(f"{folder}/m.json")).digest == release.digest
+    True
+    """
+
+    FILE: ClassVar[FileKind] = FileKind("dpbayes-moments", "a release of moments")
+
+    value: FloatArray
+    noise: SymmetricGaussian
+    sampler: SamplerName
+
+    def __post_init__(self) -> None:
+        instance(self.noise, SymmetricGaussian, "noise", remedy="it is the noise that was drawn")
+        array = matrix(self.value, (self.noise.query.size,) * 2, "value", symmetric=True)
+        one_of(self.sampler, get_args(SamplerName), "sampler")
+        object.__setattr__(self, "value", array)
+
+    @property
+    def query(self) -> MomentQuery:
+        """The question that was answered."""
+        return self.noise.query
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of the guarantee."""
+        return self.noise.adjacency
+
+    @property
+    def privacy_record(self) -> dict[str, Any]:
+        """What the release cost, as a trace records it."""
+        return {
+            "mechanism": "symmetric-gaussian",
+            "mu": self.noise.mu.value,
+            "mu_known_by": self.noise.mu.method,
+            "adjacency": self.adjacency,
+            "protects": self.query.protects,
+            "sampler": self.sampler,
+        }
+
+    def _body(self) -> dict[str, Any]:
+        ranges, query, shape = self.query.ranges, self.query, self.noise.shape
+        assert isinstance(shape, Covariance)
+        parts = {key: getattr(shape, key) for key in COVARIANCE_PARTS}
+        return {
+            "value": self.value.tolist(),
+            "stddev": self.noise.stddev,
+            "shape": {key: None if part is None else part.tolist() for key, part in parts.items()},
+            "n": int(query.n),
+            "features": None if query.features is None else list(query.features),
+            "unit": query.unit,
+            "rows_per_unit": query.rows_per_unit,
+            "centre": ranges.middle.tolist(),
+            "intercept": query.intercept,
+            "lower": ranges.lower.tolist(),
+            "upper": ranges.upper.tolist(),
+            "adjacency": ranges.adjacency,
+            "sampler": self.sampler,
+        }
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
+        ranges = FeatureRanges(body["lower"], body["upper"], body["adjacency"])
+        features = None if body["features"] is None else tuple(body["features"])
+        names = features, body["unit"], body["rows_per_unit"]
+        query = MomentQuery(ranges, body["n"], body["intercept"], *names)
+        shape = expect(body["shape"], "variances directions", "the shape of the noise")
+        covariance = Covariance(ranges.size, shape["variances"], shape["directions"])
+        return cls(body["value"], SymmetricGaussian(query, body["stddev"], covariance), body["sampler"])
+
+
+def release_moments(
+    records: npt.ArrayLike,
+    noise: SymmetricGaussian,
+    *,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    ledger_delta: float = 0.0,
+    purpose: str = "second moments with symmetric Gaussian noise",
+) -> MomentRelease:
+    r"""Release the moment matrix of clipped records.
+
+    A real release (`rng` None) passes the whitened upper triangle, off-diagonal entries times
+    :math:`\sqrt 2`, through OpenDP's Gaussian sampler. Sums over n records round differently for
+    neighbours; the noise is larger by a proven bound on that, some n 2^-52 of the sensitivity times
+    n, so that the stated mu holds.
+
+    Parameters
+    ----------
+    records
+        Matrix of shape (m, n), columns are records; each value is clipped to its range first.
+    noise
+        From `calibrate_moments`.
+    rng
+        None draws from OpenDP; a NumPy generator simulates, and the result says so.
+    ledger, ledger_delta, purpose
+        As in `release_records`.
+
+    Raises
+    ------
+    InputError
+        If the shape does not fit or, under replace-one, the number of records is not the stated n.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    Examples
+    --------
+    >>> from dpbayes.mvg import calibrate_moments
+    >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [2.0, 2.0], "replace-one"), n=3)
+    >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
+    >>> release = release_moments([[0.0, 1.0, 2.0], [2.0, 1.0, 0.5]], noise)
+    >>> release.sampler, bool((release.value == release.value.T).all())
+    ('opendp', True)
+    """
+    source = sampler_name(rng)
+    instance(noise, SymmetricGaussian, "noise", remedy="calibrate_moments returns one")
+    query, row = noise.query, noise.row_cov
+    z = row.whiten(query.vectors(records))
+    white = z @ z.T / query.n
+    upper = np.triu_indices(query.size)
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
+    values = white[upper] * weight
+    stddev = noise.stddev
+    if rng is None:
+        stddev *= 1.0 + _moment_slack(noise) / (noise.mu.value * noise.stddev)
+
+    def drawn() -> MomentRelease:
+        noisy = release_values(values, Gaussian(stddev), rng=rng) / weight
+        symmetric = np.zeros_like(white)
+        symmetric[upper] = noisy
+        symmetric = symmetric + np.triu(symmetric, 1).T
+        result = row.colour(row.colour(symmetric).T)
+        result = (result + result.T) / 2.0
+        if query.intercept is not None and query.ranges.adjacency == "replace-one":
+            result[0, 0] = query.intercept**2  # a public constant
+        return MomentRelease(result, noise, source)
+
+    return released(drawn, noise, "symmetric-gaussian", purpose=purpose, rng=rng, ledger=ledger, delta=ledger_delta)
+
+
+def _moment_slack(noise: SymmetricGaussian) -> float:
+    """Bound the Frobenius norm of the rounding error in the whitened moments of two neighbours together."""
+    row = noise.row_cov
+    n = noise.query.n * (2 if noise.adjacency == "add-remove" else 1)
+    largest = noise.query.ranges.widths / 2.0
+    if noise.query.intercept is not None:
+        largest = np.concatenate([[noise.query.intercept], largest])
+    white = row.white_reach(largest)
+    terms = n + 2 * row.size + 16
+    return 2.0 * terms * 2.0**-53 * float(white @ white) * n / noise.query.n

@@ -101,10 +101,7 @@ class Problem:
         self.square = float(data.moments[-1, -1])
         self.lower = np.tril_indices(count, -1)
         self.dimension = 2 * count + len(self.lower[0])
-        # b = slopes @ beta: coefficients of (constant, predictors) in whitened units from those in range units.
-        self.slopes = np.zeros((count + 1, count + 1))
-        self.slopes[0, 0] = self.scale / data.constant
-        self.slopes[1:, 1:] = self.scale * np.linalg.inv(self.map).T
+        self.slopes = data.slopes
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (N, q) and factors (N, q, q)."""
@@ -340,13 +337,11 @@ class _GivenGram:
         problem, c2 = self.problem, self.problem.priors.coefficient**2
         t, shrunk = self._shrunk(tau)
         z = self.response[:, None, :] * shrunk
-        turned = np.einsum("nij,nkj->nki", self.inner, z)
-        mean = np.sum(z * turned, axis=-1) + c2 * self.traces[0][:, None]
-        mean -= np.einsum("nii,nki->nk", self.inner, shrunk)
-        spread = c2 * np.einsum("nki,nij,nkj->nk", z, self.outer, z, optimize=True)
-        spread -= np.sum(turned**2 * shrunk, axis=-1)
-        wide = c2**2 * self.traces[1][:, None] - 2.0 * c2 * np.einsum("nii,nki->nk", self.outer, shrunk)
-        wide += np.einsum("nki,nij,nkj->nk", shrunk, self.inner**2, shrunk, optimize=True)
+        turned = z @ self.inner  # inner and outer are symmetric
+        mean = np.sum(z * turned, axis=-1) + c2 * self.traces[0][:, None] - _weighted(shrunk, self.inner)
+        spread = c2 * np.sum(z @ self.outer * z, axis=-1) - np.sum(turned**2 * shrunk, axis=-1)
+        wide = c2**2 * self.traces[1][:, None] - 2.0 * c2 * _weighted(shrunk, self.outer)
+        wide += np.sum(shrunk @ self.inner**2 * shrunk, axis=-1)
         residual = (problem.scale * tau) ** 2
         variance = 4.0 * np.maximum(spread, 0.0) + 2.0 * np.maximum(wide, 0.0) + problem.stddev**2
         return mean + residual, variance + t * (4.0 * np.maximum(mean, 0.0) + 2.0 * residual)
@@ -398,6 +393,11 @@ class _GivenGram:
         log_ratio -= 0.5 * (problem.square - expected) ** 2 / (along + rest)
         log_ratio -= 0.5 * np.log(along + rest)
         return beta, log_ratio
+
+
+def _weighted(weights: FloatArray, matrices: FloatArray) -> FloatArray:
+    """Return the trace of diag(w) M for every row of weights (N, J, p) and its matrix (N, p, p)."""
+    return np.asarray((weights @ np.diagonal(matrices, axis1=1, axis2=2)[..., None])[..., 0])
 
 
 def _refined(edges: FloatArray, masses: FloatArray) -> FloatArray:

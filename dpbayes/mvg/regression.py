@@ -1,8 +1,7 @@
-r"""Regression from released numbers: coordinates in which the noise is standard, and the fit that ignores it.
+"""Regression from released moments: coordinates in which the noise is standard, and the fit that ignores it.
 
-Three sets of coordinates occur. *Original* units; *range* units, where a feature is its distance
-from the public centre in half-widths of its range, so priors mean the same for every feature; and
-*whitened* units, where the released noise is independent with one standard deviation.
+*Range* units measure a feature from the middle of its range in half-widths, so priors mean the same for every feature;
+in *whitened* units the released noise is independent with one standard deviation.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import numpy.typing as npt
 
 from dpbayes._arguments import instance, ordered, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.mvg.covariance import Covariance
-from dpbayes.mvg.release import MatrixRelease, MomentRelease
+from dpbayes.mvg.matrix import Covariance
+from dpbayes.mvg.moments import MomentRelease
 from dpbayes.mvg.sensitivity import FeatureRanges
 
 type FloatArray = npt.NDArray[np.float64]
@@ -81,16 +80,13 @@ class WhitenedMoments:
     constant: float
     coordinates: Coordinates
 
-
-@dataclass(frozen=True, eq=False)
-class WhitenedRecords:
-    """Mean and scatter of released records in whitened coordinates."""
-
-    mean: FloatArray
-    scatter: FloatArray
-    """Sum over records of the outer product of deviations from the mean, shape (m, m)."""
-    n: int
-    coordinates: Coordinates
+    @property
+    def slopes(self) -> FloatArray:
+        """Matrix from coefficients of (constant, predictors) in range units to whitened ones."""
+        to_white = self.coordinates.to_white
+        matrix = np.zeros_like(to_white)
+        matrix[0, 0], matrix[1:, 1:] = 1.0 / self.constant, np.linalg.inv(to_white[:-1, :-1]).T
+        return to_white[-1, -1] * matrix
 
 
 def whiten_moments(
@@ -129,59 +125,19 @@ def whiten_moments(
         raise InputError("the release has no intercept row; ask for one with MomentQuery(..., intercept=...)")
     if query.ranges.adjacency != "replace-one":
         raise InputError("n must be public for the regression; the release was made under add-remove")
-    assert isinstance(release.noise.shape, Covariance) and query.centre is not None
-    places, names = _chosen(query.features, features, query.ranges.size)
-    order = [places[i] for i in _order(len(places), response)]
-    coordinates, factor = _coordinates(release.noise.shape, query.ranges, query.centre, names, order)
+    assert isinstance(release.noise.shape, Covariance)
+    order, names = _chosen(query.features, features, query.ranges.size)
+    if len(order) < 2 or type(response) is not int or not -len(order) <= response < len(order):
+        raise InputError(
+            f"response must be one of at least two features by its place, got {shown(response)} of {len(order)}"
+        )
+    order.append(order.pop(response))
+    coordinates, factor = _coordinates(release.noise.shape, query.ranges, names, order)
     whole = np.eye(len(order) + 1)
     whole[1:, 1:] = np.linalg.inv(factor)
     value = release.value[np.ix_([0, *(i + 1 for i in order)], [0, *(i + 1 for i in order)])]
     moments = whole @ value @ whole.T
     return WhitenedMoments((moments + moments.T) / 2.0, release.noise.stddev, query.n, query.intercept, coordinates)
-
-
-def whiten_records(
-    release: MatrixRelease, ranges: FeatureRanges, *, features: Sequence[str] | None = None, response: int = -1
-) -> WhitenedRecords:
-    """Return mean and scatter of released records in whitened coordinates, the response last.
-
-    Parameters
-    ----------
-    release
-        With independent columns (the records).
-    ranges
-        Public ranges of the rows, under replace-one.
-    features, response
-        As in `whiten_moments`.
-
-    Raises
-    ------
-    InputError
-        If columns are correlated, n is protected, or the noise mixes the response with a predictor.
-
-    Examples
-    --------
-    >>> from dpbayes.mvg import calibrate, release_records
-    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
-    >>> rng = np.random.default_rng(1)
-    >>> noise = calibrate(np.eye(2), Covariance.identity(50), ranges, epsilon=9.0, delta=1e-5)
-    >>> release = release_records(rng.random((2, 50)), noise, ranges=ranges, rng=rng)
-    >>> whiten_records(release, ranges).scatter.shape
-    (2, 2)
-    """
-    instance(release, MatrixRelease, "release", remedy="release_records returns one")
-    instance(ranges, FeatureRanges, "ranges", remedy="those of the release")
-    if not release.noise.col_cov.is_identity:
-        raise InputError("the records' noise must be independent between columns; release with Covariance.identity(n)")
-    if ranges.adjacency != "replace-one" or release.adjacency != "replace-one":
-        raise InputError("n must be public for the regression; state replace-one")
-    order, (_, names) = _order(ranges.size, response), _chosen(None, features, ranges.size)
-    middle = (ranges.lower + ranges.upper) / 2.0
-    coordinates, factor = _coordinates(release.noise.row_cov, ranges, middle, names, order)
-    white = np.linalg.solve(factor, release.values[order] - coordinates.centre[:, None])
-    mean = white.mean(axis=1)
-    deviations = white - mean[:, None]
-    return WhitenedRecords(mean, deviations @ deviations.T, white.shape[1], coordinates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,18 +149,18 @@ class NaiveFit:
     stderr: FloatArray
 
 
-def naive_regression(data: WhitenedMoments | WhitenedRecords) -> NaiveFit:
-    """Fit least squares to released numbers, ignoring their noise: what a noise-aware posterior is compared with.
+def naive_regression(data: WhitenedMoments) -> NaiveFit:
+    """Fit least squares to released moments, ignoring their noise: what a noise-aware posterior is compared with.
 
     Parameters
     ----------
     data
-        From `whiten_moments` or `whiten_records`.
+        From `whiten_moments`.
 
     Returns
     -------
     NaiveFit
-        Estimates and the textbook standard errors, in original units.
+        Estimates and the textbook standard errors, in original units; NaN where the released moments admit no fit.
 
     Examples
     --------
@@ -216,42 +172,19 @@ def naive_regression(data: WhitenedMoments | WhitenedRecords) -> NaiveFit:
     >>> naive_regression(whiten_moments(release, features=("dose", "effect"))).terms
     ('intercept', 'dose')
     """
-    if not isinstance(data, WhitenedMoments):
-        instance(data, WhitenedRecords, "data", remedy="use whiten_records, or whiten_moments for moments")
-    moments, constant = _plain_moments(data)
-    size = moments.shape[0] - 1
-    gram, cross, square = moments[:size, :size], moments[:size, size], moments[size, size]
-    nothing = np.full(size, np.nan)
+    instance(data, WhitenedMoments, "data", remedy="use whiten_moments")
+    gram, cross, square = data.moments[:-1, :-1], data.moments[:-1, -1], data.moments[-1, -1]
+    nothing = np.full(len(cross), np.nan)
     terms = ("intercept", *data.coordinates.predictors)
     if np.linalg.eigvalsh(gram)[0] <= 0:
         return NaiveFit(terms, nothing, nothing)
     inverse = np.linalg.inv(gram)
     fitted = inverse @ cross
-    residual = (square - fitted @ cross) * data.n / (data.n - size)
-    # From whitened units to range units, and on to original ones.
-    linear, to_white = np.zeros((size, size)), data.coordinates.to_white
-    linear[0, 0], linear[1:, 1:] = constant, to_white[:-1, :-1].T
-    linear /= to_white[-1, -1]
+    residual = (square - fitted @ cross) * data.n / (data.n - len(cross))
+    linear = np.linalg.inv(data.slopes)
     estimate, change = data.coordinates.original(linear @ fitted), data.coordinates.units @ linear
     stderr = np.sqrt(np.diag(change @ inverse @ change.T) * residual / data.n) if residual > 0 else nothing
     return NaiveFit(terms, estimate, stderr)
-
-
-def _plain_moments(data: WhitenedMoments | WhitenedRecords) -> tuple[FloatArray, float]:
-    if isinstance(data, WhitenedMoments):
-        return data.moments, data.constant
-    moments = np.empty((data.mean.size + 1, data.mean.size + 1))
-    moments[0, 0] = 1.0
-    moments[0, 1:] = moments[1:, 0] = data.mean
-    moments[1:, 1:] = data.scatter / data.n + np.outer(data.mean, data.mean)
-    return moments, 1.0
-
-
-def _order(size: int, response: int) -> list[int]:
-    if size < 2 or type(response) is not int or not -size <= response < size:
-        raise InputError(f"response must be one of at least two features by its place, got {shown(response)} of {size}")
-    place = response % size
-    return [*(i for i in range(size) if i != place), place]
 
 
 def _chosen(
@@ -270,7 +203,7 @@ def _chosen(
 
 
 def _coordinates(
-    shape: Covariance, ranges: FeatureRanges, centre: FloatArray, names: tuple[str, ...], order: list[int]
+    shape: Covariance, ranges: FeatureRanges, names: tuple[str, ...], order: list[int]
 ) -> tuple[Coordinates, FloatArray]:
     """Return names and maps in the order asked for, and the factor F with F F' = shape in that order."""
     matrix = shape.matrix()[np.ix_(order, order)]
@@ -284,4 +217,4 @@ def _coordinates(
     factor[-1, -1] = math.sqrt(float(matrix[-1, -1]))
     half = (ranges.widths / 2.0)[order]
     to_white = np.linalg.solve(factor, np.diag(half))
-    return Coordinates(tuple(names[i] for i in order), centre[order], half, to_white), factor
+    return Coordinates(tuple(names[i] for i in order), ranges.middle[order], half, to_white), factor

@@ -1,7 +1,6 @@
-r"""How far one record can move the matrix: three sensitivity sets, and records kept inside their ranges.
+"""How far one record can move an m x n matrix of records (columns) by features (rows), and records inside their ranges.
 
-The query's value is m x n: rows are features, columns are records. A neighbour changes it by a
-matrix Delta; a sensitivity is the set of all such Delta.
+A sensitivity is the set of all matrices Delta by which a neighbour can change the value.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, real_numbers
 from dpbayes.errors import InputError
-from dpbayes.mvg.covariance import Covariance, CovarianceLike, as_covariance
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 
 type FloatArray = npt.NDArray[np.float64]
@@ -58,8 +56,7 @@ class FeatureRanges:
 
     Under replace-one a record x becomes y with both in the box, so the changed column is
     :math:`x - y` with :math:`|x_i - y_i| \le u_i - l_i`. Under add-remove the matrix keeps its n
-    columns and the column of an absent record holds the public `fill`; the changed column is
-    :math:`x - \text{fill}`.
+    columns and the column of an absent record holds the middle of the box: half as much.
 
     Parameters
     ----------
@@ -67,9 +64,6 @@ class FeatureRanges:
         Bounds of each feature, shape (m,), from the specification and never from the data.
     adjacency
         The neighbouring relation.
-    fill
-        Column of an absent record under add-remove, inside the box; the middle of the box when
-        None. It must be None under replace-one, where none is absent.
 
     Examples
     --------
@@ -81,7 +75,6 @@ class FeatureRanges:
     lower: FloatArray
     upper: FloatArray
     adjacency: Adjacency
-    fill: FloatArray | None = None
 
     def __post_init__(self) -> None:
         check_adjacency(self.adjacency)
@@ -97,17 +90,6 @@ class FeatureRanges:
             )
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
-        object.__setattr__(self, "fill", self._checked_fill(lower, upper))
-
-    def _checked_fill(self, lower: FloatArray, upper: FloatArray) -> FloatArray | None:
-        if self.adjacency == "replace-one":
-            if self.fill is not None:
-                raise InputError("fill must be None under replace-one: no record is absent; or state add-remove")
-            return None
-        fill = (lower + upper) / 2.0 if self.fill is None else np.atleast_1d(real_numbers(self.fill, "fill"))
-        if fill.shape != lower.shape or not np.all((fill >= lower) & (fill <= upper)):
-            raise InputError(f"fill must have shape {lower.shape} and lie inside the bounds, got {fill}")
-        return fill
 
     @property
     def size(self) -> int:
@@ -115,22 +97,19 @@ class FeatureRanges:
         return int(self.lower.shape[0])
 
     @property
+    def middle(self) -> FloatArray:
+        """Middle of each range, shape (m,)."""
+        return (self.lower + self.upper) / 2.0
+
+    @property
     def widths(self) -> FloatArray:
         """Upper minus lower bound of each feature, shape (m,)."""
         return self.upper - self.lower
 
     @property
-    def box(self) -> tuple[FloatArray, FloatArray]:
-        """Centre and half-widths of the box that the changed column ranges over, each of shape (m,)."""
-        if self.fill is None:
-            return np.zeros(self.size), self.widths
-        return (self.lower + self.upper) / 2.0 - self.fill, self.widths / 2.0
-
-    @property
     def reach(self) -> FloatArray:
         """Largest absolute change of each feature, shape (m,)."""
-        centre, half = self.box
-        return np.abs(centre) + half
+        return self.widths if self.adjacency == "replace-one" else self.widths / 2.0
 
     @property
     def frobenius(self) -> float:
@@ -138,58 +117,13 @@ class FeatureRanges:
         return float(np.linalg.norm(self.reach))
 
 
-@dataclass(frozen=True, eq=False)
-class RecordEllipsoid:
-    r"""One column changes by d with :math:`d^T A^{-1} d \le 1`.
-
-    Parameters
-    ----------
-    shape
-        The m x m matrix A, symmetric positive definite: a `Covariance` or a matrix. A ball of
-        radius s is ``s**2 * identity``.
-    adjacency
-        The neighbouring relation under which the ellipsoid was derived.
-
-    Examples
-    --------
-    >>> RecordEllipsoid([[4.0, 0.0], [0.0, 1.0]], "replace-one").frobenius
-    2.0
-    """
-
-    shape: CovarianceLike
-    adjacency: Adjacency
-
-    def __post_init__(self) -> None:
-        check_adjacency(self.adjacency)
-        object.__setattr__(self, "shape", as_covariance(self.shape, "shape"))
-
-    @property
-    def covariance(self) -> Covariance:
-        """The matrix A as a `Covariance`."""
-        assert isinstance(self.shape, Covariance)
-        return self.shape
-
-    @property
-    def size(self) -> int:
-        """Number of features m."""
-        return self.covariance.size
-
-    @property
-    def frobenius(self) -> float:
-        """The longest half-axis."""
-        values = self.covariance.variances
-        return 1.0 if values is None else float(np.sqrt(np.max(values)))
-
-
-type Sensitivity = FrobeniusBall | FeatureRanges | RecordEllipsoid
+type Sensitivity = FrobeniusBall | FeatureRanges
 
 
 def check_sensitivity(value: object) -> None:
-    """Raise `InputError` unless the value is one of the three sensitivity sets."""
-    if not isinstance(value, (FrobeniusBall, FeatureRanges, RecordEllipsoid)):
-        raise InputError(
-            f"sensitivity must be FrobeniusBall, FeatureRanges or RecordEllipsoid, got {type(value).__name__}"
-        )
+    """Raise `InputError` unless the value is one of the two sensitivity sets."""
+    if not isinstance(value, FrobeniusBall | FeatureRanges):
+        raise InputError(f"sensitivity must be a FrobeniusBall or FeatureRanges, got {type(value).__name__}")
 
 
 Method = Literal["closed form", "vertices", "upper bound"]
@@ -207,12 +141,12 @@ class Maximum:
     lower: float
 
 
-def box_maximum(precision: FloatArray, centre: FloatArray, half: FloatArray) -> Maximum:
-    r"""Return the maximum of :math:`d^T P d` over the box :math:`|d_i - c_i| \le h_i`."""
+def box_maximum(precision: FloatArray, half: FloatArray) -> Maximum:
+    r"""Return the maximum of :math:`d^T P d` over the box :math:`|d_i| \le h_i`."""
     if np.count_nonzero(precision - np.diag(np.diagonal(precision))) == 0:
-        value = float(np.diagonal(precision) @ (np.abs(centre) + half) ** 2)
+        value = float(np.diagonal(precision) @ half**2)
         return Maximum(value, "closed form", value)
-    form = _sign_form(precision, centre, half)
+    form = precision * np.outer(half, half)  # the maximum of s'Qs over sign vectors s
     if half.shape[0] <= VERTEX_LIMIT:
         value = _enumerate(form)
         return Maximum(value, "vertices", value)
@@ -225,17 +159,8 @@ def sign_vectors(size: int) -> FloatArray:
     return np.asarray(2.0 * ((codes >> np.arange(size)) & 1) - 1.0)
 
 
-def _sign_form(precision: FloatArray, centre: FloatArray, half: FloatArray) -> FloatArray:
-    """Return Q such that the box problem is max s'Qs over sign vectors (s and -s give the same value)."""
-    scaled = precision * np.outer(half, half)
-    if not np.any(centre):
-        return np.asarray(scaled)
-    linear = half * (precision @ centre)
-    return np.block([[np.array([[centre @ precision @ centre]]), linear[None, :]], [linear[:, None], scaled]])
-
-
 def _enumerate(form: FloatArray) -> float:
-    # s = (1, u, v): one outer table over u and v, so 2^19 vertices cost one small matrix product.
+    # s and -s give the same value, so s = (1, u, v): one outer table over u and v, a small matrix product.
     free = form.shape[0] - 1
     first = np.hstack([np.ones((2 ** (free // 2), 1)), sign_vectors(free // 2)])
     second = sign_vectors(free - free // 2)
@@ -299,4 +224,4 @@ def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> FloatArray:
             "with one row per record"
         )
     low, high = ranges.lower[:, None], ranges.upper[:, None]
-    return np.clip(np.where(np.isfinite(values), values, (low + high) / 2.0), low, high)
+    return np.clip(np.where(np.isfinite(values), values, ranges.middle[:, None]), low, high)

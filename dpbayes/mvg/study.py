@@ -15,9 +15,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dpbayes.errors import InputError, SpecError
-from dpbayes.mvg.moments import MomentQuery, calibrate_moments
+from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
 from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, whiten_moments
-from dpbayes.mvg.release import MomentRelease, release_moments
 from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection

@@ -26,22 +26,24 @@ from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
-    MatrixGaussian,
     MomentQuery,
-    bound_terms,
     calibrate,
     calibrate_moments,
     compare_noise,
-    exact_mu,
-    mu_for,
     optimal_covariance,
     release_moments,
     release_records,
+)
+from dpbayes.mvg.allocation import (
+    NoiseCost,
+    ZetaReading,
+    bound_terms,
+    directional_shape,
+    noise_ellipses,
+    supremum_norm,
     unimodal_noise,
 )
-from dpbayes.mvg.allocation import NoiseCost, noise_ellipses, supremum_norm
-from dpbayes.mvg.bound import ZetaReading, directional_shape
-from dpbayes.mvg.covariance import CovarianceLike, as_covariance
+from dpbayes.mvg.matrix import CovarianceLike, MatrixGaussian, as_covariance, exact_mu, mu_for
 from dpbayes.mvg.moments import SymmetricGaussian
 from dpbayes.mvg.sensitivity import Sensitivity, clip_records
 from dpbayes.mvg.study import Data as RecordsData

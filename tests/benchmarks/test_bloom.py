@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from oracles.bloom_general_bounds import general_shuffle_epsilon
 
-from dpbayes.bloom import Filters, filters_loss, flip_prob_for, one_filter_loss, shuffle_flip, signal_to_noise
-from dpbayes.bloom.one_filter import one_filter_epsilon
-from dpbayes.bloom.signal import skewed_counts
+from dpbayes.bloom import flip_prob_for, shuffle_flip
+from dpbayes.bloom.filters import Filters
+from dpbayes.bloom.many_filters import filters_loss
+from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
+from dpbayes.runs.registry import system_module
 
 
 def best(call, repeats=3):
@@ -85,8 +87,10 @@ def test_mechanism_at_full_size():
 
 
 def test_signal_of_ten_filters():
+    paper = system_module("study:bloom_signal")
+
     def call():
-        return signal_to_noise(skewed_counts(10, skewness=3.0), flip_prob=0.1).largest
+        return paper.signal_to_noise(paper.skewed_counts(10, skewness=3.0), flip_prob=0.1).largest
 
     report("signal of all changes, k = 10", *best(call), 3.0)
 

@@ -5,17 +5,17 @@ import pytest
 
 from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
 from dpbayes.bloom.claims import exchange_bound
-from dpbayes.bloom.filters import BloomRelease, Filters, shuffle_flip
-from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, build_filters, hash_items, shuffle_flip
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_loss
 from dpbayes.bloom.reach import estimate_reach
-from dpbayes.bloom.signal import signal_to_noise, skewed_counts
 from dpbayes.errors import InputError
+from dpbayes.runs.registry import system_module
 
+PAPER = system_module("study:bloom_signal")
 RELEASE = BloomRelease(np.array([700, 120, 110, 70]), 0.1, "simulation")
 REACH = estimate_reach(RELEASE)
-SIGNAL = signal_to_noise([1.0, 1, 1, 1], flip_prob=0.1)
+SIGNAL = PAPER.signal_to_noise([1.0, 1, 1, 1], flip_prob=0.1)
 LOSS = filters_loss(n_filters=2, n_bits=100, flip_prob=0.2)
 LAW = BitDistribution(8)
 SETTING = {"flip_prob": 0.2, "delta": 0.1, "n_filters": 2, "n_bits": 4}
@@ -30,9 +30,9 @@ FUNCTIONS = {
     "interval": REACH.union().interval,
     "flip_prob": lambda value: BloomRelease([1, 2], value, "simulation"),
     "estimate_reach": estimate_reach,
-    "signal_to_noise": lambda value: signal_to_noise(value, flip_prob=0.1),
+    "signal_to_noise": lambda value: PAPER.signal_to_noise(value, flip_prob=0.1),
     "ratio": lambda value: SIGNAL.ratio(value, 1),
-    "skewness": lambda value: skewed_counts(2, skewness=value),
+    "skewness": lambda value: PAPER.skewed_counts(2, skewness=value),
     "seed": lambda value: hash_items([1], seed=value),
     "items": lambda value: build_filters([[1.5, value]], distribution=LAW, seed=1),
     "n_bits": BitDistribution,

@@ -4,10 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bloom_exhaustive import worst_pair
 
-from dpbayes.bloom.all_pairs import all_pairs_epsilon, worst_known_pair
-from dpbayes.bloom.calibration import bloom_epsilon, flip_prob_for
+from dpbayes.bloom.calibration import all_pairs_epsilon, bloom_epsilon, flip_prob_for, worst_known_pair
 from dpbayes.bloom.filters import largest_loss
-from dpbayes.bloom.many_filters import dominating_loss, filters_loss
+from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
 
@@ -53,28 +52,6 @@ def test_claims_say_what_they_cover():
     every = bloom_epsilon(n_filters=2, pairs="all", **setting)
     assert every.scope == "all pairs, upper bound"
     assert every.upper >= bloom_epsilon(n_filters=2, **setting).upper
-
-
-def test_dominating_pair_of_one_filter():
-    """For k = 1 the composed loss is known exactly."""
-    loss, exact = (
-        filters_loss(n_filters=1, n_bits=300, flip_prob=0.2),
-        one_filter_loss(n_bits=300, flip_prob=0.2, count_ones=0),
-    )
-    pair = dominating_loss(loss)
-    for delta in (0.01, 1e-3, 1e-6):
-        once, five = exact.epsilon(delta), exact.compose(5).epsilon(delta)
-        assert once * (1 - 1e-9) <= pair.epsilon(delta) <= once * 1.01
-        assert five * (1 - 1e-9) <= pair.compose(5).epsilon(delta) <= five * 1.01
-
-
-def test_dominating_pair_of_six_filters_covers_both_directions():
-    loss = filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1366)
-    pair = dominating_loss(loss)
-    for delta in (1e-2, 1e-3, 1e-5):
-        bounds = loss.epsilon_bounds(delta)
-        assert bounds.lower <= pair.epsilon(delta) <= bounds.upper * 1.01
-        assert bounds.lower < loss.compose(2).epsilon(delta) < 2 * bounds.upper
 
 
 @pytest.mark.parametrize(

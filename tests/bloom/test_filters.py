@@ -5,17 +5,18 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from dpbayes.bloom.filters import (
+    BitDistribution,
     BloomRelease,
     Filters,
     apply_transition,
+    build_filters,
+    hash_items,
     secure_coins,
     shuffle_flip,
     solve_transition,
     transition_matrix,
 )
-from dpbayes.bloom.hashing import BitDistribution, build_filters, hash_items
 from dpbayes.bloom.reach import estimate_reach
-from dpbayes.bloom.signal import signal_to_noise
 from dpbayes.errors import InputError
 
 
@@ -44,7 +45,6 @@ def test_bits_and_logos_convert():
 def test_filters_do_not_show_their_bits():
     filters = Filters.from_bits([[1, 0, 1], [1, 0, 0]])
     assert repr(filters) == "Filters(n_filters=2, n_bits=3)"
-    assert repr(signal_to_noise([977.0, 13.0], flip_prob=0.1)) == "Signal(flip_prob=0.1)"
 
 
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(3)])

@@ -9,11 +9,16 @@ from scipy.stats import laplace, multivariate_normal, norm
 
 from dpbayes.bloom import study
 from dpbayes.bloom.calibration import bloom_epsilon
-from dpbayes.bloom.filters import BloomRelease, WeeklyFilters, shuffle_flip
-from dpbayes.bloom.hashing import BitDistribution, build_filters
-from dpbayes.bloom.lattice import ReachLattice, ReachNumbers, empty_positions, read_reach_numbers, shown_sets
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, build_filters, shuffle_flip
 from dpbayes.bloom.model import build_lattice_model
-from dpbayes.bloom.reach import estimate_reach
+from dpbayes.bloom.reach import (
+    ReachLattice,
+    ReachNumbers,
+    empty_positions,
+    estimate_reach,
+    read_reach_numbers,
+    shown_sets,
+)
 from dpbayes.errors import DamagedFileError, InputError, SpecError
 from dpbayes.report.document import Table
 from dpbayes.runs import load_spec

@@ -5,8 +5,7 @@ import pytest
 import xarray as xr
 from scipy.stats import multinomial
 
-from dpbayes.bloom.filters import BloomRelease, shuffle_flip, transition_matrix
-from dpbayes.bloom.hashing import BitDistribution, build_filters
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, build_filters, shuffle_flip, transition_matrix
 from dpbayes.bloom.model import build_model, draw_reach, draw_true_counts, logo_densities, reach_variances
 from dpbayes.bloom.reach import estimate_reach
 from dpbayes.errors import DamagedFileError, InputError

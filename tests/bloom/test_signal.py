@@ -1,6 +1,3 @@
-import runpy
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -8,8 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbayes.bloom.filters import transition_matrix
-from dpbayes.bloom.signal import signal_to_noise, skewed_counts
 from dpbayes.errors import InputError
+from dpbayes.runs.registry import system_module
+
+PAPER = system_module("study:bloom_signal")
+signal_to_noise, skewed_counts = PAPER.signal_to_noise, PAPER.skewed_counts
 
 
 def test_known_ratios():
@@ -87,8 +87,7 @@ def test_bad_change():
 
 
 def test_the_papers_figures_are_drawn():
-    figures = runpy.run_path(Path(__file__).parents[2] / "models" / "studies" / "bloom_signal_figures.py")
     for name in ("signal_by_skewness_figure", "signal_heatmaps_figure", "signal_coefficients_figure"):
-        figure = figures[name](n_filters=2)
+        figure = getattr(PAPER, name)(n_filters=2)
         assert figure.axes
         plt.close(figure)

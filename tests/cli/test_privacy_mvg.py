@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.privacy import mvg
 from dpbayes.errors import InputError
-from dpbayes.mvg import bound_terms, compare_noise
+from dpbayes.mvg import compare_noise
+from dpbayes.mvg.allocation import bound_terms
 from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer()

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from dpbayes.mvg import Covariance, FeatureRanges, MatrixGaussian, MomentQuery
+from dpbayes.mvg import FeatureRanges, MomentQuery
 from dpbayes.mvg.model import RegressionPriors
-from dpbayes.mvg.moments import SymmetricGaussian
-from dpbayes.mvg.regression import WhitenedMoments, whiten_moments, whiten_records
-from dpbayes.mvg.release import MatrixRelease, MomentRelease
+from dpbayes.mvg.moments import MomentRelease, SymmetricGaussian
+from dpbayes.mvg.regression import WhitenedMoments, whiten_moments
 
 RANGES = FeatureRanges([0.0, -5.0, 10.0], [2.0, 5.0, 50.0], "replace-one")
 HALF = RANGES.widths / 2.0
@@ -56,13 +55,6 @@ def moment_data(rng, values, *, stddev, shape=None, constant=1.0) -> WhitenedMom
     value = z @ z.T / n + root @ symmetric @ root.T
     value[0, 0] = constant**2
     return whiten_moments(MomentRelease((value + value.T) / 2.0, noise, "simulation"))
-
-
-def record_data(rng, values, *, shape):
-    """Release unclipped records."""
-    noise = MatrixGaussian(Covariance.from_matrix(shape), Covariance.identity(values.shape[1]), RANGES)
-    noisy = values + np.linalg.cholesky(shape) @ rng.standard_normal(values.shape)
-    return whiten_records(MatrixRelease(noisy, noise, "simulation"), RANGES)
 
 
 def sampled(model, point):

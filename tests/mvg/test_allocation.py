@@ -1,13 +1,17 @@
-"""Optimal allocations against numerical optimizers and their own duality gap."""
+"""Optimal allocations against numerical optimizers."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import FeatureRanges, FrobeniusBall, RecordEllipsoid, optimal_covariance
-from dpbayes.mvg.allocation import optimal_variances
+from dpbayes.mvg import FeatureRanges, FrobeniusBall, optimal_covariance
 from dpbayes.mvg.sensitivity import sign_vectors
+
+
+def optimal_variances(reach, mu, weights=None):
+    ranges = FeatureRanges(np.zeros(len(reach)), reach, "replace-one")
+    return optimal_covariance(ranges, mu=mu, weights=weights).covariance.marginal_variances
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -54,42 +58,12 @@ def test_no_full_covariance_beats_the_diagonal_for_diagonal_weights():
     assert best == pytest.approx(np.sum(w * np.sqrt(c)) ** 2 / mu**2, rel=1e-12)
     tried = [_random_covariance_objective(w, mu, np.diag(c), rng) for _ in range(3000)]
     assert min(tried) >= best
-    # The dual of the matrix problem finds the same optimum without being told that it is diagonal.
-    dual = optimal_covariance(FeatureRanges(np.zeros(3), w, "replace-one"), mu=mu, weights=np.diag(c) + 1e-12)
-    assert dual.objective == pytest.approx(best, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_matrix_weights_meet_their_lower_bound(seed):
-    rng = np.random.default_rng(20 + seed)
-    size, mu = 2 + seed, 0.4
-    w = rng.uniform(0.2, 3.0, size)
-    factor = rng.standard_normal((size, size))
-    weights = factor @ factor.T + 0.05 * np.eye(size)
-    found = optimal_covariance(FeatureRanges(np.zeros(size), w, "replace-one"), mu=mu, weights=weights)
-    corners = sign_vectors(size) * w
-    price = np.einsum("ki,ij,kj->k", corners, found.covariance.precision(), corners)
-    assert np.max(price) == pytest.approx(mu**2, rel=1e-9)
-    assert np.sum(found.covariance.matrix() * weights) == pytest.approx(found.objective, rel=1e-9)
-    assert found.lower <= found.objective * (1 + 1e-12) and found.objective <= found.lower * (1 + 1e-8)
-    diagonal = optimal_variances(w, mu, weights=np.diag(weights))
-    # The solver stops at a relative gap of 1e-9, so this is the most by which the diagonal could seem better.
-    assert found.objective <= diagonal @ np.diag(weights) * (1 + 1e-8)
-
-
-def test_direction_buys_nothing_for_balls_and_ellipsoids():
-    rng = np.random.default_rng(9)
+def test_direction_buys_nothing_for_a_ball():
     ball = optimal_covariance(FrobeniusBall(2.0, "replace-one"), mu=0.5, size=3, weights=[1.0, 10.0, 0.1])
     np.testing.assert_allclose(ball.covariance.matrix(), 16.0 * np.eye(3))
-    shape = np.diag([1.0, 4.0]) + 0.5
-    ellipsoid = optimal_covariance(RecordEllipsoid(shape, "replace-one"), mu=0.5, weights=np.eye(2) + 0.3)
-    np.testing.assert_allclose(ellipsoid.covariance.matrix(), 4.0 * shape, rtol=1e-12)
-    for _ in range(500):
-        factor = rng.standard_normal((2, 2))
-        covariance = factor @ factor.T + 0.01 * np.eye(2)
-        # Feasible after scaling by the largest generalized eigenvalue of (A, Sigma mu^2).
-        scale = np.max(np.linalg.eigvals(np.linalg.solve(covariance, shape)).real) / 0.25
-        assert np.sum(covariance * (np.eye(2) + 0.3)) * scale >= ellipsoid.objective * (1 - 1e-12)
+    assert ball.objective == pytest.approx(16.0 * 11.1)
 
 
 def test_scaling():
@@ -101,27 +75,13 @@ def test_scaling():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: optimal_variances([1.0, 0.0], 1.0), "reach must be a vector of positive"),
+        (lambda: optimal_variances([1.0, 2.0], 1.0, weights=[1.0, 0.0]), "weights must be 2 positive finite numbers"),
+        (lambda: optimal_variances([1.0, 2.0], 1.0, weights=np.eye(2)), "weights must be 2 positive finite numbers"),
         (lambda: optimal_variances([1.0], -1.0), "mu must be positive"),
-        (lambda: optimal_variances([1.0, 2.0], 1.0, weights=[1.0]), "weights must have shape"),
+        (lambda: optimal_variances([1.0, 2.0], 1.0, weights=[1.0]), "weights must be 2 positive finite numbers"),
         (lambda: optimal_covariance(FrobeniusBall(1.0, "replace-one"), mu=1.0), "size must be given"),
-        (
-            lambda: optimal_covariance(
-                FeatureRanges([0.0] * 13, [1.0] * 13, "replace-one"), mu=1.0, weights=np.ones((13, 13)) + np.eye(13)
-            ),
-            "up to 12 features",
-        ),
     ],
 )
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-def test_twelve_features_have_a_certified_optimum():
-    rng = np.random.default_rng(12)
-    factor, reach = rng.standard_normal((12, 12)), rng.uniform(0.2, 3.0, 12)
-    found = optimal_covariance(
-        FeatureRanges(np.zeros(12), reach, "replace-one"), mu=1.0, weights=factor @ factor.T + 0.05 * np.eye(12)
-    )
-    assert found.lower <= found.objective <= found.lower * (1 + 1e-4)

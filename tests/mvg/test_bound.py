@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import Covariance
-from dpbayes.mvg.bound import bound_terms, harmonic_number
+from dpbayes.mvg.allocation import bound_terms, harmonic_number
 from dpbayes.runs.registry import system_module
 
 check_bound = system_module("study:mvg_paper").check_bound

@@ -57,7 +57,7 @@ def test_gamma_of_the_identity_query():
 
 
 def test_bad_weights():
-    with pytest.raises(InputError, match="weights must be a vector of positive finite numbers"):
+    with pytest.raises(InputError, match="weights must be 2 positive finite numbers"):
         _table(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), weights=[1.0, 0.0])
 
 

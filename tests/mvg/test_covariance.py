@@ -5,7 +5,7 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import Covariance
-from dpbayes.mvg.covariance import as_covariance
+from dpbayes.mvg.matrix import as_covariance
 
 
 def _random(size, seed):
@@ -57,7 +57,7 @@ def test_whiten_leaves_its_argument_alone():
         ([[1.0, 0.0], [0.0, 0.0]], "positive and finite, got 0"),
         ([[np.nan, 0.0], [0.0, 1.0]], "must be finite"),
         ([[1.0, 2.0, 3.0]], "square matrix"),
-        ("text", "matrix of numbers"),
+        ("text", "must be real and within"),
     ],
 )
 def test_not_a_covariance(matrix, message):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import Covariance, FrobeniusBall, bound_terms, mu_for, unimodal_noise
-from dpbayes.mvg.bound import check_allocation, directional_shape
+from dpbayes.mvg import Covariance, FrobeniusBall
+from dpbayes.mvg.allocation import bound_terms, check_allocation, directional_shape, unimodal_noise
+from dpbayes.mvg.matrix import mu_for
 from dpbayes.runs.registry import system_module
 
 paper = system_module("study:mvg_paper")

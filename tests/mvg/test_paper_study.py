@@ -12,7 +12,8 @@ import pytest
 
 from dpbayes.data.datasets import PATIENT_RANGES, framingham_risk, patients
 from dpbayes.errors import InputError, MissingColumnError
-from dpbayes.mvg import FeatureRanges, compare_noise, mu_for
+from dpbayes.mvg import FeatureRanges, compare_noise
+from dpbayes.mvg.matrix import mu_for
 from dpbayes.report.compare import RunFacts, shared_tables
 from dpbayes.runs.registry import system_module
 

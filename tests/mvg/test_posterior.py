@@ -12,10 +12,9 @@ from dpbayes.errors import InputError
 from dpbayes.inference import check_convergence
 from dpbayes.inference.schema import check
 from dpbayes.mvg import FeatureRanges, MomentQuery, moment_posterior
-from dpbayes.mvg.moments import SymmetricGaussian
+from dpbayes.mvg.moments import MomentRelease, SymmetricGaussian
 from dpbayes.mvg.posterior import Problem, _gram_draws, coefficient_variances, log_densities
 from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments, whiten_moments
-from dpbayes.mvg.release import MomentRelease
 
 PRIORS = RegressionPriors()
 

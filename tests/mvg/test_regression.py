@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from mvg_simulate import CENTRE, HALF, RANGES, draw_parameters, moment_data, record_data, records
+from mvg_simulate import CENTRE, HALF, RANGES, draw_parameters, moment_data, records
 
 from dpbayes.errors import InputError
-from dpbayes.mvg import Covariance, FeatureRanges, MatrixGaussian, MomentQuery, calibrate_moments, release_moments
+from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
 from dpbayes.mvg.model import RegressionPriors
-from dpbayes.mvg.regression import naive_regression, whiten_moments, whiten_records
-from dpbayes.mvg.release import MatrixRelease
+from dpbayes.mvg.regression import naive_regression, whiten_moments
 
 
 def _records(seed=3, n=400):
@@ -36,9 +35,6 @@ def test_naive_fit_without_noise_is_least_squares(shape):
     fit = naive_regression(moment_data(rng, values, stddev=1e-12, shape=shape, constant=1.7))
     np.testing.assert_allclose(fit.estimate, expected, rtol=1e-6)
     np.testing.assert_allclose(fit.stderr, stderr, rtol=1e-6)
-    by_records = naive_regression(record_data(rng, values, shape=_mixed(1e-20)))
-    np.testing.assert_allclose(by_records.estimate, expected, rtol=1e-6)
-    np.testing.assert_allclose(by_records.stderr, stderr, rtol=1e-6)
 
 
 def test_naive_fit_that_does_not_exist_is_nan():
@@ -104,6 +100,3 @@ def test_bad_input():
         whiten_moments(good, features=("a", "a", "b"))
     with pytest.raises(InputError, match="response must be one of"):
         whiten_moments(good, response=3)
-    columns = MatrixGaussian(np.eye(3), Covariance.diagonal(np.ones(30)), RANGES)
-    with pytest.raises(InputError, match="independent between columns"):
-        whiten_records(MatrixRelease(values, columns, "simulation"), RANGES)

@@ -11,14 +11,13 @@ from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
     FrobeniusBall,
-    MatrixGaussian,
     MomentQuery,
     calibrate,
     calibrate_moments,
     release_moments,
     release_records,
 )
-from dpbayes.mvg.release import _rounding_slack, _whiten, draw
+from dpbayes.mvg.matrix import MatrixGaussian, _rounding_slack, _whiten, draw
 from dpbayes.mvg.sensitivity import clip_records
 from dpbayes.privacy.ledger import create_ledger
 

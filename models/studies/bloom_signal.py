@@ -1,4 +1,8 @@
-"""Signal that flipping leaves: how well a change of one logo can be told from the released counts.
+"""The signal that flipping leaves, as the paper has it, and its figures 2 to 4 redrawn.
+
+How well can a change of one logo be told from the released counts? The paper infers its worst pair from this. Run
+`python models/studies/bloom_signal.py` for the pictures. Its Observation 2, that the change 0 -> 2^k - 1 always has the
+most signal, does not hold: the figures mark the largest.
 
 With d the true logo counts, T the transition matrix and x the released counts, E(x) = T d and B = Cov(x) = diag(T d) -
 T diag(d) T. Moving one count from logo j to logo i changes E(c . x) by c . a, a = T (e_i - e_j), so
@@ -10,17 +14,22 @@ released counts, and with the direction of the constants added back, it is posit
 all changes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.linalg import cho_factor, cho_solve
 
 from dpbayes._arguments import number, real_numbers, whole_number
 from dpbayes.bloom.claims import check_flip_prob
 from dpbayes.bloom.filters import apply_transition, transition_matrix
 from dpbayes.errors import InputError
+
+SKEWNESSES = (0.0, 1.0, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,6 @@ def signal_to_noise(counts: Any, *, flip_prob: float) -> Signal:
 
     Examples
     --------
-    >>> from dpbayes.bloom.signal import skewed_counts
     >>> signal = signal_to_noise(skewed_counts(3, skewness=3.0), flip_prob=0.05)
     >>> round(signal.ratio(0, 7), 3), round(signal.largest[0], 3), signal.largest[1]
     (83.122, 93.947, (4, 7))
@@ -138,3 +146,59 @@ def skewed_counts(n_filters: int, *, skewness: float) -> np.ndarray:
     size = 2 ** whole_number(n_filters, "n_filters", high=10)
     weight = np.exp(-number(skewness, "skewness") * (np.arange(size) + 1) / size)
     return weight / weight.sum()
+
+
+def signal_by_skewness_figure(*, n_filters: int = 3, flip_probs: Sequence[float] = (0.05, 0.1, 0.2)) -> Figure:
+    """Redraw the paper's figure 2: the largest signal-to-noise ratio grows with the skewness of the logo counts."""
+    skewness = np.linspace(0.0, 20.0, 41)
+    figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
+    for colour, p in enumerate(flip_probs):
+        signals = [signal_to_noise(skewed_counts(n_filters, skewness=a), flip_prob=p) for a in skewness]
+        axis.plot(skewness, [s.largest[0] for s in signals], color=f"C{colour}", label=f"p = {p:g}")
+        axis.plot(skewness, [s.ratio(0, 2**n_filters - 1) for s in signals], color=f"C{colour}", linestyle="--")
+    axis.set_yscale("log")
+    axis.set_xlabel("skewness of the logo counts")
+    axis.set_ylabel("signal-to-noise ratio")
+    axis.legend(title="all changes; dashed: 0 → " + str(2**n_filters - 1))
+    return figure
+
+
+def signal_heatmaps_figure(
+    *, n_filters: int = 3, flip_prob: float = 0.05, skewnesses: Sequence[float] = SKEWNESSES
+) -> Figure:
+    """Redraw the paper's figure 3: the ratio of every change, for several skewnesses; the largest is marked."""
+    figure, axes = plt.subplots(
+        1, len(skewnesses), figsize=(3.0 * len(skewnesses), 3.4), squeeze=False, layout="constrained"
+    )
+    for axis, a in zip(axes.flat, skewnesses, strict=True):
+        signal = signal_to_noise(skewed_counts(n_filters, skewness=a), flip_prob=flip_prob)
+        image = axis.imshow(signal.matrix, origin="lower", cmap="viridis")
+        value, (source, target) = signal.largest
+        axis.plot([source, target], [target, source], "o", markerfacecolor="none", markeredgecolor="red", markersize=9)
+        axis.set_title(f"skewness {a:g}: {value:.1f} at {source} → {target}", fontsize=9)
+        axis.set_xlabel("to logo")
+        figure.colorbar(image, ax=axis, location="bottom", shrink=0.85)
+    axes[0, 0].set_ylabel("from logo")
+    return figure
+
+
+def signal_coefficients_figure(
+    *, n_filters: int = 3, flip_prob: float = 0.05, skewnesses: Sequence[float] = SKEWNESSES
+) -> Figure:
+    """Redraw the paper's figure 4: coefficients of the released counts that show the change 0 -> 2^k - 1 best."""
+    figure, axis = plt.subplots(figsize=(6.0, 3.4), layout="constrained")
+    logos = np.arange(2**n_filters)
+    for a in skewnesses:
+        signal = signal_to_noise(skewed_counts(n_filters, skewness=a), flip_prob=flip_prob)
+        axis.plot(logos, -signal.coefficients(0, 2**n_filters - 1), marker="o", label=f"{a:g}")
+    axis.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
+    axis.set_xlabel("released logo")
+    axis.set_ylabel("coefficient")
+    axis.set_xticks(logos)
+    axis.legend(title="skewness")
+    return figure
+
+
+if __name__ == "__main__":
+    for draw in (signal_by_skewness_figure, signal_heatmaps_figure, signal_coefficients_figure):
+        draw().savefig(f"{draw.__name__}.png", dpi=150)
