@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals of r at fixed truths: `python tests/benchmarks/verifier_coverage.py [M ...]`.
 
-Over the prior the coverage is .95 by construction (tests/verifier/test_every_release.py); at one truth it need not be.
+Over the prior the coverage is .95 by construction (tests/verifier/test_design.py); at one truth it need not be.
 Up to M = 50 exact sums over true counts and noise, beyond it 2,000 simulated releases each (standard error .005).
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.privacy.sampling import release_values
-from dpbayes.verifier import expected
+from dpbayes.verifier.design import expected
 from dpbayes.verifier.exact import posterior_of_counts
 
 SHARES = (0.6, 0.8, 0.95)
@@ -21,7 +21,7 @@ SIMULATIONS = 2_000
 def coverage(m, epsilon, r):
     """Chance that the interval holds r."""
     if m <= 50:
-        return expected(m, epsilon=epsilon, r=r, failed=FAILED).coverage
+        return expected(m, epsilon, r, failed=FAILED)["coverage"]
     rng = np.random.default_rng([m, int(100 * epsilon), int(100 * r)])
     law = TwoSidedGeometric.from_epsilon(epsilon, sensitivity=2)
     shares = ((1 - FAILED) * r, (1 - FAILED) * (1 - r), FAILED)
