@@ -67,7 +67,7 @@ class Regression(TypedDict, total=False):
     a mapping from each pooled level to those it stands for."""
 
 
-class Estimate(NamedTuple):
+class Fitted(NamedTuple):
     """A coefficient with its standard error and two-sided p-value."""
 
     coefficient: float
@@ -76,7 +76,7 @@ class Estimate(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed: int = 0) -> Estimate | None:
+def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed: int = 0) -> Fitted | None:
     """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
     n, k = matrix.shape
     df = n - k - n_absorbed
@@ -97,11 +97,11 @@ def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed
     row = solve_triangular(upper, unit, trans="T")
     residual = abs(float(factor[k, k])) * norms[k]
     standard_error = math.sqrt(float(row @ row) / df) * residual / norms[column]
-    return Estimate(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
+    return Fitted(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
 
 
 @np.errstate(all="ignore")
-def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: list[IntArray]) -> Estimate | None:
+def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: list[IntArray]) -> Fitted | None:
     """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
     whole = np.column_stack([matrix, response])
     if not np.all(np.isfinite(whole)):
@@ -118,7 +118,7 @@ def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: 
 
 
 @np.errstate(all="ignore")
-def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: str) -> Estimate | None:
+def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: str) -> Fitted | None:
     """Fit a logistic or Poisson regression by statsmodels' iteratively reweighted least squares."""
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
@@ -150,7 +150,7 @@ def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: st
     weighted = matrix * np.sqrt(weights / weights.max())[:, None] / np.linalg.norm(matrix, axis=0)
     if not np.all(np.isfinite(weighted)) or np.abs(np.diag(_tall_qr(weighted))).min() < INFORMATION_TOLERANCE:
         return None
-    return Estimate(coefficient, error, float(result.pvalues[column]))
+    return Fitted(coefficient, error, float(result.pvalues[column]))
 
 
 def demean(values: FloatArray, groups: list[IntArray], *, tolerance: float = 1e-13) -> tuple[FloatArray, int] | None:
@@ -220,7 +220,7 @@ def estimate_partitions(
     assignment: Assignment = "balanced",
     random_state: int | np.random.Generator | None = None,
     **regression: Unpack[Regression],
-) -> list[Estimate | None]:
+) -> list[Fitted | None]:
     """Return each partition's estimate, or None where it cannot be computed. Confidential."""
     table = collect(frame)
     split = 2 if corrected else 1
@@ -236,7 +236,7 @@ def estimate_partitions(
     return [_corrected(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
 
 
-def _corrected(whole: Estimate | None, first: Estimate | None, second: Estimate | None) -> Estimate | None:
+def _corrected(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
     """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
     if whole is None or first is None or second is None:
         return None
@@ -265,10 +265,10 @@ def model_of(
     return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
 
 
-def fitter(family: str, column: int) -> Callable[[FloatArray, FloatArray, list[IntArray]], Estimate | None]:
+def fitter(family: str, column: int) -> Callable[[FloatArray, FloatArray, list[IntArray]], Fitted | None]:
     """Return the function that fits matrix and response, with the codes of absorbed groups."""
 
-    def fit(matrix: FloatArray, response: FloatArray, codes: list[IntArray]) -> Estimate | None:
+    def fit(matrix: FloatArray, response: FloatArray, codes: list[IntArray]) -> Fitted | None:
         if codes:
             return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
         if family == "gaussian":
@@ -293,13 +293,13 @@ def _by_partition(
     partition: IntArray,
     n_partitions: int,
     groups: list[IntArray],
-    fit: Callable[[Any, Any, list[IntArray]], Estimate | None],
-) -> list[Estimate | None]:
+    fit: Callable[[Any, Any, list[IntArray]], Fitted | None],
+) -> list[Fitted | None]:
     """Fit every partition on its slice of the sorted design."""
     order, bounds = partition_slices(partition, n_partitions)
     matrix, response = model.matrix[order], model.response[order]
     sorted_groups = [codes[order] for codes in groups]
-    estimates: list[Estimate | None] = []
+    estimates: list[Fitted | None] = []
     for first, last in itertools.pairwise(bounds):
         estimate = None
         if last > first:
@@ -391,7 +391,7 @@ def count_partitions(
 
 def coefficient_verdict(
     threshold: float | None, direction: Direction | None, significant_at: float | None
-) -> Callable[[Estimate], bool]:
+) -> Callable[[Fitted], bool]:
     """Return the function that tells whether an estimate lies beyond the threshold, or is significant."""
     if (threshold is None) == (significant_at is None):
         raise InputError("give either threshold or significant_at; a claim is about one of them")

@@ -21,7 +21,7 @@ from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 from dpbayes._arguments import generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
-from dpbayes.verifier.claim import Direction, Estimate, Regression, coefficient_verdict, fitter, model_of
+from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, model_of
 from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit_codes
@@ -347,7 +347,7 @@ def smallest_epsilon(
     Examples
     --------
     >>> epsilon = smallest_epsilon(20, r=0.9, wanted=0.8)
-    >>> float(design_surface([20], [epsilon], r=0.9)["right"]) >= 0.8
+    >>> design_surface([20], [epsilon], r=0.9)["right"].item() >= 0.8
     True
     """
     one_of(quantity, ("right", "width"), "quantity")
@@ -505,7 +505,7 @@ def pilot_shares(
 
 def _resampled(
     frame: Any, unit: str | None, regression: Regression, rng: np.random.Generator
-) -> tuple[Estimate | None, Callable[[int], Estimate | None]]:
+) -> tuple[Fitted | None, Callable[[int], Fitted | None]]:
     """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
     table = collect(frame)
     model, column, groups = model_of(table, **regression)
@@ -515,7 +515,7 @@ def _resampled(
     starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
     fit = fitter(regression.get("family", "gaussian"), column)
 
-    def draw(size: int) -> Estimate | None:
+    def draw(size: int) -> Fitted | None:
         drawn = rng.integers(0, n_pilot, size=size)
         taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in drawn])
         return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
@@ -524,7 +524,7 @@ def _resampled(
 
 
 def _share_at(
-    m: int, found: list[Estimate | None], verdict: Callable[[Estimate], bool], epsilon: float, *, beyond: bool
+    m: int, found: list[Fitted | None], verdict: Callable[[Fitted], bool], epsilon: float, *, beyond: bool
 ) -> dict[str, Any]:
     """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
     computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
@@ -556,16 +556,16 @@ def pilot_warnings(tried: xr.Dataset, name: str, *, by_mean: bool = False) -> li
     for m in tried["n_partitions"].values.tolist():
         one = tried.sel(n_partitions=m)
         r, failed = float(one["r"]), float(one["failed"])
-        size = f"with M = {m} ({int(one['units']):,} units each)"
+        size = f"{m:,} partitions ({int(one['units']):,} units each)"
         if failed > MOST_FAILED:
             found.append(
-                f"\u201c{name}\u201d: on the pilot {100 * failed:.0f} % of partitions {size} cannot be computed; take "
+                f"\u201c{name}\u201d: on the pilot {100 * failed:.0f} % of {size} cannot be computed; take "
                 "fewer partitions, pool rare levels, or spread a public column evenly (strata)"
             )
         if not by_mean and not math.isnan(r) and (r > 0.5) != bool(tried.attrs["beyond"]):
             found.append(
                 f"\u201c{name}\u201d: on the pilot the claim {'holds' if tried.attrs['beyond'] else 'does not hold'} "
-                f"in all records and in {100 * r:.0f} % of partitions {size}; small samples are skewed here. Take "
+                f"in all records and in {100 * r:.0f} % of {size}; small samples are skewed here. Take "
                 'fewer partitions, or ask about the coefficient itself (answer_by = "mean")'
             )
     return found
@@ -584,28 +584,28 @@ def partition_warnings(
 ) -> list[str]:
     """Say what public facts alone tell against partitions of n_units / M units."""
     size = n_units / n_partitions
-    said, about = [], f"partitions of about {size:.0f} units (n = {n_units:,}, M = {n_partitions})"
+    said, about = [], f"{n_partitions:,} partitions of about {size:.0f} units"
     columns = model_columns(formula, levels or {})
     if columns is not None and size < _ROWS_PER_PARAMETER * len(columns):
         most = n_units // (_ROWS_PER_PARAMETER * len(columns))
         what = "vary much and some fail" if family == "gaussian" else "vary much, some fail, and the rest are biased"
         said.append(
             f"{about} hold fewer than ten for each of the {len(columns)} parameters of {formula}: estimates {what}; "
-            + (f"take M up to {most}" if most else "this formula needs more records")
+            + (f"take up to {most:,} partitions" if most else "this formula needs more records")
         )
     if skew is not None and size < 28 + 25 * skew**2:
         most = int(n_units / (28 + 25 * skew**2))
         said.append(
             f"{about} are too small for a response of skewness {skew:g}, which asks for {28 + 25 * skew**2:,.0f}: the "
             "share of partitions beyond a threshold may lie on the other side of one half than the coefficient of all "
-            f'records; take M up to {most}, or ask about the coefficient itself (answer_by = "mean")'
+            f'records; take up to {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
         )
     for name, shares in (level_shares or {}).items():
         missing = _without_a_level([float(s) for s in shares.values()], size, n_units, n_partitions, strata == name)
         if missing > 0.05:
             said.append(
-                f"{100 * missing:.0f} % of {about} are expected to lack a level of {name!r} by its declared shares, "
-                "and cannot be computed; take fewer partitions, pool rare levels "
+                f"{100 * missing:.0f} % of the {about} are expected to lack a level of {name!r} by its declared "
+                "shares, and cannot be computed; take fewer partitions, pool rare levels "
                 f"(levels.{name} = {{common = [...], other = [...]}}), or set strata = {name!r} if the column is public"
             )
     return said

@@ -104,7 +104,7 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         verdict=_verdict(trace, failed, means, pooled=pooled),
         judged="All shares are judged, and what they have in common.",
         picture=picture,
-        caution=" ".join(warnings) or (SHARE_CAUTION if shares else ""),
+        caution=" ".join([*(f"{one}." for one in warnings), *([SHARE_CAUTION] if shares else [])]),
         provenance={"one record": record_words(release.protected_unit)},
     )
 
@@ -377,7 +377,7 @@ def _verdict(
     title = "Most partitions could not be computed" if lines else "The range of the estimates is narrow"
     if lines:
         lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
-    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.5 * one.sd]
+    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.4 * one.sd]
     if clipped:
         lines.append(
             f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} may leave the range to which they "

@@ -534,7 +534,7 @@ def _surface(surface: Surface, context: Context) -> dict[str, Any]:
                 # Out of reach with this M: said in the report as a dash.
                 least = None
             designs.append({"n_partitions": m, "r": r, "epsilon": least})
-        context.echo(f"design: M = {m} done")
+        context.echo(f"design: {m} partitions done")
     return {"surface": found.to_dict(), "designs": designs}
 
 

@@ -29,7 +29,7 @@ def test_r_crosses_one_half_on_a_skewed_pilot_and_the_largest_safe_design_is_bef
     assert tried.attrs["largest_safe"] == 10
     assert tried["units"].values.tolist() == [6000, 60]
     (warning,) = pilot_warnings(tried, "a")
-    assert "with M = 1000 (60 units each)" in warning and "skewed" in warning
+    assert "of 1,000 partitions (60 units each)" in warning and "skewed" in warning
     assert pilot_warnings(tried, "a", by_mean=True) == []
 
 
@@ -52,7 +52,7 @@ def test_units_with_several_rows_are_drawn_whole():
     assert float(tried["failed"][0]) == 0
     rows = pilot_shares(frame, n_units=100, n_partitions=[50], partitions=50, **CLAIM)
     assert float(rows["failed"][0]) == 1
-    assert pilot_warnings(rows, "a")[0].startswith("\u201ca\u201d: on the pilot 100 % of partitions")
+    assert pilot_warnings(rows, "a")[0].startswith("\u201ca\u201d: on the pilot 100 % of 50 partitions")
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ FACTS = {"n_units": 10_000, "n_partitions": 100, "formula": "y ~ x + z"}
     ("change", "message"),
     [
         ({}, None),
-        ({"n_partitions": 500}, "fewer than ten for each of the 3 parameters.*take M up to 333"),
+        ({"n_partitions": 500}, "fewer than ten for each of the 3 parameters.*take up to 333 partitions"),
         ({"n_partitions": 500, "family": "logistic"}, "biased"),
         ({"skew": 1.0}, None),
         # 28 + 25 * 9 = 253 rows; 10,000 / 253.
-        ({"skew": 3.0}, "asks for 253.*take M up to 39"),
+        ({"skew": 3.0}, "asks for 253.*take up to 39 partitions"),
         # 1 - (1 - .001)^100 = .0952 of partitions hold one.
-        ({"level_shares": {"z": {"a": 0.999, "b": 0.001}}}, "90 % of partitions .* lack a level of 'z'"),
+        ({"level_shares": {"z": {"a": 0.999, "b": 0.001}}}, "90 % of the 100 partitions .* lack a level of 'z'"),
         ({"level_shares": {"z": {"a": 0.95, "b": 0.05}}}, None),
         # Spread evenly, ten units of the level reach ten of 100 partitions; of a level of 2 %, all.
-        ({"level_shares": {"z": {"b": 0.001}}, "strata": "z"}, "90 % of partitions"),
+        ({"level_shares": {"z": {"b": 0.001}}, "strata": "z"}, "90 % of the 100 partitions"),
         ({"level_shares": {"z": {"b": 0.02}}, "strata": "z"}, None),
     ],
 )
