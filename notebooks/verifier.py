@@ -36,7 +36,6 @@ from dpbayes.verifier import (
     count_partitions,
     count_surface,
     design_surface,
-    expected,
     posterior,
     release_counts,
     smallest_epsilon,
@@ -191,8 +190,8 @@ _ = right.legend(frameon=False, fontsize=8)
 
 # %%
 epsilon = smallest_epsilon(m, r=0.9, wanted=0.9)
-outlook = expected(m, epsilon=epsilon, r=0.9)
-print(f"M = {m}, r = 0.9: epsilon {epsilon} decides rightly with probability {outlook.right:.3f} (wrongly: {outlook.wrong:.2g})")
+outlook = design_surface([m], [epsilon], r=0.9).squeeze()
+print(f"M = {m}, r = 0.9: epsilon {epsilon} decides rightly with probability {float(outlook['right']):.3f} (wrongly: {float(outlook['wrong']):.2g})")
 
 # %% [markdown]
 # ## What goes wrong

@@ -42,8 +42,6 @@ DOMAIN = Domain.from_levels({"age": (0, 1), "sex": ("f", "m"), "vote": (0, 1)})
 FRAME = pl.DataFrame({name: RNG.choice(DOMAIN[name].levels, 200) for name in DOMAIN.names})
 RELEASE = release_tables(marginals(FRAME, [["age", "sex"], ["vote"]], domain=DOMAIN), epsilon=1.0, rng=RNG)
 CLAIMED = pl.DataFrame({"y": [1.0, 2, 3, 4], "x": [0.0, 1, 0, 1], "person": [1, 2, 3, 4]})
-PAY = pl.DataFrame({"person": [1, 1, 1, 2, 2, 2], "year": [2000, 2005, 2010] * 2, "pay": [1, 2, 1, 3, 5, 4]})
-QUESTION = verifier.release_counts(verifier.PartitionCounts(2, 1, 1), epsilon=1.0, rng=RNG)
 
 
 def shares(*shape):
@@ -59,9 +57,6 @@ def mixture_trace():
 
 
 TRACE = mixture_trace()
-QUESTION_TRACE = xr.DataTree.from_dict(
-    {"posterior": xr.Dataset({"p": (("chain", "draw", "question", "outcome"), shares(1, 3))})}
-)
 MARGIN = xr.DataArray(shares(4).reshape(2, 20, 2, 2), dims=("chain", "draw", "age", "sex"))
 SYNTHETIC = [FRAME.sample(100, seed=seed) for seed in range(3)]
 PLAN = lc.plan(DOMAIN, n_records=200, rho=0.5, choose=1)
@@ -104,21 +99,6 @@ CALLS = {
     "margin_draws": (lc.margin_draws, {"trace": TRACE, "names": ["age"], "target": "population", "thin": 1}),
     "regress": (lc.regress, {"trace": TRACE, "formula": "vote ~ age", "family": "logistic"}),
     "summarize": (lc.summarize, {"draws": MARGIN, "prob": 0.9}),
-    "count_within": (
-        verifier.count_within,
-        {"frame": CLAIMED, "column": "y", "claim": 2.0, "tolerance": 1.0, "n_partitions": 2, "statistic": "mean"}
-        | {"unit": "person", "assignment": "balanced", "random_state": 1},
-    ),
-    "count_trends": (
-        verifier.count_trends,
-        {"frame": PAY, "outcome": "pay", "time": "year", "times": (2000, 2005, 2010), "n_partitions": 2}
-        | {"signs": (1, -1), "unit": "person"},
-    ),
-    "count_trends, bands": (
-        verifier.count_trends,
-        {"frame": PAY, "outcome": "pay", "time": "year", "times": (2000, 2005, 2010), "n_partitions": 2}
-        | {"bands": [(0, 1), (-1, 0)]},
-    ),
     "count_partitions": (
         verifier.count_partitions,
         {"frame": CLAIMED, "formula": "y ~ x", "coefficient": "x", "threshold": 0.0, "direction": ">"}
@@ -128,7 +108,6 @@ CALLS = {
         verifier.sum_estimates,
         {"frame": CLAIMED, "formula": "y ~ x", "coefficient": "x", "n_partitions": 2, "lower": -1.0, "upper": 1.0},
     ),
-    "recover_counts": (verifier.recover_counts, {"trace": QUESTION_TRACE, "releases": QUESTION, "random_seed": 1}),
 }
 
 

@@ -1,29 +1,313 @@
-r"""Claims: what a verification counts the partitions of.
+"""Claims: one regression in every partition, and a verdict on it: beyond, not beyond, or not computed.
 
-Each measure turns one partition's rows into a verdict, beyond or not, or into none where it cannot be
-computed. The counts of the three are confidential (`PartitionCounts`) until `release_counts` adds noise.
+A fit is not computed (None) with too few rows, a singular design, no convergence or a non-finite value. Whether that
+happens depends on the partition's rows alone. Counts are confidential until `release_counts` adds noise.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Unpack
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 import narwhals as nw
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+from scipy.special import stdtr
 
-from dpbayes._arguments import finite, one_of, ordered, positive_finite, real_numbers, shown, strictly_between
+from dpbayes._arguments import finite, function, instance, one_of, strictly_between
 from dpbayes.errors import InputError
-from dpbayes.verifier.fits import Estimate, Regression, estimate_partitions
-from dpbayes.verifier.formulas import as_floats, collect, column_values
-from dpbayes.verifier.partition import Assignment, PartitionCounts, Partitioned, count_verdicts, tally
+from dpbayes.verifier.formulas import Design, collect, column_values, design
+from dpbayes.verifier.partition import (
+    Assignment,
+    PartitionCounts,
+    Partitioned,
+    check_n_partitions,
+    missing_units,
+    partition_slices,
+    row_partitions,
+    unit_codes,
+)
 
+type FloatArray = npt.NDArray[np.float64]
+type IntArray = npt.NDArray[np.int64]
+type Family = Literal["gaussian", "logistic", "poisson"]
 type Direction = Literal["<=", ">", "<", ">="]
 
-
 _COMPARE = {"<=": operator.le, ">": operator.gt, "<": operator.lt, ">=": operator.ge}
+
+# A column is collinear when what the others leave of it is this small beside it. Rounding leaves about 1e-14, and a
+# cubic in calendar years 1e-8.
+RANK_TOLERANCE = 1e-10
+
+# Of the weighted design beside the design: where nothing is left of a column, its coefficient ran away until the
+# weights underflowed (about exp(-36), so 1e-8 here).
+INFORMATION_TOLERANCE = 1e-6
+_BLOCK = 256
+
+
+class Regression(TypedDict, total=False):
+    """A regression in every partition."""
+
+    formula: Required[str]
+    """``response ~ terms``, see `dpbayes.verifier.formulas`."""
+    coefficient: Required[str]
+    """Name of the coefficient, as formulaic names columns: ``educ``, ``sector[T.b]``, ``np.log(hours)``."""
+    family: Family
+    """``"gaussian"`` (least squares, the default), ``"logistic"`` or ``"poisson"``."""
+    absorb: str | Sequence[str]
+    """Columns whose fixed effects are absorbed by demeaning; least squares only. A row without its group is left out,
+    as one with any other missing value."""
+    levels: Mapping[str, Any] | None
+    """Levels of the categorical columns whose types do not declare them: a list, or, to pool levels by a public rule,
+    a mapping from each pooled level to those it stands for."""
+
+
+class Fitted(NamedTuple):
+    """A coefficient with its standard error and two-sided p-value."""
+
+    coefficient: float
+    standard_error: float
+    p_value: float
+
+
+@np.errstate(all="ignore")
+def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed: int = 0) -> Fitted | None:
+    """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
+    n, k = matrix.shape
+    df = n - k - n_absorbed
+    if df < 1:
+        return None
+    triangle = _triangle(np.column_stack([matrix, response]))
+    if triangle is None:
+        return None
+    factor, norms = triangle
+    upper = factor[:k, :k]
+    if np.abs(np.diag(upper)).min() < RANK_TOLERANCE:
+        return None
+    scale = norms[k] / norms[:k]
+    coefficient = float(solve_triangular(upper, factor[:k, k])[column] * scale[column])
+    unit = np.zeros(k)
+    unit[column] = 1.0
+    # The row of the inverse factor gives the variance: (X'X)^-1 = R^-1 R^-T.
+    row = solve_triangular(upper, unit, trans="T")
+    residual = abs(float(factor[k, k])) * norms[k]
+    standard_error = math.sqrt(float(row @ row) / df) * residual / norms[column]
+    return Fitted(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
+
+
+@np.errstate(all="ignore")
+def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: list[IntArray]) -> Fitted | None:
+    """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
+    whole = np.column_stack([matrix, response])
+    if not np.all(np.isfinite(whole)):
+        return None
+    residuals = demean(whole, groups)
+    if residuals is None:
+        return None
+    within, used = residuals
+    k = matrix.shape[1]
+    left = np.linalg.norm(within[:, :k], axis=0)
+    if np.any(left <= RANK_TOLERANCE * np.linalg.norm(matrix, axis=0)):
+        return None
+    return fit_ols(np.ascontiguousarray(within[:, :k]), within[:, k], column, n_absorbed=used)
+
+
+@np.errstate(all="ignore")
+def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: str) -> Fitted | None:
+    """Fit a logistic or Poisson regression by statsmodels' iteratively reweighted least squares."""
+    from statsmodels.genmod.families import Binomial, Poisson
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    one_of(family, ("logistic", "poisson"), "family")
+    n, k = matrix.shape
+    in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
+    if n <= k or not in_range:
+        return None
+    triangle = _triangle(np.column_stack([matrix, response]))
+    if triangle is None or np.abs(np.diag(triangle[0])[:k]).min() < RANK_TOLERANCE:
+        return None
+    with warnings.catch_warnings():
+        # Warnings of a fit that fails are its failure; shown, they would tell about the data.
+        warnings.simplefilter("ignore")
+        try:
+            result = GLM(response, matrix, family=Binomial() if family == "logistic" else Poisson()).fit(
+                maxiter=50, tol_criterion="params", tol=1e-8, rtol=1e-8
+            )
+        except (ValueError, FloatingPointError, np.linalg.LinAlgError):
+            # Counted as not computable by the caller.
+            return None
+    coefficient, error = float(result.params[column]), float(result.bse[column])
+    if not result.converged or not (math.isfinite(coefficient) and math.isfinite(error)):
+        return None
+    weights = np.asarray(
+        result.fittedvalues if family == "poisson" else result.fittedvalues * (1 - result.fittedvalues)
+    )
+    weighted = matrix * np.sqrt(weights / weights.max())[:, None] / np.linalg.norm(matrix, axis=0)
+    if not np.all(np.isfinite(weighted)) or np.abs(np.diag(_tall_qr(weighted))).min() < INFORMATION_TOLERANCE:
+        return None
+    return Fitted(coefficient, error, float(result.pvalues[column]))
+
+
+def demean(values: FloatArray, groups: list[IntArray], *, tolerance: float = 1e-13) -> tuple[FloatArray, int] | None:
+    """Take the group means out of every column; return the residuals and the degrees of freedom used."""
+    means = [_group_means(codes) for codes in groups]
+    used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
+    out = values - means[0](values)
+    if len(groups) == 1:
+        # A second sweep takes out what rounding left of large means.
+        return out - means[0](out), used
+    size = np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
+    for _ in range(2000):
+        left = 0.0
+        for mean in means:
+            taken = mean(out)
+            out = out - taken
+            left = max(left, float((np.abs(taken).max(axis=0) / size).max()))
+        if left <= tolerance:
+            return out, used
+    return None
+
+
+def _group_means(codes: IntArray) -> Callable[[FloatArray], FloatArray]:
+    """Return a function that gives every row its group's mean."""
+    sizes = np.bincount(codes)
+
+    def means(values: FloatArray) -> FloatArray:
+        sums = np.stack([np.bincount(codes, weights=column, minlength=sizes.size) for column in values.T])
+        return np.ascontiguousarray((sums / np.maximum(sizes, 1)).T[codes])
+
+    return means
+
+
+def _triangle(matrix: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Return the R factor of the matrix with its columns scaled to norm 1, and the norms."""
+    norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+    if not np.all(np.isfinite(norms)) or np.any(norms[:-1] == 0):
+        return None
+    safe = np.where(norms > 0, norms, 1.0)
+    return _tall_qr(matrix / safe), safe
+
+
+def _tall_qr(matrix: FloatArray) -> FloatArray:
+    """Return the R factor of a tall matrix: of blocks of rows, then of their factors (TSQR, Demmel et al. 2012)."""
+    n, k = matrix.shape
+    block = max(_BLOCK, 4 * k)
+    n_blocks = n // block
+    if n_blocks < 2:
+        return np.linalg.qr(matrix, mode="r")
+    factors = np.linalg.qr(matrix[: n_blocks * block].reshape(n_blocks, block, k), mode="r")
+    return np.linalg.qr(np.concatenate([factors.reshape(-1, k), matrix[n_blocks * block :]]), mode="r")
+
+
+def _t_p_value(coefficient: float, standard_error: float, df: int) -> float:
+    if standard_error == 0.0:
+        return 1.0 if coefficient == 0.0 else 0.0
+    return float(2 * stdtr(df, -abs(coefficient / standard_error)))
+
+
+def estimate_partitions(
+    frame: Any,
+    n_partitions: int,
+    *,
+    corrected: bool = False,
+    strata: str | None = None,
+    unit: str | None = None,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
+    **regression: Unpack[Regression],
+) -> list[Fitted | None]:
+    """Return each partition's estimate, or None where it cannot be computed. Confidential."""
+    table = collect(frame)
+    split = 2 if corrected else 1
+    partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
+    cells = row_partitions(table, split * check_n_partitions(n_partitions), strata=strata, **partitioned)
+    model, column, groups = model_of(table, **regression)
+    fit = fitter(regression.get("family", "gaussian"), column)
+    cells = cells[model.rows]
+    whole = _by_partition(model, cells // split, n_partitions, groups, fit)
+    if not corrected:
+        return whole
+    halves = _by_partition(model, cells, split * n_partitions, groups, fit)
+    return [_corrected(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
+
+
+def _corrected(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
+    """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
+    if whole is None or first is None or second is None:
+        return None
+    return whole._replace(coefficient=2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient))
+
+
+def model_of(
+    table: nw.DataFrame[Any],
+    formula: str,
+    coefficient: str,
+    family: str = "gaussian",
+    absorb: str | Sequence[str] = (),
+    levels: Mapping[str, Any] | None = None,
+) -> tuple[Design, int, list[IntArray]]:
+    """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
+    absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
+    one_of(family, get_args(Family.__value__), "family")
+    if absorbed and family != "gaussian":
+        raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
+    model = design(table, formula, levels=levels, intercept=not absorbed)
+    instance(coefficient, str, "coefficient", remedy=f"the model has {list(model.columns)!r}")
+    if coefficient not in model.columns:
+        raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(model.columns)!r}")
+    named = [column_values(table, name) for name in absorbed]
+    model = _complete(model, [missing_units(values) for values in named])
+    return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
+
+
+def fitter(family: str, column: int) -> Callable[[FloatArray, FloatArray, list[IntArray]], Fitted | None]:
+    """Return the function that fits matrix and response, with the codes of absorbed groups."""
+
+    def fit(matrix: FloatArray, response: FloatArray, codes: list[IntArray]) -> Fitted | None:
+        if codes:
+            return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
+        if family == "gaussian":
+            return fit_ols(matrix, response, column)
+        return fit_glm(matrix, response, column, family=family)
+
+    return fit
+
+
+def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
+    """Return the design of the rows whose groups are all known."""
+    whole = np.ones(model.rows.size, dtype=bool)
+    for absent in missing:
+        whole &= ~absent[model.rows]
+    if whole.all():
+        return model
+    return Design(model.response[whole], model.matrix[whole], model.columns, model.rows[whole])
+
+
+def _by_partition(
+    model: Design,
+    partition: IntArray,
+    n_partitions: int,
+    groups: list[IntArray],
+    fit: Callable[[Any, Any, list[IntArray]], Fitted | None],
+) -> list[Fitted | None]:
+    """Fit every partition on its slice of the sorted design."""
+    order, bounds = partition_slices(partition, n_partitions)
+    matrix, response = model.matrix[order], model.response[order]
+    sorted_groups = [codes[order] for codes in groups]
+    estimates: list[Fitted | None] = []
+    for first, last in itertools.pairwise(bounds):
+        estimate = None
+        if last > first:
+            part = slice(first, last)
+            estimate = fit(matrix[part], response[part], [codes[part] for codes in sorted_groups])
+        # An estimate that overflowed is none.
+        estimates.append(estimate if estimate is not None and math.isfinite(estimate.coefficient) else None)
+    return estimates
 
 
 def count_partitions(
@@ -42,7 +326,7 @@ def count_partitions(
     """Count the partitions in which a regression coefficient lies beyond a threshold, or is significant.
 
     What is verified is a share of partitions, each of n/M units, not a statement about the coefficient
-    in all records: where small samples are skewed the two differ (`dpbayes.verifier.pilot.pilot_shares`
+    in all records: where small samples are skewed the two differ (`pilot_shares`
     shows by how much, and `sum_estimates` asks about the coefficient itself).
 
     Parameters
@@ -72,7 +356,7 @@ def count_partitions(
         a rare level reaches as many partitions as it can. Balanced assignment only; the guarantee then
         speaks of replacing a unit by one with the same public value.
     **regression
-        `formula`, `coefficient`, `family`, `absorb` and `levels`, see `dpbayes.verifier.fits.Regression`.
+        `formula`, `coefficient`, `family`, `absorb` and `levels`, see `dpbayes.verifier.claim.Regression`.
 
     Returns
     -------
@@ -102,21 +386,19 @@ def count_partitions(
     verdict = coefficient_verdict(threshold, direction, significant_at)
     partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
     estimates = estimate_partitions(frame, n_partitions, strata=strata, **partitioned, **regression)
-    return tally([None if e is None else verdict(e) for e in estimates], **partitioned)
+    return _tally([None if e is None else verdict(e) for e in estimates], **partitioned)
 
 
 def coefficient_verdict(
     threshold: float | None, direction: Direction | None, significant_at: float | None
-) -> Callable[[Estimate], bool]:
+) -> Callable[[Fitted], bool]:
     """Return the function that tells whether an estimate lies beyond the threshold, or is significant."""
     if (threshold is None) == (significant_at is None):
         raise InputError("give either threshold or significant_at; a claim is about one of them")
     if significant_at is None:
-        _check_claim(threshold, direction)
-        bound, compare = float(threshold or 0.0), _COMPARE[direction or ">"]
-        return lambda estimate: bool(compare(estimate.coefficient, bound))
-    level = significant_at
-    strictly_between(level, "significant_at", 0, 1, remedy="0.05 is usual")
+        compare = _compared(threshold, direction)
+        return lambda estimate: compare(estimate.coefficient)
+    level = strictly_between(significant_at, "significant_at", 0, 1, remedy="0.05 is usual")
     if direction not in (None, "<", ">"):
         raise InputError(f"direction of a test must be None, '<' or '>', got {direction!r}")
     if direction is None:
@@ -139,7 +421,8 @@ def count_statistic(
     `statistic` is a function of one partition's rows, given as a frame of the kind that came in, to a number. It must
     use nothing else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A
     number that is not finite, and any exception, count as not computed. Warnings are silent. Arguments, result and
-    errors are otherwise those of `count_partitions`.
+    errors are otherwise those of `count_partitions`. The verifier's documentation states claims about a mean, a total
+    and a trend.
 
     Examples
     --------
@@ -150,181 +433,40 @@ def count_statistic(
     ... ).n_partitions
     10
     """
-    _check_claim(threshold, direction)
-    if not callable(statistic):
-        # Every partition would fail, and failing is an outcome that is counted and released.
-        raise InputError(f"statistic must be a function of a partition's rows, got {shown(statistic)}")
-    compare = _COMPARE[direction]
+    compare = _compared(threshold, direction)
+    # Not a function, it would fail in every partition, and failing is an outcome that is counted and released.
+    function(statistic, "statistic", remedy="it takes a partition's rows")
+    table = collect(frame)
+    order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
 
-    def verdict(part: nw.DataFrame[Any]) -> bool | None:
+    def verdict(rows: IntArray) -> bool | None:
         try:
-            value = float(statistic(nw.to_native(part)))
+            value = float(statistic(nw.to_native(table[np.sort(rows)]))) if rows.size else math.nan
         except Exception:
             # A partition that fails is an outcome of its own, counted and released with noise; an error raised here
             # would tell about that partition.
             return None
-        return bool(compare(value, threshold)) if math.isfinite(value) else None
+        return compare(value) if math.isfinite(value) else None
 
-    return count_verdicts(frame, verdict, n_partitions, **partitioned)
-
-
-def _check_claim(threshold: float | None, direction: str | None) -> None:
-    finite(threshold, "threshold")
-    one_of(direction, _COMPARE, "direction")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        verdicts = [verdict(order[first:last]) for first, last in itertools.pairwise(bounds)]
+    return _tally(verdicts, **partitioned)
 
 
-def count_within(
-    frame: Any,
+def _compared(threshold: Any, direction: Any) -> Callable[[float], bool]:
+    """Return the function that tells whether a number lies beyond the threshold."""
+    bound, compare = finite(threshold, "threshold"), _COMPARE[one_of(direction, _COMPARE, "direction")]
+    return lambda value: bool(compare(value, bound))
+
+
+def _tally(
+    verdicts: Sequence[bool | None],
     *,
-    column: str,
-    claim: float,
-    tolerance: float,
-    n_partitions: int,
-    statistic: Literal["mean", "total"] = "mean",
-    **partitioned: Unpack[Partitioned],
+    unit: str | None = None,
+    assignment: Assignment = "balanced",
+    random_state: int | np.random.Generator | None = None,
 ) -> PartitionCounts:
-    """Count the partitions whose mean or total is near what was claimed: "beyond" counts those.
-
-    Parameters
-    ----------
-    frame
-        Microdata: any frame that narwhals reads.
-    column
-        A numeric column; missing values are left out.
-    claim
-        The claimed mean, or the claimed total of the whole data.
-    tolerance
-        Largest distance that still counts as near, in the unit of the claim; positive.
-    statistic
-        ``"mean"``, or ``"total"``: a partition's total is multiplied by M before it is compared.
-    n_partitions, **partitioned
-        As in `count_partitions`.
-
-    Raises
-    ------
-    MissingColumnError, InputError
-        If the frame lacks the column; if it is not numeric or a number is out of range.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame({"wage": np.full(40, 3.0)})
-    >>> counts = count_within(frame, column="wage", claim=3.0, tolerance=0.1, n_partitions=4)
-    >>> counts.beyond, counts.not_beyond, counts.not_computed
-    (4, 0, 0)
-    """
-    one_of(statistic, ("mean", "total"), "statistic")
-    finite(claim, "claim")
-    positive_finite(tolerance, "tolerance", remedy="it is the largest distance that counts as near")
-    table = collect(frame)
-    _check_numeric(table, column)
-
-    def verdict(part: nw.DataFrame[Any]) -> bool | None:
-        values = _present(part, column)
-        if not values.size:
-            return None
-        value = values.mean() if statistic == "mean" else n_partitions * values.sum()
-        return bool(abs(value - claim) <= tolerance) if math.isfinite(value) else None
-
-    return count_verdicts(table, verdict, n_partitions, **partitioned)
-
-
-def count_trends(
-    frame: Any,
-    *,
-    outcome: str,
-    time: str,
-    times: Sequence[float],
-    n_partitions: int,
-    signs: Sequence[int] | None = None,
-    bands: Sequence[tuple[float, float]] | None = None,
-    **partitioned: Unpack[Partitioned],
-) -> PartitionCounts:
-    """Count the partitions whose mean outcome moves over three points of time as was claimed.
-
-    The two slopes are the differences of mean outcome from the first to the second and from the second to the third
-    time, per unit of time.
-
-    Parameters
-    ----------
-    frame
-        Microdata, a row for each unit and time.
-    outcome, time
-        Numeric columns.
-    times
-        Three increasing times, as they stand in the column.
-    n_partitions, **partitioned
-        As in `count_partitions`.
-    signs
-        The two claimed signs, each 1 or -1. Give signs or bands.
-    bands
-        The two claimed slopes as (low, high), in outcome per unit of time; the ends belong to the band.
-
-    Returns
-    -------
-    PartitionCounts
-        "Beyond" counts the partitions in which both slopes are as claimed; one without rows at one of the times cannot
-        be computed.
-
-    Raises
-    ------
-    MissingColumnError, InputError
-        If the frame lacks a column, or one is not numeric; if times, signs or bands are not of the form asked for.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame({"person": [1, 1, 1, 2, 2, 2], "year": [2000, 2005, 2010] * 2, "pay": [1, 2, 1, 3, 5, 4]})
-    >>> claim = {"outcome": "pay", "time": "year", "times": (2000, 2005, 2010), "signs": (1, -1)}
-    >>> count_trends(frame, n_partitions=2, unit="person", **claim).beyond
-    2
-    """
-    points = [finite(t, "each of times") for t in ordered(times, "times", remedy="give three increasing numbers")]
-    if len(points) != 3 or not points[0] < points[1] < points[2]:
-        raise InputError(f"times must be three increasing numbers, got {list(times)!r}")
-    low, high = _claimed_slopes(signs, bands)
-    table = collect(frame)
-    for name in (outcome, time):
-        _check_numeric(table, name)
-
-    def verdict(part: nw.DataFrame[Any]) -> bool | None:
-        when, values = (as_floats(column_values(part, name)) for name in (time, outcome))
-        at = [values[(when == point) & ~np.isnan(values)] for point in points]
-        if not all(group.size for group in at):
-            return None
-        slopes = np.diff([group.mean() for group in at]) / np.diff(points)
-        if not np.all(np.isfinite(slopes)):
-            return None
-        # A claimed sign is a band that is open at zero.
-        inside = (slopes > low) & (slopes < high) if signs is not None else (slopes >= low) & (slopes <= high)
-        return bool(inside.all())
-
-    return count_verdicts(table, verdict, n_partitions, **partitioned)
-
-
-def _claimed_slopes(
-    signs: Sequence[int] | None, bands: Sequence[tuple[float, float]] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and the upper ends of the two claimed slopes."""
-    if (signs is None) == (bands is None):
-        raise InputError("give either signs or bands for the two slopes")
-    if signs is not None:
-        signs = ordered(signs, "signs", remedy="give two of 1 and -1")
-        if len(signs) != 2 or not all(isinstance(sign, int | np.integer) and abs(sign) == 1 for sign in signs):
-            raise InputError(f"signs must be two of 1 and -1, got {shown(signs)}")
-        return np.array([0.0 if s > 0 else -np.inf for s in signs]), np.array([np.inf if s > 0 else 0.0 for s in signs])
-    ends = real_numbers(bands, "bands")
-    if ends.shape != (2, 2) or not np.all(ends[:, 0] <= ends[:, 1]):
-        raise InputError(f"bands must be two pairs (low, high) with low <= high, got {shown(bands)}")
-    return ends[:, 0], ends[:, 1]
-
-
-def _check_numeric(table: nw.DataFrame[Any], name: str) -> None:
-    column_values(table, name)
-    if not (table.schema[name].is_numeric() or table.schema[name] == nw.Boolean):
-        raise InputError(f"column {name!r} of type {table.schema[name]} is not numeric; convert it first")
-
-
-def _present(part: nw.DataFrame[Any], name: str) -> np.ndarray:
-    values = as_floats(column_values(part, name))
-    return values[~np.isnan(values)]
+    """Count verdicts; a partition without one is not computed."""
+    beyond, other, failed = (sum(verdict is one for verdict in verdicts) for one in (True, False, None))
+    return PartitionCounts(beyond, other, failed, assignment, reproducible=random_state is not None, unit=unit)

@@ -1,140 +1,230 @@
-"""Designing a verification: what it will say at which cost, summed exactly over the true counts and the noise."""
+r"""Designing a verification before anything is spent: exact operating characteristics, pilots, public facts.
+
+Two-sided geometric noise makes every released count a whole number, and a count outside [0, M] tells as much as the
+nearest end: what is computed from a release has a finite distribution, and sums over releases and true counts are
+matrix products. The Beta components are tabulated at :math:`x = \sin^2(\theta / 2)` with :math:`\theta` evenly
+spaced, where they have about one width; quantiles come from cubic Hermite interpolation between these nodes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import xlogy
+from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 
-from dpbayes._arguments import one_of, ordered, real_numbers, strictly_between
+from dpbayes._arguments import generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import PureNoiseName
-from dpbayes.verifier.every_release import Releases, most_partitions, releases_of
-from dpbayes.verifier.exact import check_confidence, check_share, coefficient_table, given_alpha
+from dpbayes.privacy.laws import TwoSidedGeometric
+from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, model_of
+from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
+from dpbayes.verifier.formulas import collect, column_values, model_columns
+from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit_codes
 
 if TYPE_CHECKING:
     import xarray as xr
 
 type FloatArray = npt.NDArray[np.float64]
 
+SMALLEST_ALPHA = 0.5
+"""Below it the density of a component is infinite in theta at an end of [0, 1]."""
+
+MOST_PARTITIONS = {3: 201, 2: 301}
+"""Largest M by the number of counts released: eight million releases of three, and as much work for two."""
+
 _EPSILONS = (1e-3, 64.0)
 
 
 class Supposed(TypedDict, total=False):
-    """What `expected` takes besides M, epsilon and r."""
+    """What a design supposes besides M, epsilon and r."""
 
     failed: float
+    """Share of partitions that cannot be computed; 0 by default."""
     alpha: Sequence[float] | None
+    """The analyst's Dirichlet prior, of three outcomes or, where no failures are released, of two; all 1 by default."""
     threshold: float
+    """What r is compared with; 0.5 by default."""
     confidence: float
-    prob: float
-    noise: PureNoiseName
+    """The analyst decides that r exceeds the threshold when its posterior probability reaches this, .95 by default, and
+    that it does not when the complement does."""
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """What a verification will say if r and the failed share are as supposed; exact over partitions and noise."""
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """Every release that is possible for one M, epsilon and prior, and its posterior. Made by `releases_of`."""
 
-    right: float
-    """Chance that the analyst decides for the side of the threshold on which r lies."""
-    wrong: float
-    """Chance that the analyst decides for the other side."""
-    width: float
-    """Mean width of the interval of r."""
-    coverage: float
-    """Chance that the interval holds r."""
-    mode_mean: float
-    """Mean of r-hat."""
-    mode_sd: float
-    """Standard deviation of r-hat."""
-    mode_quantiles: tuple[float, ...]
-    """Quantiles of r-hat at .05, .25, .5, .75, .95."""
+    n_partitions: int
+    epsilon: float
+    alpha: tuple[float, ...]
+
+    @cached_property
+    def _values(self) -> tuple[FloatArray, FloatArray]:
+        """For a released and a true count: the likelihood, and the chance of all values that tell as much."""
+        noise = TwoSidedGeometric.from_epsilon(self.epsilon, sensitivity=PartitionCounts.sensitivity)
+        counts = np.arange(self.n_partitions + 1, dtype=np.float64)
+        chances = np.exp(noise.log_prob(counts[None, :] - counts[:, None]))
+        chances[:, 0], chances[:, -1] = noise.cdf(-counts), noise.sf(self.n_partitions - 1 - counts)
+        return np.exp(-np.abs(counts[:, None] - counts[None, :]) / noise.scale), chances
+
+    @cached_property
+    def _failed_values(self) -> tuple[FloatArray, FloatArray]:
+        """The same of the failed count: one value that tells nothing where it is not released."""
+        size = self.n_partitions + 1
+        return self._values if len(self.alpha) == 3 else (np.ones((1, size)), np.ones((size, 1)))
+
+    @cached_property
+    def _third(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Failed count for each (beyond, not beyond), 0 where there is none, and whether the two are possible."""
+        counts = np.arange(self.n_partitions + 1)
+        third = self.n_partitions - np.add.outer(counts, counts)
+        possible = third >= 0 if len(self.alpha) == 3 else third == 0
+        return np.where(possible, third, 0), possible
+
+    @cached_property
+    def _prior(self) -> FloatArray:
+        """Dirichlet-multinomial probability of the true counts, shape (beyond, not beyond), 0 off the lattice."""
+        counts, k = coefficient_table(self.n_partitions, len(self.alpha)).counts, np.arange(self.n_partitions + 1)
+        parts = ((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(self.alpha))
+        logs = np.asarray(sum(parts))
+        prior = np.zeros((k.size, k.size))
+        prior[counts[:, 0], counts[:, 1]] = np.exp(logs - logs.max())
+        return prior / prior.sum()
+
+    def _integrate(self, values: FloatArray) -> FloatArray:
+        """Sum a function of the true counts against prior and likelihood, for every release."""
+        third, possible = self._third
+        weighted = np.where(possible, self._prior * values, 0.0)
+        likelihood = self._values[0]
+        return np.stack([likelihood @ (weighted * failed[third]) @ likelihood.T for failed in self._failed_values[0]])
+
+    @cached_property
+    def _evidence(self) -> FloatArray:
+        """Likelihood of every release, up to a factor; a release no counts explain within doubles has no weight."""
+        whole = self._integrate(np.ones_like(self._prior))
+        return np.where(whole > 0, whole, np.inf)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Posterior mean of r for every release, shape (failed, beyond, not beyond)."""
+        a, b = (alpha + np.arange(self.n_partitions + 1) for alpha in self.alpha[:2])
+        return self._integrate(a[:, None] / (a[:, None] + b[None, :])) / self._evidence
+
+    def prob_greater(self, threshold: float) -> FloatArray:
+        """Posterior probability of r > threshold for every release."""
+        threshold, counts = check_share(threshold, "threshold"), np.arange(self.n_partitions + 1)
+        above = betainc(self.alpha[1] + counts[None, :], self.alpha[0] + counts[:, None], 1 - threshold)
+        return self._integrate(above) / self._evidence
+
+    @cached_property
+    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Nodes in theta, and the prior, distribution function and density of the components of all lattice points."""
+        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
+        a, b = self.alpha[0] + counts[:, :1], self.alpha[1] + counts[:, 1:2]
+        enough = max(256, 2 * math.ceil(2 * math.pi * math.sqrt(self.n_partitions + sum(self.alpha[:2]))))
+        theta = np.linspace(0, math.pi, enough + 1)
+        # Both r and 1 - r to full relative precision: a small parameter puts weight next to either end.
+        x, rest = np.sin(theta / 2) ** 2, np.sin(theta[::-1] / 2) ** 2
+        cdf = np.where(x <= 0.5, betainc(a, b, x), betaincc(b, a, rest))
+        # dx / dtheta = sqrt(x (1 - x)).
+        density = np.exp(xlogy(a - 0.5, x) + xlogy(b - 0.5, rest) - betaln(a, b))
+        return theta, self._prior[counts[:, 0], counts[:, 1]], cdf, density
+
+    def intervals(self, failed: int) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of the 95 % interval of r for the releases with one value of the failed count."""
+        theta, prior, cdf, density = self._components
+        counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
+        first, second = counts[:, 0], counts[:, 1]
+        weights = prior * self._failed_values[0][failed][self.n_partitions - first - second]
+        n, size, likelihood = theta.size, self.n_partitions + 1, self._values[0]
+        # Scatter the components onto (node, beyond, not beyond), then two products spread them over all releases.
+        lattice = np.zeros((2 * n, size, size))
+        lattice[:n, first, second], lattice[n:, first, second] = cdf.T * weights, density.T * weights
+        spread = (likelihood @ lattice @ likelihood.T).reshape(2 * n, -1) / self._evidence[failed].ravel()
+        sums = (np.ascontiguousarray(spread[:n].T), np.ascontiguousarray(spread[n:].T))
+        low, high = (_quantile(theta, *sums, q).reshape(size, size) for q in (0.025, 0.975))
+        return low, high
+
+    def expect(self, values: FloatArray) -> FloatArray:
+        """Average a function of the release over its noise, for every possible triple of true counts."""
+        chances = self._values[1]
+        whole = np.einsum("fij,Ff->Fij", values, self._failed_values[1], optimize=True)
+        whole = chances @ whole @ chances.T
+        third, possible = self._third
+        beyond, other = np.indices(third.shape)
+        return np.where(possible, whole[third, beyond, other], np.nan)
+
+    def coverage(self, low: FloatArray, high: FloatArray, share: FloatArray) -> FloatArray:
+        """Return the chance that the interval holds the share of the true counts, for every triple of them."""
+        third, possible = self._third
+        chances, failed_chances = self._values[1], self._failed_values[1]
+        out = np.full(share.shape, np.nan)
+        for row, column in zip(*np.nonzero(possible & ~np.isnan(share)), strict=True):
+            parts = failed_chances[third[row, column]], chances[row], chances[column]
+            # Values outside this range have a chance of next to nothing.
+            likely = [np.flatnonzero(part > 1e-17)[[0, -1]] + [0, 1] for part in parts]
+            at = tuple(slice(*ends) for ends in likely)
+            covered = (low[at] <= share[row, column]) & (share[row, column] <= high[at])
+            by_failed, by_beyond, by_other = (part[one] for part, one in zip(parts, at, strict=True))
+            out[row, column] = by_failed @ (covered.astype(np.float64) @ by_other @ by_beyond)
+        return out
+
+    def distribution(self, counts_pmf: FloatArray) -> FloatArray:
+        """Return the probability of every release when the true counts have this distribution."""
+        third, possible = self._third
+        weighted, chances = np.where(possible, counts_pmf, 0.0), self._values[1]
+        return np.stack([chances.T @ (weighted * failed[third]) @ chances for failed in self._failed_values[1].T])
 
 
-def expected(
-    n_partitions: int,
-    *,
-    epsilon: float,
-    r: float,
-    failed: float = 0.0,
-    alpha: Sequence[float] | None = None,
-    threshold: float = 0.5,
-    confidence: float = 0.95,
-    prob: float = 0.95,
-    noise: PureNoiseName = "two-sided-geometric",
-) -> Expectation:
-    """Return what to expect of a verification, summed exactly over the true counts and the noise.
-
-    Parameters
-    ----------
-    n_partitions
-        M, up to 201 (two-sided geometric noise) or 100 (Laplace); with two outcomes up to 301 or 150.
-    epsilon
-        Privacy cost of the release.
-    r
-        Supposed share of computable partitions beyond the claim's threshold; not equal to `threshold`.
-    failed
-        Supposed share of partitions that cannot be computed.
-    alpha
-        The analyst's Dirichlet prior, of three outcomes or of two; all 1 by default.
-    threshold, confidence
-        The analyst decides that r exceeds `threshold` when its posterior probability reaches
-        `confidence`, and that it does not when the complement does.
-    prob
-        Probability of the interval.
-    noise
-        ``"two-sided-geometric"``, exact, or ``"laplace"``, by quadrature between whole numbers.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
-
-    Examples
-    --------
-    >>> more, less = (expected(20, epsilon=epsilon, r=0.9) for epsilon in (2.0, 0.5))
-    >>> more.right > less.right, more.width < less.width
-    (True, True)
-    """
-    given: Supposed = {"failed": failed, "alpha": alpha, "threshold": threshold}
-    given |= {"confidence": confidence, "noise": noise}
-    right, wrong = decisions(n_partitions, epsilon, r, **given)
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
-    chances = every.distribution(counts_pmf(n_partitions, r, failed))
-    # Releases whose failed count is next to impossible here (1e-13 in all) are not worth their summaries.
-    likely = np.flatnonzero(chances.sum(axis=(1, 2)) > 1e-13 / len(chances))
-    chances = chances[likely] / chances[likely].sum()
-    mode, low, high = np.stack([every.summaries_at(int(value)) for value in likely], axis=1)
-    mean = float((chances * mode).sum())
-    order = np.argsort(mode, axis=None)
-    below = np.cumsum(chances.ravel()[order])
-    picks = [int(np.searchsorted(below, q * below[-1])) for q in (0.05, 0.25, 0.5, 0.75, 0.95)]
-    return Expectation(
-        right=right,
-        wrong=wrong,
-        width=float((chances * (high - low)).sum()),
-        coverage=float((chances * ((low <= r) & (r <= high))).sum()),
-        mode_mean=mean,
-        mode_sd=math.sqrt(max(float((chances * (mode - mean) ** 2).sum()), 0.0)),
-        mode_quantiles=tuple(mode.ravel()[order][picks].tolist()),
-    )
+def _quantile(theta: FloatArray, cdf: FloatArray, density: FloatArray, q: float) -> FloatArray:
+    """Return the quantile of r for each row of distribution functions, by bisection of the cubic Hermite form."""
+    left = np.clip((cdf <= q).sum(axis=1) - 1, 0, theta.size - 2)
+    rows, step = np.arange(len(cdf)), theta[1]
+    f0, f1 = cdf[rows, left], cdf[rows, left + 1]
+    d0, d1 = density[rows, left] * step, density[rows, left + 1] * step
+    low, high = np.zeros(len(cdf)), np.ones(len(cdf))
+    for _ in range(40):
+        t = 0.5 * (low + high)
+        value = f0 * (1 + 2 * t) * (1 - t) ** 2 + d0 * t * (1 - t) ** 2 + f1 * t**2 * (3 - 2 * t) + d1 * t**2 * (t - 1)
+        low, high = np.where(value < q, t, low), np.where(value < q, high, t)
+    return np.asarray(np.sin((theta[left] + step * low) / 2) ** 2)
 
 
-def decisions(n_partitions: int, epsilon: float, r: float, **given: Unpack[Supposed]) -> tuple[float, float]:
+_cached = lru_cache(maxsize=2)(Releases)
+
+
+def releases_of(n_partitions: int, epsilon: float, alpha: Sequence[float] | None) -> Releases:
+    """Return every release that is possible, with its posterior computed when asked for. Cached."""
+    prior = check_alpha(alpha, 3 if alpha is None else len(given_alpha(alpha)))
+    most = MOST_PARTITIONS[len(prior)]
+    if check_n_partitions(n_partitions) > most:
+        raise InputError(
+            f"operating characteristics sum over every possible release, up to M = {most} with {len(prior)} outcomes, "
+            f"got {n_partitions}; beyond it simulate releases with release_counts(rng=...) and take the posterior of "
+            "each"
+        )
+    if min(prior[:2]) < SMALLEST_ALPHA:
+        raise InputError(
+            f"alpha must be at least {SMALLEST_ALPHA} for both shares in a study of designs, got {prior!r}; simulate "
+            "releases with release_counts(rng=...) and take the posterior of each"
+        )
+    TwoSidedGeometric.from_epsilon(epsilon, sensitivity=PartitionCounts.sensitivity)
+    return _cached(n_partitions, epsilon, prior)
+
+
+def decisions(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Supposed]) -> tuple[float, float]:
     """Return the chances of the right and of the wrong decision."""
-    alpha, failed = given.get("alpha"), given.get("failed", 0.0)
-    threshold, confidence = given.get("threshold", 0.5), check_confidence(given.get("confidence", 0.95))
+    alpha, failed = supposed.get("alpha"), supposed.get("failed", 0.0)
+    threshold, confidence = supposed.get("threshold", 0.5), check_confidence(supposed.get("confidence", 0.95))
     if r == threshold:
         raise InputError(f"r = {r!r} lies on the threshold itself, where neither decision is right; choose another r")
-    prior = None if alpha is None else given_alpha(alpha)
-    if prior is not None and len(prior) == 2 and failed:
-        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {prior!r} of two")
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=prior, noise=given.get("noise", "two-sided-geometric"))
+    if alpha is not None and len(given_alpha(alpha)) == 2 and failed:
+        raise InputError(f"failed = {failed!r} needs a prior of three outcomes; got alpha = {alpha!r} of two")
+    every = releases_of(n_partitions, epsilon, alpha)
     chances = every.distribution(counts_pmf(n_partitions, r, failed))
     above = every.prob_greater(threshold)
     yes, no = float(chances[above >= confidence].sum()), float(chances[above <= 1 - confidence].sum())
@@ -152,25 +242,65 @@ def counts_pmf(n_partitions: int, r: float, failed: float) -> FloatArray:
     return pmf
 
 
+def expected(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Supposed]) -> dict[str, float]:
+    """Return what one design will say, as `design_surface` names it."""
+    right, wrong = decisions(n_partitions, epsilon, r, **supposed)
+    every = releases_of(n_partitions, epsilon, supposed.get("alpha"))
+    chances = every.distribution(counts_pmf(n_partitions, r, supposed.get("failed", 0.0)))
+    # Releases whose failed count is next to impossible here (1e-13 in all) are not worth their intervals.
+    likely = np.flatnonzero(chances.sum(axis=(1, 2)) > 1e-13 / len(chances))
+    chances = chances[likely] / chances[likely].sum()
+    low, high = np.stack([every.intervals(int(value)) for value in likely], axis=1)
+    centre = float((chances * every.mean[likely]).sum())
+    spread = float((chances * (every.mean[likely] - centre) ** 2).sum())
+    return {
+        "right": right,
+        "wrong": wrong,
+        "width": float((chances * (high - low)).sum()),
+        "coverage": float((chances * ((low <= r) & (r <= high))).sum()),
+        "estimate_mean": centre,
+        "estimate_sd": math.sqrt(spread),
+    }
+
+
 def design_surface(
     n_partitions: Sequence[int],
     epsilon: Sequence[float],
     *,
     r: float | Sequence[float],
-    **given: Unpack[Supposed],
+    **supposed: Unpack[Supposed],
 ) -> xr.Dataset:
-    """Return `expected` over a grid of M, epsilon and r; ``**given`` are its other arguments.
+    """Return what verifications of each design will say, summed exactly over the true counts and the noise.
+
+    The noise is two-sided geometric. Up to epsilon 1 Laplace noise decides alike, with widths within a hundredth.
+
+    Parameters
+    ----------
+    n_partitions
+        Numbers of partitions M, up to 201 (with two outcomes 301).
+    epsilon
+        Privacy costs of the release.
+    r
+        Supposed shares of computable partitions beyond the claim's threshold. r depends on M, see `pilot_shares`.
+    **supposed
+        `failed`, `alpha`, `threshold` and `confidence`, see `dpbayes.verifier.design.Supposed`.
 
     Returns
     -------
     xarray.Dataset
-        ``right``, ``wrong``, ``width``, ``coverage``, ``mode_mean``, ``mode_sd`` over n_partitions,
-        epsilon and r.
+        Over n_partitions, epsilon and r: chances of the ``right`` and of the ``wrong`` decision, mean ``width`` and
+        ``coverage`` of the 95 % interval, and ``estimate_mean`` and ``estimate_sd`` of the posterior mean of r.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range.
 
     Examples
     --------
-    >>> design_surface([5, 10], [1.0], r=[0.8, 0.9])["width"].shape
-    (2, 1, 2)
+    >>> found = design_surface([20], [0.5, 2.0], r=0.9).squeeze()
+    >>> bool(found["right"][1] > found["right"][0]), bool(found["width"][1] < found["width"][0])
+    (True, True)
     """
     import xarray as xr
 
@@ -180,18 +310,11 @@ def design_surface(
     shares = np.atleast_1d(real_numbers(r, "r")).tolist()
     if not (n_partitions and epsilon and shares):
         raise InputError("the grid is empty; give at least one number of partitions, one epsilon and one r")
-    names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
-    found = np.empty((len(names), len(n_partitions), len(epsilon), len(shares)))
-    for i, m in enumerate(n_partitions):
-        for j, cost in enumerate(epsilon):
-            for k, share in enumerate(shares):
-                result = expected(m, epsilon=cost, r=share, **given)
-                found[:, i, j, k] = [getattr(result, name) for name in names]
-    dims = ("n_partitions", "epsilon", "r")
+    found = [expected(m, cost, share, **supposed) for m in n_partitions for cost in epsilon for share in shares]
+    size, dims = (len(n_partitions), len(epsilon), len(shares)), ("n_partitions", "epsilon", "r")
+    columns = {name: (dims, np.reshape([one[name] for one in found], size)) for name in found[0]}
     coords = {"n_partitions": list(n_partitions), "epsilon": list(epsilon), "r": shares}
-    attrs = {"failed": 0.0, "threshold": 0.5, "confidence": 0.95, "prob": 0.95, "noise": "two-sided-geometric"}
-    attrs |= {name: value for name, value in given.items() if name in attrs}
-    return xr.Dataset({name: (dims, found[i]) for i, name in enumerate(names)}, coords, attrs)
+    return xr.Dataset(columns, coords, {"failed": 0.0, "threshold": 0.5, "confidence": 0.95} | supposed)
 
 
 def smallest_epsilon(
@@ -200,7 +323,7 @@ def smallest_epsilon(
     r: float,
     wanted: float,
     quantity: Literal["right", "width"] = "right",
-    **given: Unpack[Supposed],
+    **supposed: Unpack[Supposed],
 ) -> float:
     """Return the smallest epsilon that makes a verification good enough, rounded up to four digits.
 
@@ -209,8 +332,8 @@ def smallest_epsilon(
 
     Parameters
     ----------
-    n_partitions, r, **given
-        As in `expected`.
+    n_partitions, r, **supposed
+        As in `design_surface`, one of each.
     wanted
         Least chance of the right decision, or largest mean width of the interval.
     quantity
@@ -224,11 +347,18 @@ def smallest_epsilon(
     Examples
     --------
     >>> epsilon = smallest_epsilon(20, r=0.9, wanted=0.8)
-    >>> expected(20, epsilon=epsilon, r=0.9).right >= 0.8
+    >>> design_surface([20], [epsilon], r=0.9)["right"].item() >= 0.8
     True
     """
-    enough = _criterion(quantity, wanted, r, given)
-    if not enough(n_partitions, _EPSILONS[1]):
+    one_of(quantity, ("right", "width"), "quantity")
+    strictly_between(wanted, "wanted", 0, 1)
+
+    def enough(epsilon: float) -> bool:
+        if quantity == "right":
+            return decisions(n_partitions, epsilon, r, **supposed)[0] >= wanted
+        return expected(n_partitions, epsilon, r, **supposed)["width"] <= wanted
+
+    if not enough(_EPSILONS[1]):
         raise InputError(
             f"{quantity} {wanted!r} is out of reach with M = {n_partitions} partitions at r = {r!r}, however large "
             "epsilon; raise n_partitions, or want less"
@@ -236,60 +366,10 @@ def smallest_epsilon(
     low, high = map(math.log, _EPSILONS)
     while high - low > 1e-5:
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if enough(n_partitions, math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if enough(math.exp(middle)) else (middle, high)
     digits = 3 - math.floor(math.log10(math.exp(high)))
     rounded = math.ceil(math.exp(high) * 10**digits) / 10**digits
-    return rounded if enough(n_partitions, rounded) else math.exp(high)
-
-
-def smallest_partitions(
-    *,
-    epsilon: float,
-    r: float,
-    wanted: float,
-    quantity: Literal["right", "width"] = "right",
-    **given: Unpack[Supposed],
-) -> int:
-    """Return the smallest number of partitions that makes a verification good enough, at a given epsilon.
-
-    More partitions hold fewer units each, so r itself depends on M; r here is what is supposed at the M
-    returned (`dpbayes.verifier.pilot.pilot_shares` shows how r moves). It suffices, and so does every larger M up to
-    the next power-of-two step that was tried. Arguments are those of `smallest_epsilon`.
-
-    Raises
-    ------
-    InputError
-        If the largest M that `expected` takes does not suffice, or a parameter is out of range.
-
-    Examples
-    --------
-    >>> smallest_partitions(epsilon=2.0, r=0.95, wanted=0.8) <= 20
-    True
-    """
-    enough = _criterion(quantity, wanted, r, given)
-    alpha = given.get("alpha")
-    most = most_partitions(given.get("noise", "two-sided-geometric"), 3 if alpha is None else len(alpha))
-    low, high = 0, 1
-    while not enough(high, epsilon):
-        if high == most:
-            raise InputError(
-                f"{quantity} {wanted!r} is out of reach up to M = {most} at epsilon {epsilon!r} and "
-                f"r = {r!r}; raise epsilon, or want less"
-            )
-        low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle, epsilon) else (middle, high)
-    return high
-
-
-def _criterion(quantity: str, wanted: float, r: float, given: Supposed) -> Callable[[int, float], bool]:
-    """Return the question whether M and epsilon suffice."""
-    one_of(quantity, ("right", "width"), "quantity")
-    strictly_between(wanted, "wanted", 0, 1)
-    if quantity == "right":
-        return lambda n_partitions, epsilon: decisions(n_partitions, epsilon, r, **given)[0] >= wanted
-    return lambda n_partitions, epsilon: expected(n_partitions, epsilon=epsilon, r=r, **given).width <= wanted
+    return rounded if enough(rounded) else math.exp(high)
 
 
 def count_surface(
@@ -299,18 +379,16 @@ def count_surface(
     alpha: Sequence[float] | None = None,
     threshold: float = 0.5,
     confidence: float = 0.95,
-    prob: float = 0.95,
-    noise: PureNoiseName = "two-sided-geometric",
 ) -> xr.Dataset:
-    """Return the operating characteristics for every possible triple of true counts; arguments as in `expected`.
+    """Return the operating characteristics for every possible triple of true counts; arguments as in `design_surface`.
 
     Returns
     -------
     xarray.Dataset
-        Over ``beyond`` and ``not_beyond``, the true counts, NaN where they are not possible: ``mode_mean``
-        and ``mode_sd`` of r-hat, ``width`` of the interval, ``coverage`` of the share S1 / (S1 + S0), the
-        chances ``decide_above``, ``decide_below`` and ``undecided``, and ``right``, the chance of the
-        decision that fits the true share.
+        Over ``beyond`` and ``not_beyond``, the true counts, NaN where they are not possible: ``estimate_mean``
+        and ``estimate_sd`` of the posterior mean of r, ``width`` of the interval, ``coverage`` of the share
+        S1 / (S1 + S0), the chances ``decide_above``, ``decide_below`` and ``undecided``, and ``right``, the chance of
+        the decision that fits the true share.
 
     Examples
     --------
@@ -321,49 +399,222 @@ def count_surface(
     import xarray as xr
 
     check_confidence(confidence)
-    every = releases_of(n_partitions, epsilon=epsilon, alpha=alpha, prob=prob, noise=noise)
-    mode, low, high = every.summaries
+    every = releases_of(n_partitions, epsilon, alpha)
+    low, high = np.stack([every.intervals(failed) for failed in range(every.mean.shape[0])], axis=1)
     above = every.prob_greater(threshold)
     size = n_partitions + 1
     beyond, other = np.indices((size, size))
-    with np.errstate(invalid="ignore"):
-        share = np.where(beyond + other > 0, beyond / (beyond + other), np.nan)
+    share = np.where(beyond + other > 0, beyond / np.maximum(beyond + other, 1), np.nan)
     decide_above = every.expect((above >= confidence).astype(float))
     decide_below = every.expect((above <= 1 - confidence).astype(float))
-    mode_mean, mode_square = every.expect(mode), every.expect(mode**2)
+    mean, square = every.expect(every.mean), every.expect(every.mean**2)
     found = {
-        "mode_mean": mode_mean,
-        "mode_sd": np.sqrt(np.maximum(mode_square - mode_mean**2, 0.0)),
+        "estimate_mean": mean,
+        "estimate_sd": np.sqrt(np.maximum(square - mean**2, 0.0)),
         "width": every.expect(high - low),
-        "coverage": _coverage(every, share),
+        "coverage": every.coverage(low, high, share),
         "decide_above": decide_above,
         "decide_below": decide_below,
         "undecided": 1 - decide_above - decide_below,
         "right": np.where(share > threshold, decide_above, np.where(share < threshold, decide_below, np.nan)),
     }
     coords = {"beyond": np.arange(size), "not_beyond": np.arange(size)}
-    attrs = {"n_partitions": n_partitions, "epsilon": epsilon, "noise": noise}
-    attrs |= {"threshold": threshold, "confidence": confidence, "prob": prob}
+    attrs = {"n_partitions": n_partitions, "epsilon": epsilon, "threshold": threshold, "confidence": confidence}
     return xr.Dataset({name: (("beyond", "not_beyond"), v) for name, v in found.items()}, coords, attrs)
 
 
-def _coverage(every: Releases, share: FloatArray) -> FloatArray:
-    """Return the chance that the interval holds the share of the true counts."""
-    size = every.n_partitions + 1
-    _, low, high = every.summaries
-    chances, failed_chances = every.grid.probability, every.failed_grid.probability
-    possible = ~np.isnan(every.expect(np.zeros(every.shape))) & ~np.isnan(share)
-    out = np.full((size, size), np.nan)
-    for row, column in zip(*np.nonzero(possible), strict=True):
-        failed = size - 1 - row - column
-        likely = tuple(map(_likely, (failed_chances[failed], chances[row], chances[column])))
-        covered = (low[likely] <= share[row, column]) & (share[row, column] <= high[likely])
-        by_failed = covered.astype(np.float64) @ chances[column][likely[2]] @ chances[row][likely[1]]
-        out[row, column] = failed_chances[failed][likely[0]] @ by_failed
-    return out
+MOST_FAILED = 0.1  # share of partitions that may fail in a design called safe
+_ROWS_PER_PARAMETER = 10
 
 
-def _likely(chances: FloatArray) -> slice:
-    """Return the range of values outside which every chance is next to nothing, 1e-17."""
-    found = np.flatnonzero(chances > 1e-17)
-    return slice(int(found[0]), int(found[-1]) + 1)
+def pilot_shares(
+    frame: Any,
+    *,
+    n_units: int,
+    n_partitions: Sequence[int],
+    threshold: float | None = None,
+    direction: Direction | None = None,
+    significant_at: float | None = None,
+    unit: str | None = None,
+    epsilon: float = 1.0,
+    partitions: int = 400,
+    random_state: int | np.random.Generator = 1,
+    **regression: Unpack[Regression],
+) -> xr.Dataset:
+    """Try a claim on a pilot: the share r of partitions in which it holds, against M, and the largest safe M.
+
+    Parameters
+    ----------
+    frame
+        Public or simulated records like the confidential ones. What they say is not protected.
+    n_units
+        Public number of units of the confidential records; a partition holds n_units / M of them.
+    n_partitions
+        Numbers of partitions M to try.
+    threshold, direction, significant_at, unit, **regression
+        The claim, as in `count_partitions`.
+    epsilon
+        Privacy cost for which the chance of the right decision is given.
+    partitions
+        Partitions drawn from the pilot for each M, with replacement.
+    random_state
+        Seed or generator of the draws.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over n_partitions: ``r`` and its standard error ``r_se``, the share ``failed``, mean and standard deviation of
+        the estimates (``estimate``, ``estimate_sd``), ``range_from`` and ``range_to``, five of these to either side,
+        a public range for `sum_estimates`; ``right``, the chance of the decision that the whole pilot makes;
+        ``units`` per partition, and ``safe``: r lies on the whole pilot's side of one half by two standard errors, at
+        most a tenth of the partitions fail, and so at every smaller M tried. Attributes: ``whole``, the pilot's
+        estimate, ``beyond``, whether the claim holds there, and ``largest_safe``, the largest safe M, or 0.
+
+    Raises
+    ------
+    MissingColumnError, InputError
+        As in `count_partitions`; if an M exceeds `n_units`, or the whole pilot has no estimate.
+
+    Examples
+    --------
+    >>> from dpbayes.data.datasets import wages
+    >>> claim = {"formula": "wage ~ education", "coefficient": "education", "threshold": 0.0, "direction": ">"}
+    >>> tried = pilot_shares(wages(500), n_units=2000, n_partitions=[10, 20], unit="person", partitions=40, **claim)
+    >>> tried.attrs["largest_safe"]
+    20
+    """
+    import xarray as xr
+
+    tried = sorted({check_n_partitions(m) for m in ordered(n_partitions, "n_partitions", remedy="give a list")})
+    if not tried or tried[-1] > n_units:
+        raise InputError(f"n_partitions must name numbers up to n_units = {n_units:,}, got {tried!r}")
+    verdict = coefficient_verdict(threshold, direction, significant_at)
+    whole, draw = _resampled(frame, unit, regression, generator(random_state, "random_state"))
+    if whole is None:
+        raise InputError("the claim cannot be computed on the whole pilot; check its rows, formula and levels")
+    beyond, rows, safe = verdict(whole), [], True
+    for m in tried:
+        row = _share_at(m, [draw(n_units // m) for _ in range(partitions)], verdict, epsilon, beyond=beyond)
+        safe = safe and row.pop("clear") and row["failed"] <= MOST_FAILED
+        rows.append(row | {"units": n_units // m, "safe": safe})
+    columns = {name: ("n_partitions", np.array([row[name] for row in rows])) for name in rows[0]}
+    largest = max((m for m, row in zip(tried, rows, strict=True) if row["safe"]), default=0)
+    attrs = {"whole": whole.coefficient, "beyond": int(beyond), "largest_safe": largest}
+    return xr.Dataset(columns, {"n_partitions": tried}, attrs)
+
+
+def _resampled(
+    frame: Any, unit: str | None, regression: Regression, rng: np.random.Generator
+) -> tuple[Fitted | None, Callable[[int], Fitted | None]]:
+    """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
+    table = collect(frame)
+    model, column, groups = model_of(table, **regression)
+    codes, n_pilot = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
+    codes = codes[model.rows]
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
+    fit = fitter(regression.get("family", "gaussian"), column)
+
+    def draw(size: int) -> Fitted | None:
+        drawn = rng.integers(0, n_pilot, size=size)
+        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in drawn])
+        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+
+    return fit(model.matrix, model.response, groups), draw
+
+
+def _share_at(
+    m: int, found: list[Fitted | None], verdict: Callable[[Fitted], bool], epsilon: float, *, beyond: bool
+) -> dict[str, Any]:
+    """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
+    computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
+    values = np.array([one.coefficient for one in computed]) if computed else np.full(1, np.nan)
+    share = float(np.mean([verdict(one) for one in computed])) if computed else math.nan
+    error = math.sqrt(max(share * (1 - share), 0.25 / len(found)) / max(len(computed), 1))
+    failed = 1 - len(computed) / len(found)
+    margin = (share - 0.5) if beyond else (0.5 - share)
+    right = math.nan
+    if m <= MOST_PARTITIONS[3] and share != 0.5 and computed:
+        right = decisions(m, epsilon, share, failed=failed)[0 if margin > 0 else 1]
+    centre, spread = values.mean(), values.std()
+    return {
+        "r": share,
+        "r_se": error,
+        "failed": failed,
+        "estimate": centre,
+        "estimate_sd": spread,
+        "range_from": centre - 5 * spread,
+        "range_to": centre + 5 * spread,
+        "right": right,
+        "clear": margin > 2 * error,
+    }
+
+
+def pilot_warnings(tried: xr.Dataset, name: str, *, by_mean: bool = False) -> list[str]:
+    """Say what a pilot tells against the designs tried."""
+    found = []
+    for m in tried["n_partitions"].values.tolist():
+        one = tried.sel(n_partitions=m)
+        r, failed = float(one["r"]), float(one["failed"])
+        size = f"{m:,} partitions ({int(one['units']):,} units each)"
+        if failed > MOST_FAILED:
+            found.append(
+                f"\u201c{name}\u201d: on the pilot {100 * failed:.0f} % of {size} cannot be computed; take "
+                "fewer partitions, pool rare levels, or spread a public column evenly (strata)"
+            )
+        if not by_mean and not math.isnan(r) and (r > 0.5) != bool(tried.attrs["beyond"]):
+            found.append(
+                f"\u201c{name}\u201d: on the pilot the claim {'holds' if tried.attrs['beyond'] else 'does not hold'} "
+                f"in all records and in {100 * r:.0f} % of {size}; small samples are skewed here. Take "
+                'fewer partitions, or ask about the coefficient itself (answer_by = "mean")'
+            )
+    return found
+
+
+def partition_warnings(
+    *,
+    n_units: int,
+    n_partitions: int,
+    formula: str,
+    family: str = "gaussian",
+    levels: Mapping[str, Any] | None = None,
+    level_shares: Mapping[str, Mapping[str, float]] | None = None,
+    skew: float | None = None,
+    strata: str | None = None,
+) -> list[str]:
+    """Say what public facts alone tell against partitions of n_units / M units."""
+    size = n_units / n_partitions
+    said, about = [], f"{n_partitions:,} partitions of about {size:.0f} units"
+    columns = model_columns(formula, levels or {})
+    if columns is not None and size < _ROWS_PER_PARAMETER * len(columns):
+        most = n_units // (_ROWS_PER_PARAMETER * len(columns))
+        what = "vary much and some fail" if family == "gaussian" else "vary much, some fail, and the rest are biased"
+        said.append(
+            f"{about} hold fewer than ten for each of the {len(columns)} parameters of {formula}: estimates {what}; "
+            + (f"take up to {most:,} partitions" if most else "this formula needs more records")
+        )
+    if skew is not None and size < 28 + 25 * skew**2:
+        most = int(n_units / (28 + 25 * skew**2))
+        said.append(
+            f"{about} are too small for a response of skewness {skew:g}, which asks for {28 + 25 * skew**2:,.0f}: the "
+            "share of partitions beyond a threshold may lie on the other side of one half than the coefficient of all "
+            f'records; take up to {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
+        )
+    for name, shares in (level_shares or {}).items():
+        missing = _without_a_level([float(s) for s in shares.values()], size, n_units, n_partitions, strata == name)
+        if missing > 0.05:
+            said.append(
+                f"{100 * missing:.0f} % of the {about} are expected to lack a level of {name!r} by its declared "
+                "shares, and cannot be computed; take fewer partitions, pool rare levels "
+                f"(levels.{name} = {{common = [...], other = [...]}}), or set strata = {name!r} if the column is public"
+            )
+    return said
+
+
+def _without_a_level(shares: Sequence[float], size: float, n_units: int, n_partitions: int, spread: bool) -> float:
+    """Return the expected share of partitions that lack one level or more."""
+    if spread:
+        present = [min(1.0, share * n_units / n_partitions) for share in shares]
+    else:
+        present = [1 - (1 - share) ** size for share in shares]
+    return 1 - math.prod(present)

@@ -1,24 +1,14 @@
 r"""The exact posterior of a verification release, as a finite mixture.
 
-With :math:`p \sim` Dirichlet(:math:`\alpha`), counts :math:`S \mid p \sim` Multinomial(M, p) and released
-values :math:`y_j = S_j + x_j` with independent noise of density f, the posterior of the counts factorizes
-on the lattice :math:`\sum_j S_j = M`:
+With :math:`p \sim` Dirichlet(:math:`\alpha`), counts :math:`S \mid p \sim` Multinomial(M, p) and released values
+:math:`y_j = S_j + x_j` with independent noise of density f,
 
-.. math:: P(S \mid y) \propto \prod_j h_j(S_j), \qquad
-          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k)\, e^{\lambda k}.
+.. math:: P(S \mid y) \propto \prod_j h_j(S_j) \text{ on } \sum_j S_j = M, \qquad
+          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k)\, e^{\lambda k},
 
-:math:`\lambda` is free, since the sum is fixed; a value that flattens the prior keeps each factor summable
-on its own. Given S, p is Dirichlet(:math:`\alpha + S`), and the share of computable partitions that lie
-beyond the threshold, :math:`r = p_1 / (p_1 + p_0)`, is Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`): the
-posterior is a mixture over the lattice and everything about it is a sum. No sampler is needed.
-
-A window :math:`[L_j, U_j]` for each count keeps all but
-
-.. math:: \sum_j \Big(\sum_{k \notin [L_j, U_j]} h_j(k)\Big) \max_m\, (h_a * h_b)(m)
-
-of the unnormalized mass, where a and b are the other two. Every noise law here is log-concave, so the
-ratio :math:`f(k + 1 - y) / f(k - y)` does not increase in k, and the outer sums are bounded by geometric
-series. The bound divided by the mass kept is the certificate, `Posterior.truncation_error`.
+and :math:`r \mid S \sim` Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`). The tilt :math:`\lambda` is free; it keeps
+each factor summable. A window for each count leaves out at most :math:`\sum_j (\sum_{k \text{ outside}} h_j(k))
+\max_m (h_a * h_b)(m)`, a and b the other two; noise laws are log-concave, so geometric series bound the outer sums.
 """
 
 from __future__ import annotations
@@ -33,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, gammaln
+from scipy.special import betainc, expit, gammaln
 
 from dpbayes._arguments import number, one_of, ordered, positive_finite, shown, strictly_between, whole_number
 from dpbayes._html import html_table
@@ -41,8 +31,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.mixture import BetaMixture
-from dpbayes.verifier.partition import check_n_partitions
-from dpbayes.verifier.release import OUTCOMES, is_count_table, verification_table
+from dpbayes.verifier.partition import OUTCOMES, check_n_partitions, is_count_table, question_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -233,20 +222,6 @@ def _logsumexp(values: FloatArray) -> float:
 _TRIM = 1e-15
 
 
-def mirrored(weights: FloatArray, low: tuple[int, int], n_partitions: int) -> tuple[FloatArray, tuple[int, int]]:
-    """Return the weights with rows by the failed and columns by the not-beyond count."""
-    rows, columns = weights.shape
-    size = rows + columns - 1
-    swapped = np.zeros((rows, size))
-    # S0 = M - Se - S1 rises to the left of each row; rows shift by one.
-    for row in range(rows):
-        start = rows - 1 - row
-        swapped[row, start : start + columns] = weights[row, ::-1]
-    first = n_partitions - low[1] - (rows - 1) - low[0] - (columns - 1)
-    cut = max(0, -first)
-    return swapped[:, cut:], (first + cut, low[1])
-
-
 def trim(weights: FloatArray, low: tuple[int, int]) -> tuple[FloatArray, tuple[int, int], float]:
     """Drop outer rows and columns that weigh next to nothing, and return what was dropped."""
     rows, columns = weights.sum(axis=1), weights.sum(axis=0)
@@ -271,22 +246,10 @@ def _core(margin: FloatArray) -> tuple[int, int]:
 class Posterior:
     """The posterior of p, of r and of the true counts, made by `posterior`, as a finite mixture.
 
-    Parameters
-    ----------
-    alpha
-        Dirichlet prior, in the order of the outcomes.
-    n_partitions
-        M.
-    weights
-        Posterior probabilities of the true counts, shape (failed, beyond); the remaining count is M minus both.
-    low
-        (beyond, failed): the counts at column 0 and row 0.
-    truncation_error
-        Certified upper bound on the posterior mass of the counts left out. Every probability below is within it.
-    log_evidence
-        Log-density of the released counts under prior and noise law.
-    release_digest
-        Digest of the release, or "" when the counts came without one.
+    `weights` are posterior probabilities of the true counts, shape (failed, beyond), from `low` = (beyond, failed)
+    on; the remaining count is M minus both. `truncation_error` bounds the posterior mass of the counts left out, and
+    every probability is within it. `log_evidence` is the log-density of the released counts under prior and noise
+    law.
     """
 
     alpha: tuple[float, ...]
@@ -354,41 +317,27 @@ class Posterior:
         """Return the equal-tailed credible interval of r."""
         return self.r.interval(prob)
 
-    def hdi(self, prob: float = 0.95) -> tuple[float, float]:
-        """Return the shortest credible interval of r."""
-        return self.r.hdi(prob)
-
     def prob_greater(self, threshold: float) -> float:
         """Return P(r > threshold): with 0.5, the posterior probability that the claim holds in most partitions."""
         threshold = check_share(threshold, "threshold")
-        # The mirrored mixture keeps relative precision when the probability is tiny.
-        return float(self._mirrored.cdf(1.0 - threshold))
-
-    @cached_property
-    def _mirrored(self) -> BetaMixture:
-        """Posterior of 1 - r."""
-        swapped, low = mirrored(self.weights, self.low, self.n_partitions)
-        total = self.alpha[0] + self.alpha[1] + self.n_partitions - low[1]
-        return BetaMixture(swapped, self.alpha[1] + low[0], total)
-
-    def summary(self, prob: float = 0.95) -> dict[str, float]:
-        """Return the numbers a report shows."""
-        low, high = self.interval(prob)
-        short_low, short_high = self.hdi(prob)
-        return {
-            "mean": self.mean,
-            "sd": self.sd,
-            **self.modes,
-            "interval_low": low,
-            "interval_high": high,
-            "hdi_low": short_low,
-            "hdi_high": short_high,
-            "prob_majority_beyond": self.prob_greater(0.5),
-        }
+        # From the other end: a tiny probability keeps its digits.
+        rows, columns = np.nonzero(self.weights)
+        first = self.alpha[0] + self.low[0] + columns
+        second = sum(self.alpha[:2]) + self.n_partitions - self.low[1] - rows - first
+        return float(self.weights[rows, columns] @ betainc(second, first, 1.0 - threshold))
 
     def _repr_html_(self) -> str:
-        rows = ((name, f"{value:.4f}") for name, value in self.summary().items())
-        return html_table(f"Posterior of r, M = {self.n_partitions:,}, alpha {self.alpha}", (), rows)
+        from dpbayes.report.document import show_probability
+
+        low, high = self.interval()
+        rows = [
+            ("share of partitions in which the claim holds, mean", f"{self.mean:.4f}"),
+            ("standard deviation", f"{self.sd:.4f}"),
+            ("95 % interval", f"{low:.4f} to {high:.4f}"),
+            ("probability that the claim holds in most partitions", show_probability(self.prob_greater(0.5), 4)),
+            *((f"most likely {name}", f"{value:.4f}") for name, value in self.modes.items()),
+        ]
+        return html_table(f"Verification of {self.n_partitions:,} partitions", (), rows)
 
 
 def posterior(
@@ -438,12 +387,11 @@ def posterior(
     >>> 0.7 < exact.mean < 1, exact.truncation_error < 1e-12
     (True, True)
     """
-    table = verification_table(release, question)
-    assert isinstance(release.n, int)
+    table, n_partitions = question_table(release, question)
     return posterior_of_counts(
         table.counts,
         table.noise,
-        release.n,
+        n_partitions,
         alpha=alpha,
         tolerance=tolerance,
         max_terms=max_terms,

@@ -193,14 +193,20 @@ def _read(
     frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Any], formula: str
 ) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
     """Return the columns of one factor, numbers or one categorical, and where any of them is missing."""
-    values, missing = {}, np.zeros(len(frame), dtype=bool)
+    if expression.tree is None:
+        (name,) = expression.columns
+        column, missing = _column(frame, name, levels.get(name), expression.is_category)
+        return {name: column}, missing
+    values = {}
     for name in expression.columns:
-        if expression.tree is None:
-            values[name], absent = _column(frame, name, levels.get(name), expression.is_category)
-        else:
-            values[name], absent = _operand(frame, name, formula)
-        missing |= absent
-    return values, missing
+        column = column_values(frame, name)
+        if not _is_number(frame.schema[name]):
+            raise InputError(
+                f"formula {shown(formula)} calculates with column {name!r} of type {frame.schema[name]}, which is not "
+                "numeric; convert it first, or use it as a category"
+            )
+        values[name] = as_floats(column)
+    return values, np.any([np.isnan(column) for column in values.values()], axis=0)
 
 
 def _evaluated(
@@ -271,7 +277,7 @@ def _column(frame: nw.DataFrame[Any], name: str, levels: Any, as_category: bool)
     import pandas as pd
 
     values = column_values(frame, name)
-    dtype = frame.collect_schema()[name]
+    dtype = frame.schema[name]
     if levels is None and isinstance(dtype, nw.Enum):
         levels = dtype.categories
     if levels is None and as_category and dtype == nw.Boolean:
@@ -286,28 +292,12 @@ def _column(frame: nw.DataFrame[Any], name: str, levels: Any, as_category: bool)
             f"column {name!r} of type {dtype} is a category without declared levels; pass levels={{{name!r}: [...]}} "
             "from the codebook (levels read off confidential rows would carry one partition's data to the others)"
         )
-    return _numbers(values)
-
-
-def _operand(frame: nw.DataFrame[Any], name: str, formula: str) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return a column that a formula calculates with, and where it is missing."""
-    values = column_values(frame, name)
-    dtype = frame.collect_schema()[name]
-    if not _is_number(dtype):
-        raise InputError(
-            f"formula {shown(formula)} calculates with column {name!r} of type {dtype}, which is not numeric; "
-            "convert it first, or use it as a category"
-        )
-    return _numbers(values)
+    floats = as_floats(values)
+    return floats, np.isnan(floats)
 
 
 def _is_number(dtype: Any) -> bool:
     return bool(dtype.is_numeric() or dtype == nw.Boolean)
-
-
-def _numbers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    floats = as_floats(values)
-    return floats, np.isnan(floats)
 
 
 def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:

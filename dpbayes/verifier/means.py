@@ -1,25 +1,13 @@
 r"""The coefficient itself, by the mean of the partitions' estimates: right where small samples are skewed.
 
-Each partition's estimate is clipped to a public range :math:`[L, U]` and scaled to :math:`v = (2b - L - U)/(U - L)` in
-[-1, 1]. Three sums are released,
-
-.. math:: T = \Big(\sum_m v_m,\ \tfrac12 \sum_m v_m^2,\ \tfrac12 F\Big),
-
-where F partitions could not be computed and contribute v = 0. One partition changes, so T changes by at most
-
-.. math:: \max_{v, w}\ |v - w| + \tfrac12 |v^2 - w^2| = 2, \qquad \max_v\ |v| + \tfrac12 v^2 + \tfrac12 = 2
-
-in L1: the first is :math:`(v - w)(1 + \tfrac12 (v + w))` for :math:`v \ge w \ge -v`, largest at v = 1, w = -1
-(the derivative in w at v = 1 is :math:`-(1 + w) \le 0`), and the second at :math:`|v| = 1`. The sum alone has
-sensitivity 2 already, :math:`(U - L)/M` of the mean: the squares and the failures cost nothing beside it. Values are
-whole multiples of 1/G; :math:`\lfloor g^2 / 2G \rfloor` moves by less than one more than the exact half square, and a
-whole number below 2G + 1 is at most 2G, so exact discrete noise of scale :math:`2G/\varepsilon` gives
-:math:`\varepsilon`.
+Each partition's estimate is clipped to a public range [L, U] and scaled to v = (2b - L - U) / (U - L) in [-1, 1].
+Released are :math:`(\sum_m v_m, \tfrac12 \sum_m v_m^2, \tfrac12 F)`, where F partitions could not be computed and
+count as v = 0. docs/verifier.md shows that one partition moves the three by 2 at most in L1, as the first alone, and
+derives the posterior.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -31,49 +19,21 @@ from scipy.stats import chi2
 
 from dpbayes._arguments import finite, ordered, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.privacy.release import NoisyTable, Release
-from dpbayes.verifier.fits import Regression, estimate_partitions
-from dpbayes.verifier.partition import Assignment, Partitioned, check_n_partitions
+from dpbayes.privacy.release import Release
+from dpbayes.verifier.claim import Regression, estimate_partitions
+from dpbayes.verifier.partition import (
+    GRID,
+    Assignment,
+    EstimateSums,
+    Partitioned,
+    check_n_partitions,
+    question_table,
+    range_of,
+)
 
 type FloatArray = npt.NDArray[np.float64]
 
-GRID = 1 << 16
-"""G: estimates are rounded to 1 / 65,536 of half the range."""
-
-SENSITIVITY = 2 * GRID
-"""L1 sensitivity of the three released whole numbers, see the module."""
-
-_LEVELS = re.compile(r"sum of estimates from (\S+) to (\S+)")
 _REACH = 16.0  # scales of the noise: beyond, 1e-7 of its mass
-
-
-@dataclass(frozen=True)
-class EstimateSums:
-    """Sums over the partitions' clipped estimates: confidential until released. Made by `sum_estimates`."""
-
-    total: int
-    half_squares: int
-    not_computed: int
-    lower: float
-    upper: float
-    n_partitions: int
-    assignment: Assignment = "balanced"
-    reproducible: bool = False
-    unit: str | None = None
-
-    @property
-    def levels(self) -> tuple[str, str, str]:
-        """What the three released numbers are called; the public range is part of it."""
-        return f"sum of estimates from {self.lower!r} to {self.upper!r}", "half sum of squares", "not computed"
-
-    @property
-    def values(self) -> tuple[int, int, int]:
-        """The three whole numbers that are released with noise."""
-        return self.total, self.half_squares, self.not_computed * (GRID // 2)
-
-    def __repr__(self) -> str:
-        public = f"lower={self.lower!r}, upper={self.upper!r}, n_partitions={self.n_partitions}, unit={self.unit!r}"
-        return f"EstimateSums(<confidential>, {public})"
 
 
 def sum_estimates(
@@ -156,12 +116,6 @@ def check_range(lower: Any, upper: Any) -> tuple[float, float]:
     return low, high
 
 
-def range_of(table: NoisyTable) -> tuple[float, float] | None:
-    """Return the public range of a table of sums of estimates; None for any other table."""
-    found = _LEVELS.fullmatch(str(table.domain.attributes[0].levels[0])) if len(table.domain) == 1 else None
-    return None if found is None else (float(found.group(1)), float(found.group(2)))
-
-
 @dataclass(frozen=True, eq=False)
 class CoefficientPosterior:
     """Posterior of a coefficient from the noisy mean of the partitions' estimates."""
@@ -240,21 +194,10 @@ def coefficient_posterior(
         Whether the posterior allows for what clipping may have taken from the mean; `False` where no
         estimate can leave the range.
 
-    Notes
-    -----
-    With K = M - F computed partitions, mean :math:`\bar v` and :math:`q = \sum (v_m - \bar v)^2`, the
-    release is :math:`(K \bar v, \tfrac12 (K \bar v^2 + q), \tfrac12 F)` plus noise of known law. Given the
-    coefficient :math:`\mu` and the spread :math:`\sigma` between partitions, :math:`\bar v \sim N(\mu,
-    \sigma^2 / K)` and :math:`q \sim \sigma^2 \chi^2_{K - 1}`, as for a t interval: right by the central
-    limit theorem for the mean, whatever the law of an estimate. Priors are uniform on
-    what the range admits, :math:`\mu^2 + \sigma^2 \le 1`, and beta-binomial for F. The posterior is a
-    mixture of t distributions over a grid of :math:`(K \bar v, q, F)`. The spread is released, not assumed:
-    where the noise hides it, it is anything that the released squares admit.
-
-    Clipping at a distance d from the mean takes at most :math:`\tfrac12 (\sqrt{\sigma^2 + d^2} - d)` from the mean
-    of estimates of standard deviation :math:`\sigma`, whatever their law (Scarf). What both ends may have moved, with
-    the released spread for :math:`\sigma`, is added as a normal with the mean and the variance of a uniform law
-    between these bounds; its 95 % interval reaches both. It vanishes against the rest where the range is wide.
+    Notes ----- Given K computed partitions, the coefficient and the spread between partitions, the mean of the
+    estimates is normal and their sum of squares chi-square, as for a t interval; the spread is released, not assumed.
+    What clipping may have taken from the mean is bounded by Scarf's inequality and added as a normal whose 95 %
+    interval reaches both bounds.
 
     References
     ----------
@@ -270,8 +213,8 @@ def coefficient_posterior(
     >>> 1.5 < found.mean < 2.5, found.noise_sd < found.sd
     (True, True)
     """
-    table = _sums_table(release, question)
-    (lower, upper), m = range_of(table) or (0.0, 1.0), int(release.n)  # type: ignore[arg-type]
+    table, m = question_table(release, question, sums=True)
+    lower, upper = range_of(table) or (0.0, 1.0)
     prior = [
         positive_finite(a, "failed_prior", remedy="two numbers")
         for a in ordered(failed_prior, "failed_prior", remedy="two")
@@ -286,31 +229,28 @@ def coefficient_posterior(
     parts = [_given_size(total, half, m - f) for f in failed]
     logs = np.stack([log_noise + given + of_f for (given, _), of_f in zip(parts, log_failed, strict=True)])
     weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    size = (m - failed)[:, None, None]
-    middle = np.broadcast_to(total[None, :, None] / size, weights.shape)
-    squares = np.stack([square for _, square in parts])
+    cells = np.nonzero(weights > 1e-10)  # (failed, total, half)
+    weights = weights[cells] / weights[cells].sum()
+    size, middle = m - failed[cells[0]], total[cells[1]] / (m - failed[cells[0]])
+    squares = np.stack([square for _, square in parts])[cells]
     # sigma^2 given q is q over chi-square: five of its quantiles stand for it.
-    nodes = np.stack([chi2.ppf((np.arange(5) + 0.5) / 5, max(k - 2, 1)) for k in size.ravel()])
-    sigma = np.sqrt(squares[..., None] / nodes[:, None, None, :])
-    error = sigma / np.sqrt(size[..., None])
-    whole = np.broadcast_to(weights[..., None] / 5, sigma.shape)
-    centre = float((weights * middle).sum())
-    middles = np.broadcast_to(middle[..., None], sigma.shape)
-    outside = np.abs(middles) + 2 * sigma > 1
+    nodes = np.stack([chi2.ppf((np.arange(5) + 0.5) / 5, max(m - f - 2, 1)) for f in failed])
+    sigma = np.sqrt(squares[:, None] / nodes[cells[0]])
+    error = sigma / np.sqrt(size[:, None])
+    whole, middles = np.broadcast_to(weights[:, None] / 5, sigma.shape), np.broadcast_to(middle[:, None], sigma.shape)
     width = 0.5 * (upper - lower)
     low, high = _taken_by_clipping(middles, sigma) if allow_clipping else (np.zeros(1), np.zeros(1))
     shift, clipping = 0.5 * (high - low), (high + low) ** 2 / 12
-    x, cdf = _normal_mixture(whole, middles + shift, np.sqrt(error**2 + clipping))
+    x, cdf = _normal_mixture(whole.ravel(), (middles + shift).ravel(), np.sqrt(error**2 + clipping).ravel())
     return CoefficientPosterior(
         0.5 * (lower + upper) + width * x,
         cdf,
-        noise_sd=width * float(np.sqrt((weights * (middle - centre) ** 2).sum())),
+        noise_sd=width * float(np.sqrt(weights @ (middle - weights @ middle) ** 2)),
         sampling_sd=width * float(np.sqrt((whole * error**2).sum())),
         clipping_sd=width * float(np.sqrt((whole * clipping).sum())),
         spread=width * float((whole * sigma).sum()),
-        computed=float((weights * size).sum()),
-        clipped=float(whole[outside].sum()),
+        computed=float(weights @ size),
+        clipped=float(whole[np.abs(middles) + 2 * sigma > 1].sum()),
     )
 
 
@@ -318,22 +258,6 @@ def _taken_by_clipping(mean: FloatArray, sigma: FloatArray) -> tuple[FloatArray,
     """Return by how much clipping to [-1, 1] may have raised and lowered a mean, by Scarf's bound."""
     low, high = (0.5 * (np.hypot(sigma, gap) - gap) for gap in (np.maximum(1 + mean, 0), np.maximum(1 - mean, 0)))
     return low, high
-
-
-def _sums_table(release: Release, question: str | None) -> NoisyTable:
-    """Return the table of sums, or say why there is none."""
-    if not isinstance(release, Release):
-        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
-    tables = {table.label: table for table in release.tables if range_of(table) is not None}
-    if not tables:
-        raise InputError("the release holds no sums of estimates; release what verifier.sum_estimates returns")
-    if question is None and len(tables) > 1:
-        raise InputError(
-            f"the release answers {len(tables)} such questions; name one with question=, of {list(tables)!r}"
-        )
-    if question is not None and question not in tables:
-        raise InputError(f"question {question!r} has no sums of estimates; these have: {list(tables)!r}")
-    return tables[question] if question is not None else next(iter(tables.values()))
 
 
 def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[FloatArray, FloatArray]:
@@ -364,10 +288,8 @@ def _given_size(total: FloatArray, half: FloatArray, size: float) -> tuple[Float
     return np.where(possible, logs, -np.inf), q
 
 
-def _normal_mixture(weights: FloatArray, middle: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _normal_mixture(w: FloatArray, centre: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return points and the distribution function of a mixture of many normals, each within [-1, 1]."""
-    keep = weights > 1e-10 * weights.max()
-    w, centre, sd = weights[keep], middle[keep], error[keep]
     mean = float(w @ centre) / w.sum()
     reach = 9 * float(np.sqrt(w @ ((centre - mean) ** 2 + sd**2) / w.sum())) + 1e-12
     x = np.linspace(max(mean - reach, -1.0), min(mean + reach, 1.0), 1201)

@@ -1,23 +1,16 @@
 r"""Finite mixtures of Beta distributions whose components lie on a lattice, to the last digits.
 
-Component (e, k) is Beta(first + k, total - e - first - k): along a row one unit at a time moves from
-the second to the first parameter, and from row to row the second loses one. With a = first, b = total -
-first and T = a + b, the density of component (e, k) at x relative to that of the corner is
+Component (e, k) is Beta(first + k, total - e - first - k). With a = first, T = total and b = T - a, its density at x
+relative to that of the corner is
 
 .. math:: \frac{\Gamma(T - e)}{\Gamma(T)} \frac{\Gamma(a)}{\Gamma(a + k)} \frac{\Gamma(b)}{\Gamma(b - e - k)}
-          \Big(\frac{x}{1 - x}\Big)^k (1 - x)^{-e}.
+          \Big(\frac{x}{1 - x}\Big)^k (1 - x)^{-e}:
 
-The gamma ratios are products of as many factors as there are steps, so nothing cancels however large
-the parameters are; the corner's density comes from the saddle-point form (Loader 2000); and what depends
-on x splits into a factor for the row and one for the column, so that many points near a reference point
-cost one matrix product. The distribution functions of neighbours differ by one term,
-
-.. math:: I_x(a, b) = I_x(a + 1, b - 1) + \frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}
-
-(DLMF 8.17.19 to 8.17.21), so the mixture's is one incomplete beta function, of the component that lies
-farthest right, plus a sum of positive terms that is again a sum over a lattice of densities.
-
-Loader, C. (2000). Fast and accurate computation of binomial probabilities.
+products of as many factors as there are steps, so nothing cancels, and what depends on x is a factor per row times
+one per column: many points are one matrix product. The corner's density has the saddle-point form (Loader 2000).
+Distribution functions of neighbours differ by one term, :math:`I_x(a, b) = I_x(a + 1, b - 1) + \frac{\Gamma(a +
+b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}` (DLMF 8.17.19 to 8.17.21), so the mixture's is one incomplete beta
+function plus a sum over a lattice of densities.
 """
 
 from __future__ import annotations
@@ -347,26 +340,6 @@ class BetaMixture:
     def interval(self, prob: float = 0.95) -> tuple[float, float]:
         """Return the equal-tailed interval that holds `prob`."""
         low, high = self.quantile([(1 - check_prob(prob)) / 2, (1 + prob) / 2])
-        return float(low), float(high)
-
-    def hdi(self, prob: float = 0.95) -> tuple[float, float]:
-        """Return the shortest interval that holds `prob`: the highest-density interval of a unimodal density."""
-        rest = 1 - check_prob(prob)
-        grid = rest * np.linspace(0, 1, 17)
-        ends = self.quantile(np.concatenate([grid, np.minimum(grid + prob, 1.0)]))
-        widths = ends[17:] - ends[:17]
-        best = int(widths.argmin())
-        left, right = grid[max(best - 1, 0)], grid[min(best + 1, 16)]
-
-        def imbalance(lower: float) -> float:
-            low, high = self.pdf(self.quantile([lower, min(lower + prob, 1.0)]))
-            return float(np.clip(low, 0, 1e300) - np.clip(high, 0, 1e300))
-
-        # At the shortest interval both ends are equally dense, unless it starts or stops at an end of [0, 1].
-        lower = float(grid[best])
-        if imbalance(left) < 0 < imbalance(right):
-            lower = float(brentq(imbalance, left, right, xtol=1e-14, rtol=1e-13))
-        low, high = self.quantile([lower, min(lower + prob, 1.0)])
         return float(low), float(high)
 
     def _in_chunks(self, function: Callable[[FloatArray], FloatArray], values: FloatArray) -> FloatArray:

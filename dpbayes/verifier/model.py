@@ -22,13 +22,13 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import finite, generator, given_trace, one_of, ordered, positive_finite, shown
+from dpbayes._arguments import finite, one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.exact import CoefficientTable, coefficient_table
-from dpbayes.verifier.release import OUTCOMES, verification_table
+from dpbayes.verifier.partition import OUTCOMES, question_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,6 +40,7 @@ WHOLE_TABLE = 200
 # most exp(-60) times the largest noise density; with a uniform prior the rest adds at least 1 / (number of triples),
 # 5e-7, of it: 2e-20 of the evidence.
 CUTOFF = 60.0
+_PARTS = {"centre": "mu", "spread": "tau"}  # parts of the pooled prior, by how their variables' names begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +130,10 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
     for release in given:
         if not isinstance(release, Release):
             raise InputError(f"a model starts from a Release, got {type(release).__name__}; use release_counts")
-        for table in release.tables:
-            tables.append(verification_table(release, table.label))
-            sizes.append(int(release.n))  # type: ignore[arg-type]
+        for label in (table.label for table in release.tables):
+            table, size = question_table(release, label)
+            tables.append(table)
+            sizes.append(size)
     if len({table.counts.shape for table in tables}) > 1:
         raise InputError("some releases have a failure category and some have none; model them apart")
     labels = [table.label for table in tables]
@@ -233,38 +235,15 @@ def build_model(
     return model
 
 
-def recover_counts(
-    trace: xr.DataTree, releases: Release | Sequence[Release], *, random_seed: int | None = None
-) -> npt.NDArray[np.int64]:
-    """Draw the true counts given the posterior draws of p of a trace of `build_model`.
-
-    `releases` are those that the trace was fitted to, in the same order, else `InputError`. The result has shape
-    (chain, draw, question, outcome): one draw of S for each draw of p, from its exact conditional distribution.
-    Together they are draws of the joint posterior.
-    """
-    asked = questions_of(releases)
-    posterior = given_trace(trace, "posterior")["posterior"]
-    if "p" not in posterior:
-        raise InputError("the trace has no shares p of partitions; fit build_model of these releases")
-    p = np.asarray(posterior["p"])
-    if p.shape[2:] != asked.noisy.shape:
-        raise InputError(f"the trace has p of shape {p.shape[2:]}, the releases ask for {asked.noisy.shape}")
-    rng = generator(random_seed, "random_seed")
-    out = np.empty(p.shape, dtype=np.int64)
-    for index, table in enumerate(asked.tables):
-        law, noisy = asked.noise[index], asked.noisy[index]
-        base = table.log_coefficients + sum(law.log_prob(y - table.counts[:, j]) for j, y in enumerate(noisy))
-        log_p = np.log(np.maximum(p[:, :, index].reshape(-1, p.shape[3]), 1e-300))
-        rows = np.empty(len(log_p), dtype=np.int64)
-        # Blocks keep the work array below about 64 MB.
-        block = max(1, (1 << 23) // len(base))
-        for start in range(0, len(log_p), block):
-            logs = base[None, :] + log_p[start : start + block] @ table.counts.T
-            weights = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
-            picks = rng.random(len(weights)) * weights[:, -1]
-            rows[start : start + block] = (weights < picks[:, None]).sum(axis=1)
-        out[:, :, index] = table.counts[rows].reshape(*p.shape[:2], -1)
-    return out
+def pooled_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+    """Return the log-priors of the common log-odds and of the spread between questions, and the log-likelihood."""
+    with build_model(release, pooling="partial"):
+        prior = pm.compute_log_prior(trace, extend_inferencedata=False, progressbar=False)
+        likelihood = pm.compute_log_likelihood(trace, extend_inferencedata=False, progressbar=False)
+    parts = {part: [name for name in prior if str(name).startswith(stem)] for part, stem in _PARTS.items()}
+    return {part: sum(prior[name] for name in names) for part, names in parts.items()}, likelihood["released"].sum(
+        "question"
+    )
 
 
 def _pooled_shares(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.release import record_words
 from dpbayes.report.document import (
     Block,
@@ -26,8 +25,8 @@ from dpbayes.report.document import (
 from dpbayes.report.frame import Findings
 from dpbayes.report.tables import simulation_warning
 from dpbayes.verifier.exact import Posterior, posterior
-from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior, range_of
-from dpbayes.verifier.release import is_count_table
+from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
+from dpbayes.verifier.partition import is_count_table, range_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,35 +38,35 @@ if TYPE_CHECKING:
 # Points, density there, interval, and the claim's threshold.
 type Panel = tuple[Any, Any, tuple[float, float], float | None]
 
+SHARE = "share of partitions in which the claim holds"
+SHARE_CAUTION = (
+    "What is verified is a share of partitions, small random parts of the records, and not the coefficient of all "
+    "records: where small samples are skewed, the two can differ."
+)
 _LINE = "#0072b2"
 _PERCENT = "\N{NO-BREAK SPACE}%"
+_FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
 _LABELS = {
-    "mode_mean": "mean of the most likely share",
+    "right": "chance of the right decision",
     "width": "mean width of the 95 % interval",
     "coverage": "coverage of the 95 % interval",
-    "right": "chance of the right decision",
 }
-_FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
 
 
-def _columns(*given: str | tuple[str, ...]) -> list[Column]:
-    """Return columns, each given by its heading or by heading, format and key."""
-    return [Column(one) if isinstance(one, str) else Column(*one) for one in given]
+def _table(name: str, caption: str, columns: Sequence[Sequence[str]], rows: Iterable[tuple[Value, ...]]) -> Table:
+    """Return a table; a column is its heading, or heading, format and key."""
+    made = [Column(one) if isinstance(one, str) else Column(*one) for one in columns]
+    return Table(name, caption, made, list(rows))
 
 
 def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warnings: Sequence[str]) -> Findings:
-    """Return what a verification says: what was released, the answer to each question, where the true counts lie."""
-    claims = {question.name: question for question in spec.questions}
-    shares = {
-        table.label: posterior(release, alpha=spec.model.alpha, question=table.label)
-        for table in release.tables
-        if is_count_table(table)
-    }
-    means = {
-        table.label: coefficient_posterior(release, question=table.label)
-        for table in release.tables
-        if range_of(table) is not None
-    }
+    """Return what a verification says: the answer to each question, what was released, where the true counts lie."""
+    claims, alpha = {question.name: question for question in spec.questions}, spec.model.alpha
+    labels = [table.label for table in release.tables]
+    counted = [table.label for table in release.tables if is_count_table(table)]
+    averaged = [table.label for table in release.tables if range_of(table) is not None]
+    shares = {name: posterior(release, alpha=alpha, question=name) for name in counted}
+    means = {name: coefficient_posterior(release, question=name) for name in averaged}
     pooled = spec.model.pooling == "partial"
     alone = {name: (one.mean, *one.interval(), one.prob_greater(0.5)) for name, one in shares.items()}
     found = {name: _of_draws(trace, name) for name in shares} if pooled else alone
@@ -76,46 +75,38 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         mean_sentence(name, claims.get(name), means[name])
         if name in means
         else sentence(name, claims.get(name), failed[name], *found[name])
-        for name in (table.label for table in release.tables)
+        for name in labels
     ]
     sections = [
         *([_answers(claims, release, shares, pooled=pooled)] if shares else []),
-        *([_coefficients(claims, release, means)] if means else []),
+        *([_coefficients(claims, means)] if means else []),
         _sources(shares, means, pooled=pooled),
         _released(release),
         *([_true_counts(release, shares)] if shares else []),
-        *([_pooled(found, alone), _prior(trace)] if pooled else []),
+        *([_pooled(found, alone), _prior(trace, release)] if pooled else []),
     ]
     left_out = max((one.truncation_error for one in shares.values()), default=0.0)
+    panels = {name: share_panel(one) for name, one in shares.items()} or _coefficient_panels(claims, means)
+    what = SHARE if shares else "coefficient"
+    picture = Figure(
+        density_plot(panels, what, shared=bool(shares)),
+        f"Posterior density of the {what}, for each claim; dotted: {'one half' if shares else 'its threshold'}.",
+        f"Posterior densities of the {what}.",
+    )
     return Findings(
         answer=" ".join(answers),
         sections=sections,
         headline=[
             Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
-            Fact("questions", "questions", len(release.tables), str(len(release.tables))),
+            Fact("questions", "questions", len(labels), str(len(labels))),
             Fact("mass_left_out", "posterior mass left out, at most", left_out, f"{left_out:.0e}" if left_out else "0"),
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
         judged="All shares are judged, and what they have in common.",
-        picture=_share_picture(shares) if shares else None,
-        caution=" ".join(warnings) or (SHARE_CAUTION if shares else ""),
+        picture=picture,
+        caution=" ".join([*(f"{one}." for one in warnings), *([SHARE_CAUTION] if shares else [])]),
         provenance={"one record": record_words(release.protected_unit)},
     )
-
-
-def _share_picture(shares: Mapping[str, Posterior]) -> Figure:
-    words = "share of partitions in which the claim holds"
-    return Figure(
-        density_plot({name: share_panel(one) for name, one in shares.items()}, words, shared=True),
-        f"Posterior density of the {words}, for each claim; the dotted line is one half.",
-        f"Posterior densities of the {words}.",
-    )
-
-
-SHARE_CAUTION = (
-    "What is verified is a share of partitions, small random parts of the records, and not the coefficient of all "
-    "records: where small samples are skewed, the two can differ."
-)
 
 
 def sentence(
@@ -162,20 +153,20 @@ def claim_words(question: Question) -> str:
 
 
 def reading(claims: Mapping[str, Question], names: Iterable[str]) -> str:
-    """Say what r tells of the whole data: a claim about a threshold and one of significance read differently."""
+    """Say what a share tells of the whole data: claims about a threshold and of significance read differently."""
     asked = [claims.get(name) for name in names]
     said = []
     if any(one is None or one.threshold is not None for one in asked):
         said.append(
             "A claim about a threshold holds in more than half of the partitions exactly where it holds in the whole "
             "data, if estimates scatter evenly about the truth; hence the probability of a majority. Estimates of "
-            "small parts of skewed data do not, and r may then fall on the other side as partitions get smaller: ask "
-            'about the coefficient itself (answer_by = "mean") where the response has a heavy tail.'
+            "small parts of skewed data do not, and the share may then fall on the other side as partitions get "
+            'smaller: ask about the coefficient itself (answer_by = "mean") where the response has a heavy tail.'
         )
     if any(one is None or one.significant_at is not None for one in asked):
         said.append(
-            "For a claim of significance r is the power of the test in one partition, which falls as partitions get "
-            "smaller: a majority does not say whether the coefficient is significant in the whole data."
+            "For a claim of significance the share is the power of the test in one partition, which falls as "
+            "partitions get smaller: a majority does not say whether the coefficient is significant in the whole data."
         )
     return " ".join(said)
 
@@ -183,47 +174,6 @@ def reading(claims: Mapping[str, Question], names: Iterable[str]) -> str:
 def failed_share(exact: Posterior) -> float | None:
     """Return the posterior mean of the share of partitions that cannot be computed; None where it is not released."""
     return exact.share(exact.outcomes[2]).mean if len(exact.outcomes) == 3 else None
-
-
-def claim_variances(exact: Posterior) -> tuple[float, float]:
-    r"""Split the variance of r over the true counts S: privacy noise's part, and that of the number of partitions."""
-    rows, columns = exact.weights.shape
-    beyond = exact.alpha[0] + exact.low[0] + np.arange(columns)[None, :]
-    total = sum(exact.alpha[:2]) + exact.n_partitions - exact.low[1] - np.arange(rows)[:, None]
-    # A corner of the rectangle of counts may lie outside their simplex; it carries no weight.
-    weights = np.where(beyond < total, exact.weights, 0.0)
-    centre = np.where(beyond < total, beyond / total, 0.0)
-    mean = (weights * centre).sum()
-    return float((weights * (centre - mean) ** 2).sum()), float((weights * centre * (1 - centre) / (total + 1)).sum())
-
-
-def pooled_densities(trace: xr.DataTree) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
-    """Return the parts of the prior of pooled questions."""
-    import inspect
-
-    from dpbayes.verifier.model import build_model
-
-    default = {name: value.default for name, value in inspect.signature(build_model).parameters.items()}
-    draws, lp = (
-        trace["posterior"].to_dataset(),
-        trace["sample_stats"]["lp"].drop_vars(["chain", "draw"], errors="ignore"),
-    )
-
-    def normal(name: str, sd: float, mean: float = 0.0) -> Any:
-        if name not in draws:
-            return 0.0 * lp
-        logs = -0.5 * ((draws[name].drop_vars(["chain", "draw"], errors="ignore") - mean) / sd) ** 2
-        return logs.sum([dim for dim in logs.dims if dim not in ("chain", "draw")])
-
-    centre, spread, rest = 0.0 * lp, 0.0 * lp, 0.0 * lp
-    for suffix, prior in (("", "centre"), ("_failed", "failed_centre")):
-        centre = centre + normal(f"mu{suffix}", default[prior][1], default[prior][0])
-        spread = spread + normal(f"tau{suffix}", default["between_sd"])
-        rest = rest + normal(f"offset{suffix}", 1.0)
-        if f"tau{suffix}" in draws:
-            rest = rest + np.log(draws[f"tau{suffix}"].drop_vars(["chain", "draw"], errors="ignore"))
-    parts = {"centre": centre, "spread": spread}
-    return {name: part.transpose("chain", "draw") for name, part in parts.items()}, lp - centre - spread - rest
 
 
 def _released(release: Release) -> Section:
@@ -245,41 +195,41 @@ def _released(release: Release) -> Section:
             "the sums of estimates and of their squares were released beside the number of failures: together they "
             "move no more than the sum alone."
         )
-    columns = _columns("question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".4g", "noise_sd"))
-    columns += _columns(("epsilon of the question", ".4g", "question_epsilon"))
-    rows: list[tuple[Value, ...]] = [
-        (table.label, level, float(value), _law(table), float(table.noise.variance**0.5), table.epsilon)
+    rows = [
+        (
+            table.label,
+            level,
+            float(value),
+            f"{table.noise.words}, {table.noise.parameter} {table.noise.spread:g}",
+            float(table.noise.variance**0.5),
+            table.epsilon,
+        )
         for table in release.tables
         for level, value in zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
     ]
-    blocks: list[Block] = [Paragraph(text)]
-    if release.sampler == "simulation":
-        (warning,) = simulation_warning(release.sampler)
-        blocks.append(
-            Callout(warning.tone, warning.title, ["Seeded generators drew partitions and noise.", *warning.lines])
-        )
-    return Section("What was released", [*blocks, Table("released", "What left the custodian", columns, rows)])
-
-
-def _law(table: Any) -> str:
-    return f"{table.noise.words}, {table.noise.parameter} {table.noise.spread:g}"
+    columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".4g", "noise_sd")]
+    columns += [("epsilon of the question", ".4g", "question_epsilon")]
+    warned = [
+        Callout(one.tone, one.title, ["Seeded generators drew partitions and noise.", *one.lines])
+        for one in simulation_warning(release.sampler)
+    ]
+    table = _table("released", "What left the custodian", columns, rows)
+    return Section("What was released", [Paragraph(text), *warned, table])
 
 
 def _answers(
     claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], *, pooled: bool
 ) -> Section:
-    columns = _columns(
+    columns = [
         "question",
         ("most likely share", ".3f", "r-hat"),
         ("mean", ".3f"),
         ("2.5 %", ".3f", "low"),
         ("97.5 %", ".3f", "high"),
-    )
-    columns += _columns(
         ("sd", ".3f"),
         ("probability of a majority", "p", "prob_majority"),
         ("not computable, most likely", ".3f", "e-hat"),
-    )
+    ]
     rows: list[tuple[Value, ...]] = []
     for name, one in exact.items():
         modes = one.modes
@@ -287,7 +237,7 @@ def _answers(
         rows.append((name, *numbers))
     alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
     meaning = (
-        f"What is verified: the share r of computable partitions in which the estimate lies where the claim says. "
+        "What is verified: the share of computable partitions in which the estimate lies where the claim says. "
         f"Each partition holds one in {release.n:,} of the units, so its estimate varies more than that of the whole "
         f"data. {reading(claims, exact)} Most likely shares are posterior modes. "
         f"Prior: Dirichlet({alpha})."
@@ -295,16 +245,14 @@ def _answers(
     if pooled:
         meaning += " Each question is answered alone here; pooled answers follow below."
     blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in exact if name in claims]
-    blocks += [Table("answers", "Share of partitions in which each claim holds", columns, rows), Paragraph(meaning)]
-    return Section("Answers", blocks)
+    table = _table("answers", "Share of partitions in which each claim holds", columns, rows)
+    return Section("Answers", [*blocks, table, Paragraph(meaning)])
 
 
-def _coefficients(
-    claims: Mapping[str, Question], release: Release, means: Mapping[str, CoefficientPosterior]
-) -> Section:
-    columns = _columns("question", ("mean", ".4g"), ("sd", ".3g"), ("2.5 %", ".4g", "low"), ("97.5 %", ".4g", "high"))
-    columns += _columns(("P(> threshold)", ".4f", "prob_greater"), ("spread of estimates", ".3g", "spread"))
-    columns += _columns(("partitions computed", ".1f", "computed"))
+def _coefficients(claims: Mapping[str, Question], means: Mapping[str, CoefficientPosterior]) -> Section:
+    columns = ["question", ("mean", ".4g"), ("sd", ".3g"), ("2.5 %", ".4g", "low"), ("97.5 %", ".4g", "high")]
+    columns += [("probability above the threshold", "p", "prob_greater"), ("spread of estimates", ".3g", "spread")]
+    columns += [("partitions computed", ".1f", "computed")]
     rows: list[tuple[Value, ...]] = []
     for name, one in means.items():
         threshold = claims[name].threshold if name in claims else None
@@ -317,37 +265,40 @@ def _coefficients(
         "halves; what bias is left is of the square of that, and of estimates beyond the public range."
     )
     figure = Figure(
-        density_plot(
-            {
-                name: (*one.density(), one.interval(), claims[name].threshold if name in claims else None)
-                for name, one in means.items()
-            },
-            "coefficient",
-        ),
+        density_plot(_coefficient_panels(claims, means), "coefficient"),
         "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold.",
         "Posterior densities of coefficients.",
     )
     blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in means if name in claims]
-    blocks += [Table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)]
-    return Section("Coefficients", [*blocks, Paragraph(text), figure])
+    table = _table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)
+    return Section("Coefficients", [*blocks, table, Paragraph(text), figure])
 
 
 def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     """Tabulate where the true counts probably are: their exact posterior under the noise law."""
-    columns = _columns(
-        "question", "outcome", ("noisy", ".6g"), ("mean", ".2f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")
-    )
+    columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".2f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")]
     rows: list[tuple[Value, ...]] = []
-    for table in release.tables:
-        if table.label not in exact:
-            continue
+    for table in filter(is_count_table, release.tables):
         one = exact[table.label]
         for outcome, noisy in zip(one.outcomes, table.counts.tolist(), strict=True):
             values, probabilities = one.counts(outcome)
             below = np.cumsum(probabilities)
             low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
             rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
-    return Section("Where the true counts lie", [Table("true_counts", "Posterior of the true counts", columns, rows)])
+    table = _table("true_counts", "Posterior of the true counts", columns, rows)
+    return Section("Where the true counts lie", [table])
+
+
+def claim_variances(exact: Posterior) -> tuple[float, float]:
+    r"""Split the variance of r over the true counts S: privacy noise's part, and that of the number of partitions."""
+    rows, columns = exact.weights.shape
+    beyond = exact.alpha[0] + exact.low[0] + np.arange(columns)[None, :]
+    total = sum(exact.alpha[:2]) + exact.n_partitions - exact.low[1] - np.arange(rows)[:, None]
+    # A corner of the rectangle of counts may lie outside their simplex; it carries no weight.
+    weights = np.where(beyond < total, exact.weights, 0.0)
+    centre = np.where(beyond < total, beyond / total, 0.0)
+    mean = (weights * centre).sum()
+    return float((weights * (centre - mean) ** 2).sum()), float((weights * centre * (1 - centre) / (total + 1)).sum())
 
 
 def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
@@ -355,8 +306,8 @@ def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPos
 
     meaning = (
         "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "
-        "stay, and shrinks with more partitions: r is the share that endlessly many would give. Both parts are exact, "
-        "the variance of the mean of r given the true counts, and the mean of its variance given them."
+        "stay, and shrinks with more partitions: the share is what endlessly many would give. Both parts are exact, "
+        "the variance of the mean of the share given the true counts, and the mean of its variance given them."
     )
     if means:
         meaning += (
@@ -380,39 +331,33 @@ def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, f
 
 
 def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[float, ...]]) -> Section:
-    columns = _columns("question")
+    columns: list[Sequence[str]] = ["question"]
     for name, key in (("pooled", ""), ("alone", "alone_")):
-        columns += _columns(
-            (f"{name}: mean", ".3f", f"{key}mean"), ("2.5 %", ".3f", f"{key}low"), ("97.5 %", ".3f", f"{key}high")
-        )
-        columns += _columns(("probability of a majority", "p", f"{key}prob_majority"))
+        columns += [(f"{name}: mean", ".3f", f"{key}mean"), ("2.5 %", ".3f", f"{key}low")]
+        columns += [("97.5 %", ".3f", f"{key}high"), ("probability of a majority", "p", f"{key}prob_majority")]
     meaning = Paragraph(
-        "The questions share a normal distribution of the log-odds of r, whose mean and spread are estimated with "
-        "them: what one question says moves the others. The answer above is the pooled one."
+        "The log-odds of the questions' shares have a common normal distribution, whose mean and spread are estimated "
+        "with them: what one question says moves the others. The answer above is the pooled one."
     )
     rows: list[tuple[Value, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
-    return Section(
-        "Questions that inform one another", [meaning, Table("pooled", "Shares, pooled and alone", columns, rows)]
-    )
+    table = _table("pooled", "Shares, pooled and alone", columns, rows)
+    return Section("Questions that inform one another", [meaning, table])
 
 
-def _prior(trace: xr.DataTree) -> Section:
+def _prior(trace: xr.DataTree, release: Release) -> Section:
     from dpbayes.report.sensitivity import prior_section
+    from dpbayes.verifier.model import pooled_densities
 
-    parts, likelihood = pooled_densities(trace)
+    parts, likelihood = pooled_densities(trace, release)
     what = (
-        "The parts are the priors of the common log-odds (of r, and of failing) and those of the spread between "
-        "questions, which decides how much one question says about another."
+        "The parts are the priors of the common log-odds (of the share, and of failing) and those of the spread "
+        "between questions, which decides how much one question says about another."
     )
     return prior_section(trace, parts, variables=["r"], what=what, log_likelihood=likelihood)
 
 
 def _verdict(
-    trace: xr.DataTree,
-    failed: Mapping[str, float | None],
-    means: Mapping[str, CoefficientPosterior],
-    *,
-    pooled: bool,
+    trace: xr.DataTree, failed: Mapping[str, float | None], means: Mapping[str, CoefficientPosterior], *, pooled: bool
 ) -> Callout:
     """Return the verdict; a good one becomes a warning where few partitions count, or many estimates were clipped."""
     if pooled:
@@ -429,20 +374,17 @@ def _verdict(
         for name, share in failed.items()
         if share is not None and share > 0.5
     ]
-    title = "Most partitions could not be computed"
+    title = "Most partitions could not be computed" if lines else "The range of the estimates is narrow"
     if lines:
         lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
-    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.5 * one.sd]
+    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.4 * one.sd]
     if clipped:
-        title = title if lines else "The range of the estimates is narrow"
         lines.append(
             f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} may leave the range to which they "
             "are clipped, and what that may take from their mean is a large part of the interval. Widen lower and "
             "upper, or take fewer partitions."
         )
-    if not lines:
-        return verdict
-    if verdict.tone == "good":
+    if lines and verdict.tone == "good":
         return Callout("warning", title, [*lines, " ".join([verdict.title.rstrip(".") + ".", *verdict.lines])])
     return Callout(verdict.tone, verdict.title, [*verdict.lines, *lines])
 
@@ -453,23 +395,16 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
 
     surface = xr.Dataset.from_dict(study["surface"])
     designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
-    columns = _columns(
-        ("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".4g")
-    )
+    columns = [("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".4g")]
     wanted = Paragraph(
         f"The smallest epsilon with which the chance of the right decision reaches {asked.wanted:g}; a dash "
         "where not even a release without noise reaches it."
     )
-    exact = asked.noise == "two-sided-geometric"
-    lines = (
-        "Sums over every possible release. Nothing was simulated or sampled."
-        if exact
-        else "Sums over every true count, and over two quadrature nodes between neighbouring whole numbers."
-    )
+    lines = ["Sums over every possible release. Nothing was simulated or sampled."]
     worst = float(surface["wrong"].max())
     return Findings(
         answer=_design_answer(asked, designs),
-        verdict=Callout("good", "Exact" if exact else "By quadrature", [lines]),
+        verdict=Callout("good", "Exact", lines),
         headline=[
             Fact("designs", "designs summed", surface["right"].size, f"{surface['right'].size}"),
             Fact("wanted", "wanted chance of the right decision", asked.wanted, f"{asked.wanted:g}"),
@@ -477,10 +412,14 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
         ],
         sections=[
             _assumptions(asked),
+            Section("Least epsilon", [wanted, _table("designs", "Least epsilon", columns, designs)]),
             _designs(surface),
-            Section("Least epsilon", [wanted, Table("designs", "Least epsilon", columns, designs)]),
-            _count_surfaces(asked),
         ],
+        picture=Figure(
+            design_surface_plot(surface, "right"),
+            "Chance of the right decision.",
+            "Against epsilon, a line per design.",
+        ),
         caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
         "share itself moves: try a [pilot].",
         terms=PrivacyTerms("either", "unit"),
@@ -488,14 +427,14 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
 
 
 def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float | None]]) -> str:
-    """Say for each r, which nobody can choose, what the cheapest design is."""
+    """Say for each share, which nobody can choose, what the cheapest design is."""
     parts = []
     for r in sorted(surface.r, key=lambda share: -abs(share - 0.5)):
         reached = [(epsilon, m) for m, share, epsilon in designs if share == r and epsilon is not None]
         supposed = f"if the claim holds in {100 * r:g}{_PERCENT} of partitions"
         if reached:
             epsilon, m = min(reached)
-            parts.append(f"epsilon {epsilon:.3g} with M = {m} {supposed}")
+            parts.append(f"epsilon {epsilon:.3g} with {m} partitions {supposed}")
         else:
             parts.append(f"more than these designs offer {supposed}")
     return f"To decide rightly with chance {surface.wanted:g} takes {'; '.join(parts)}."
@@ -504,86 +443,56 @@ def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float |
 def _assumptions(surface: Surface) -> Section:
     alpha = ", ".join(f"{a:g}" for a in surface.alpha)
     text = (
-        f"The claim holds in a share r of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
-        f"counts are multinomial, and the noise is {law_named(surface.noise).words} of scale 2 / epsilon. The analyst "
-        f"starts from a Dirichlet({alpha}) prior and decides that r lies above one half when its posterior probability "
+        f"The claim holds in a share of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
+        "counts are multinomial, and the noise is two-sided geometric of scale 2 / epsilon. The analyst starts from a "
+        f"Dirichlet({alpha}) prior and decides that the share lies above one half when its posterior probability "
         f"reaches {surface.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
-        "right on the side of one half on which r lies. More partitions hold fewer units each: r itself moves towards "
-        "one half as M grows, and beyond it where small samples are skewed, which no table here knows; a pilot does."
+        "right on the side of one half on which the share lies. More partitions hold fewer units each: the share moves "
+        "towards one half, and beyond it where small samples are skewed, which no table here knows; a pilot does."
     )
     return Section("What is supposed", [Paragraph(text)])
 
 
 def _designs(surface: xr.Dataset) -> Section:
-    names = ("right", "wrong", "width", "coverage", "mode_mean", "mode_sd")
+    names = ("right", "wrong", "width", "coverage", "estimate_mean", "estimate_sd")
     rows = [
         (int(m), float(e), float(r), *(float(surface[name].sel(n_partitions=m, epsilon=e, r=r)) for name in names))
         for m in surface["n_partitions"].values
         for e in surface["epsilon"].values
         for r in surface["r"].values
     ]
-    columns = _columns(
-        ("M", "d", "n_partitions"),
-        ("epsilon", ".3g"),
-        ("r", ".3g"),
-        ("right", ".3f"),
-        ("wrong", ".3f"),
-        ("width", ".3f"),
-    )
-    columns += _columns(("coverage", ".3f"), ("mean of r-hat", ".3f", "mode_mean"), ("sd of r-hat", ".3f", "mode_sd"))
+    columns = [("partitions", "d", "n_partitions"), ("epsilon", ".3g"), ("share in which the claim holds", ".3g", "r")]
+    columns += [("right", ".3f"), ("wrong", ".3f"), ("width", ".3f"), ("coverage", ".3f")]
+    columns += [("mean estimate", ".3f", "estimate_mean"), ("its sd", ".3f", "estimate_sd")]
     captions = {
-        "right": "Chance of the right decision.",
         "width": "Mean width of the 95 % interval.",
-        "coverage": "Coverage of the 95 % interval for a fixed r. It is 95 % on average over the prior, not at each r: "
-        "a prior that is far from the truth costs coverage where the data say little.",
+        "coverage": "Coverage of the 95 % interval for a fixed share. It is 95 % on average over the prior, not at "
+        "each share: a prior that is far from the truth costs coverage where the data say little.",
     }
     blocks: list[Block] = [
-        Figure(design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line for each M.")
-        for name, caption in captions.items()
-    ]
-    table = Table("surface", "Operating characteristics, over true counts and noise", columns, rows)
-    return Section("Decisions and intervals", [*blocks, table])
-
-
-def _count_surfaces(surface: Surface) -> Section:
-    from dpbayes.verifier.design import count_surface
-
-    m = surface.n_partitions[len(surface.n_partitions) // 2]
-    cost = surface.epsilon[len(surface.epsilon) // 2]
-    counts = count_surface(m, epsilon=cost, alpha=surface.alpha, confidence=surface.confidence, noise=surface.noise)
-    captions = {
-        "mode_mean": "Mean of the posterior mode r-hat",
-        "width": "Mean width of the 95 % interval",
-        "coverage": "Coverage of S1 / (S1 + S0); blank where that is 0 or 1, which no equal-tailed interval holds",
-        "right": "Chance to decide for the side of one half on which S1 / (S1 + S0) lies",
-    }
-    figures = [
         Figure(
-            count_surface_plot(counts, name),
-            f"{caption}, for every possible triple of true counts at M = {m}, epsilon = {cost:g}.",
-            f"Surface of {name} over the true counts beyond and not beyond.",
+            design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line per number of partitions."
         )
         for name, caption in captions.items()
     ]
-    return Section("Surfaces over the true counts", figures)
+    table = _table("surface", "Operating characteristics, over true counts and noise", columns, rows)
+    return Section("Decisions and intervals", [*blocks, table])
 
 
 def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
-    """Return what claims tried on a pilot say: r against M, and the largest M that is safe."""
+    """Return what claims tried on a pilot say: the share against M, and the largest M that is safe."""
     import xarray as xr
 
-    from dpbayes.verifier.pilot import pilot_warnings
+    from dpbayes.verifier.design import pilot_warnings
 
     assert spec.pilot is not None
     tried = {name: xr.Dataset.from_dict(found) for name, found in study["pilot"].items()}
-    sections, parts, warnings = [], [], []
-    for question in spec.questions:
-        found = tried[question.name]
+    parts, warnings = [], []
+    for name, found in tried.items():
         largest = int(found.attrs["largest_safe"])
-        said = f"up to M = {largest}" if largest else "at none of the M tried"
-        parts.append(f"\u201c{question.name}\u201d is safe to verify by shares {said}")
-        warnings += pilot_warnings(found, question.name)
-        sections.append(_tried_section(question, found))
+        said = f"up to {largest} partitions" if largest else "at none of the numbers of partitions tried"
+        parts.append(f"\u201c{name}\u201d is safe to verify by shares {said}")
+        warnings += pilot_warnings(found, name)
     return Findings(
         answer="; ".join(parts) + ".",
         verdict=Callout(
@@ -593,53 +502,43 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
         ),
         headline=[
             Fact("n_units", "units of the confidential records", spec.pilot.n_units, f"{spec.pilot.n_units:,}"),
-            Fact("partitions", "partitions drawn for each M", spec.pilot.partitions, f"{spec.pilot.partitions:,}"),
+            Fact("partitions", "partitions drawn for each number", spec.pilot.partitions, f"{spec.pilot.partitions:,}"),
         ],
-        sections=sections,
+        sections=[_tried_section(question, tried[question.name]) for question in spec.questions],
+        picture=Figure(
+            pilot_plot(tried), f"The {SHARE}, against their number; bars of two standard errors.", f"The {SHARE}."
+        ),
         caution="A pilot speaks of itself: the confidential records may be more skewed.",
         terms=PrivacyTerms("either", "unit"),
     )
 
 
 def _tried_section(question: Question, found: xr.Dataset) -> Section:
-    names = ("units", "r", "r_se", "failed", "estimate", "estimate_sd", "low", "high", "right", "safe")
-    columns = _columns(
-        ("partitions", "d", "n_partitions"),
-        ("units each", ",d", "units"),
-        ("share", ".3f", "r"),
-        ("its error", ".3f", "r_se"),
-    )
-    columns += _columns(
-        ("not computed", ".3f", "failed"), ("mean estimate", ".4g", "estimate"), ("its sd", ".3g", "estimate_sd")
-    )
-    columns += _columns(("1 %", ".4g", "low"), ("99 %", ".4g", "high"), ("right", ".3f"), "safe")
+    columns = [("partitions", "d", "n_partitions"), ("units each", ",d", "units"), ("share", ".3f", "r")]
+    columns += [("standard error", ".3f", "r_se"), ("not computed", ".3f", "failed")]
+    columns += [("mean estimate", ".4g", "estimate"), ("its sd", ".3g", "estimate_sd")]
+    columns += [
+        ("range from", ".4g", "range_from"),
+        ("to", ".4g", "range_to"),
+        ("right decision", ".3f", "right"),
+        ("safe", "", "safe"),
+    ]
+    names = [column[-1] for column in columns[1:]]
     rows: list[tuple[Value, ...]] = [
-        (
-            int(m),
-            *(None if v is None else _plain(v) for v in (found[name].sel(n_partitions=m).item() for name in names)),
-        )
+        (int(m), *(None if v != v else v for v in (found[name].sel(n_partitions=m).item() for name in names)))
         for m in found["n_partitions"].values
     ]
     whole = float(found.attrs["whole"])
     text = (
         f"{claim_words(question)} In all of the pilot the coefficient is {whole:.4g}: the claim "
-        f"{'holds' if found.attrs['beyond'] else 'does not hold'}. r is the share of partitions, drawn from the pilot "
-        "with replacement, in which it holds. Safe: r lies on the pilot's side of one half by two standard errors, at "
-        "most a tenth of the partitions fail, and so at every smaller M. Right: chance of the right decision at the "
-        "privacy cost asked for. The 1 % and 99 % quantiles of the estimates are a public range for a question about "
-        'the coefficient itself (answer_by = "mean").'
+        f"{'holds' if found.attrs['beyond'] else 'does not hold'}. The share is that of partitions, drawn from the "
+        "pilot with replacement, in which it holds. Safe: it lies on the pilot's side of one half by two standard "
+        "errors, at most a tenth of the partitions fail, and so at every smaller number. Right decision: its chance at "
+        "the privacy cost asked for. The range, five standard deviations of the estimates to either side, is a public "
+        'one for a question about the coefficient itself (answer_by = "mean").'
     )
-    figure = Figure(
-        pilot_plot(found),
-        "Share of partitions in which the claim holds, against M.",
-        "r against the number of partitions.",
-    )
-    table = Table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
-    return Section(question.name, [Paragraph(text), figure, table])
-
-
-def _plain(value: Any) -> Value:
-    return None if isinstance(value, float) and np.isnan(value) else value
+    table = _table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
+    return Section(question.name, [Paragraph(text), table])
 
 
 def density_plot(panels: Mapping[str, Panel], xlabel: str, *, shared: bool = False) -> Picture:
@@ -669,18 +568,9 @@ def share_panel(one: Posterior) -> Panel:
     return grid, one.r.pdf(grid), one.interval(), 0.5
 
 
-def count_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
-    """Plot an operating characteristic over all triples of true counts."""
-    values = surface[variable].transpose("not_beyond", "beyond")
-    # A share of 0 or 1 is never covered; its zeros would drown the rest.
-    shown = np.ma.masked_invalid(values.where(values > 0) if variable == "coverage" else values)
-    figure, axis = plt.subplots(figsize=(6.4, 5.0), layout="constrained")
-    drawn = axis.pcolormesh(values["beyond"], values["not_beyond"], shown, shading="nearest", cmap="viridis")
-    figure.colorbar(drawn, ax=axis, label=_LABELS[variable])
-    axis.set_xlabel("true number of partitions in which the claim holds", fontsize=9)
-    axis.set_ylabel("true number in which it does not", fontsize=9)
-    figure.suptitle(f"M = {surface.attrs['n_partitions']}, epsilon = {surface.attrs['epsilon']:g}", fontsize=10)
-    return figure
+def _coefficient_panels(claims: Mapping[str, Question], means: Mapping[str, CoefficientPosterior]) -> dict[str, Panel]:
+    thresholds = {name: claims[name].threshold if name in claims else None for name in means}
+    return {name: (*one.density(), one.interval(), thresholds[name]) for name, one in means.items()}
 
 
 def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
@@ -692,10 +582,10 @@ def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
     for axis, r in zip(axes[0], shares, strict=True):
         for colour, m in zip(colours, surface["n_partitions"].values, strict=True):
             values = surface[variable].sel(r=r, n_partitions=m).values
-            axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"M = {m}")
+            axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"{m} partitions")
         if variable == "coverage":
-            axis.axhline(surface.attrs["prob"], color="0.4", linestyle=":")
-        axis.set_title(f"r = {r:g}", fontsize=10)
+            axis.axhline(0.95, color="0.4", linestyle=":")
+        axis.set_title(f"claim holds in {100 * r:g} %", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")
         _log_ticks(axis, costs)
@@ -704,14 +594,16 @@ def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
     return figure
 
 
-def pilot_plot(tried: xr.Dataset) -> Picture:
-    """Plot r against M on a pilot, with two standard errors, and one half."""
-    figure, axis = plt.subplots(figsize=(6.0, 3.2), layout="constrained")
-    m, r = tried["n_partitions"].values, tried["r"].values.astype(float)
-    axis.errorbar(m, r, yerr=2 * tried["r_se"].values.astype(float), color=_LINE, marker="o", markersize=4)
+def pilot_plot(tried: Mapping[str, xr.Dataset]) -> Picture:
+    """Plot for each claim the share in which it holds on a pilot against M, with two standard errors, and one half."""
+    figure, axis = plt.subplots(figsize=(8.0, 3.6), layout="constrained")
+    for name, found in tried.items():
+        m, r, error = (found[one].values.astype(float) for one in ("n_partitions", "r", "r_se"))
+        axis.errorbar(m, r, yerr=2 * error, marker="o", markersize=4, capsize=2, label=name)
+        _log_ticks(axis, m)
     axis.axhline(0.5, color="0.4", linestyle=":")
-    axis.set(ylim=(0, 1), xlabel="number of partitions M", ylabel="r")
-    _log_ticks(axis, m)
+    axis.set(ylim=(0, 1), xlabel="number of partitions", ylabel=SHARE)
+    axis.legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -1,22 +1,40 @@
-"""Random partitions of units, drawn without looking at the data, and what is counted of them."""
+r"""Random partitions of units, what is counted of them, and its release: the only thing that leaves the custodian.
+
+Partitions are drawn without looking at the data. `dpbayes.verifier.claim` and `dpbayes.verifier.means` count.
+"""
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import generator, one_of, shown, whole_number
+from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.laws import law_named
+from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
+from dpbayes.privacy.release import NoisyTable, Release, record_words
+from dpbayes.privacy.sampling import release_values, sampler_name
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger
 
 type Assignment = Literal["balanced", "independent"]
 type IntArray = npt.NDArray[np.int64]
+
+OUTCOMES = ("beyond", "not beyond", "not computed")
+"""Levels of a verification release: how many partitions lie beyond the threshold, do not, or could not be computed."""
+
+
+GRID = 1 << 16
+"""G: estimates are rounded to 1 / 65,536 of half the public range."""
 
 
 class Partitioned(TypedDict, total=False):
@@ -62,6 +80,10 @@ class PartitionCounts:
     reproducible: bool = False
     unit: str | None = None
 
+    levels: ClassVar[tuple[str, str, str]] = OUTCOMES
+    sensitivity: ClassVar[int] = 2
+    """L1 sensitivity of the three counts under either adjacency, see `dpbayes.verifier.release_counts`."""
+
     def __post_init__(self) -> None:
         for name in ("beyond", "not_beyond", "not_computed"):
             value = getattr(self, name)
@@ -78,10 +100,47 @@ class PartitionCounts:
         """M."""
         return self.beyond + self.not_beyond + self.not_computed
 
+    def released(self, *, with_failures: bool) -> tuple[int, ...]:
+        """Return the whole numbers to release; failures not told apart count as not beyond."""
+        if with_failures:
+            return self.beyond, self.not_beyond, self.not_computed
+        return self.beyond, self.not_beyond + self.not_computed
+
     def __repr__(self) -> str:
         # A notebook or a log shows reprs; exact counts must not reach it by accident.
         public = f"n_partitions={self.n_partitions}, assignment={self.assignment!r}, unit={self.unit!r}"
         return f"PartitionCounts(<confidential>, {public})"
+
+
+@dataclass(frozen=True)
+class EstimateSums:
+    """Sums over the partitions' clipped estimates: confidential until released. Made by `sum_estimates`."""
+
+    total: int
+    half_squares: int
+    not_computed: int
+    lower: float
+    upper: float
+    n_partitions: int
+    assignment: Assignment = "balanced"
+    reproducible: bool = False
+    unit: str | None = None
+
+    sensitivity: ClassVar[int] = 2 * GRID
+    """L1 sensitivity of the three released whole numbers, see `dpbayes.verifier.means`."""
+
+    @property
+    def levels(self) -> tuple[str, str, str]:
+        """What the three released numbers are called; the public range is part of it."""
+        return f"sum of estimates from {self.lower!r} to {self.upper!r}", "half sum of squares", "not computed"
+
+    def released(self, *, with_failures: bool) -> tuple[int, ...]:
+        """Return the whole numbers to release; failures not told apart lie in the middle of the range."""
+        return (self.total, self.half_squares, self.not_computed * (GRID // 2))[: 2 + with_failures]
+
+    def __repr__(self) -> str:
+        public = f"lower={self.lower!r}, upper={self.upper!r}, n_partitions={self.n_partitions}, unit={self.unit!r}"
+        return f"EstimateSums(<confidential>, {public})"
 
 
 def check_n_partitions(n_partitions: Any) -> int:
@@ -130,26 +189,17 @@ def unit_codes(units: npt.NDArray[Any]) -> tuple[IntArray, int]:
     if units.dtype == object:
         # As an array of text each row would take as many bytes as the longest name.
         found, names = pd.factorize(units)
-        as_text, n_units = _codes_of_text([str(name) for name in names])
-        return as_text[found], n_units
+        coded = {name: code for code, name in enumerate(sorted({str(name) for name in names}))}
+        return np.array([coded[str(name)] for name in names], dtype=np.int64)[found], len(coded)
     _, codes = np.unique(units, return_inverse=True)
     return codes.astype(np.int64), int(codes.max(initial=-1)) + 1
 
 
-def _codes_of_text(names: list[str]) -> tuple[IntArray, int]:
-    ordered = {name: code for code, name in enumerate(sorted(set(names)))}
-    return np.array([ordered[name] for name in names], dtype=np.int64), len(ordered)
-
-
 def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return where the name of a unit or of a group is missing."""
-    if units.dtype.kind == "O":
-        import pandas as pd
+    import pandas as pd
 
-        return np.asarray(pd.isna(units))
-    if units.dtype.kind in "Mm":
-        return np.isnat(units)
-    return np.isnan(units) if units.dtype.kind in "fc" else np.zeros(units.shape, dtype=bool)
+    return np.asarray(pd.isna(units))
 
 
 def row_partitions(
@@ -190,32 +240,172 @@ def partition_slices(partition: IntArray, n_partitions: int) -> tuple[IntArray, 
     return order, np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=n_partitions))])
 
 
-def count_verdicts(
-    frame: Any,
-    verdict: Callable[[nw.DataFrame[Any]], bool | None],
-    n_partitions: int,
-    **partitioned: Unpack[Partitioned],
-) -> PartitionCounts:
-    """Partition the rows, ask `verdict` of each partition's rows, and count; an empty partition is not computed."""
-    from dpbayes.verifier.formulas import collect
-
-    table = collect(frame)
-    order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
-    verdicts = []
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        for first, last in itertools.pairwise(bounds):
-            verdicts.append(verdict(table[np.sort(order[first:last])]) if last > first else None)
-    return tally(verdicts, **partitioned)
+_SUMS = re.compile(r"sum of estimates from (\S+) to (\S+)")
 
 
-def tally(
-    verdicts: Sequence[bool | None],
+def is_count_table(table: NoisyTable) -> bool:
+    """Whether a table holds verification counts; other tables of a verification hold sums of estimates."""
+    return len(table.domain) == 1 and table.domain.attributes[0].levels in (OUTCOMES, OUTCOMES[:2])
+
+
+def range_of(table: NoisyTable) -> tuple[float, float] | None:
+    """Return the public range of a table of sums of estimates; None for any other table."""
+    found = _SUMS.fullmatch(str(table.domain.attributes[0].levels[0])) if len(table.domain) == 1 else None
+    return None if found is None else (float(found.group(1)), float(found.group(2)))
+
+
+def question_table(release: Release, question: str | None = None, *, sums: bool = False) -> tuple[NoisyTable, int]:
+    """Return the counts of a question of a verification, or its sums of estimates, and M; say why there are none."""
+    if not isinstance(release, Release):
+        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
+    what, source = ("sums of estimates", "sum_estimates") if sums else ("verification counts", "count_partitions")
+    is_asked = (lambda table: range_of(table) is not None) if sums else is_count_table
+    labels = [table.label for table in release.tables]
+    if question is not None and question not in labels:
+        raise InputError(f"question {question!r} is not in the release; it has {labels!r}")
+    tables = {table.label: table for table in release.tables if is_asked(table)}
+    if not tables or question not in (None, *tables):
+        holder = "the release" if question is None else f"question {question!r} of the release"
+        raise InputError(
+            f"{holder} holds no {what}; release what verifier.{source} returns, or name one of {list(tables)!r}"
+        )
+    if question is None and len(tables) > 1:
+        raise InputError(f"the release answers {len(tables)} questions; name one with question=, of {list(tables)!r}")
+    if not isinstance(release.n, int):
+        raise InputError("the number of partitions is not public in this release; it is M, set by the custodian")
+    return tables[question] if question is not None else next(iter(tables.values())), release.n
+
+
+def release_counts(
+    counts: PartitionCounts | EstimateSums | Mapping[str, PartitionCounts | EstimateSums],
     *,
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
-) -> PartitionCounts:
-    """Count verdicts; a partition without one is not computed."""
-    beyond, other, failed = (sum(verdict is one for verdict in verdicts) for one in (True, False, None))
-    return PartitionCounts(beyond, other, failed, assignment, reproducible=random_state is not None, unit=unit)
+    epsilon: float,
+    adjacency: Adjacency = "replace-one",
+    noise: str = "two-sided-geometric",
+    shares: Sequence[float] | None = None,
+    with_failures: bool = True,
+    rng: np.random.Generator | None = None,
+    ledger: Ledger | None = None,
+    purpose: str = "verification of a regression",
+) -> Release:
+    r"""Release counts of partitions with independent noise on each.
+
+    Parameters
+    ----------
+    counts
+        Exact counts, sums of estimates (`sum_estimates`), or several of them by the name of their
+        question. Questions asked of the same data compose.
+    epsilon
+        Total privacy-loss parameter over all questions.
+    adjacency
+        Neighbouring relation between the units that the counts protect (rows, or all rows of a person):
+        ``"replace-one"`` or ``"add-remove"``. M is public under both, because the custodian sets it without looking at
+        the data.
+    noise
+        ``"two-sided-geometric"`` or ``"laplace"``, the paper's.
+    shares
+        Relative share of epsilon for each question; even by default.
+    with_failures
+        False releases two counts, for questions whose fit cannot fail; a partition that fails all the same counts as
+        not beyond.
+    rng
+        None draws exactly, for a release; a NumPy generator simulates.
+    ledger
+        Privacy-budget ledger: every question is reserved before any noise is drawn.
+    purpose
+        What the ledger's entries say this was for, beside the question and the protected unit. Public text.
+
+    Returns
+    -------
+    Release
+        One table per question; its attribute is the question's name, ``"outcome"`` when there is only one.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range, the questions have different M or protect different units, a balanced
+        assignment meets add-remove, or partitions drawn from a seed meet a real release. Nothing is reserved then.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    Notes ----- *Sensitivity.* Each partition yields one of three outcomes, a function of its units alone. Replace-one
+    on a balanced deal, or add-remove where each unit draws its partition by itself: coupled assignments differ in one
+    partition. One count falls by 1 and one rises by 1, so :math:`\|S - S'\|_1 \le 2` under both. The assignment must
+    stay secret: it is drawn afresh and stored nowhere. docs/verifier.md has the argument.
+
+    References
+    ----------
+    Balmat, T., Barrientos, A. F. and Reiter, J. P. (2018), section 4: `rlaplace(3, 0, 2/epsilon)`.
+    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). Universally utility-maximizing privacy mechanisms. SIAM J.
+    Comput. 41(6), 1673-1693.
+
+    Examples
+    --------
+    >>> release = release_counts(PartitionCounts(41, 7, 2), epsilon=1.0, rng=np.random.default_rng(8))
+    >>> release.n, release.epsilon, release.tables[0].noise
+    (50, 1.0, TwoSidedGeometric(scale=2.0))
+    """
+    questions = dict(counts) if isinstance(counts, Mapping) else {"outcome": counts}
+    n_partitions, unit = _check_questions(questions, adjacency, rng is None)
+    epsilons = split_budget(epsilon, shares, len(questions), part="question")
+    kind = law_named(noise, pure=True)
+    exact = list(questions.values())
+    laws = [kind.spending(part, sensitivity=one.sensitivity) for part, one in zip(epsilons, exact, strict=True)]
+    n_levels = 3 if with_failures else 2
+    domain = Domain(tuple(Attribute(name, one.levels[:n_levels]) for name, one in questions.items()))
+
+    def draw() -> Release:
+        tables = []
+        for name, one, law, part in zip(questions, exact, laws, epsilons, strict=True):
+            values = np.array(one.released(with_failures=with_failures), dtype=np.int64)
+            noisy = release_values(values, law, rng=rng)
+            tables.append(NoisyTable(domain.project([name]), noisy, law, float(one.sensitivity), float(part)))
+        sampler = sampler_name(rng)
+        return Release(domain, tuple(tables), adjacency, n_partitions, sampler, unit="partition", protected_unit=unit)
+
+    purposes = _purposes(purpose, list(questions), unit)
+    parts = [Part(law, one.sensitivity, purpose=said) for law, one, said in zip(laws, exact, purposes, strict=True)]
+    return reserve_draw_confirm(
+        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger
+    )
+
+
+def _purposes(purpose: str, questions: list[str], unit: str | None) -> list[str]:
+    """Return what the ledger says of each question: what it is for, and what its guarantee protects."""
+    if not isinstance(purpose, str) or not purpose.strip():
+        raise InputError(f"purpose must be text, got {purpose!r}; say what the release is for")
+    what = [purpose] if len(questions) == 1 else [f"{purpose}: {name}" for name in questions]
+    return [f"{one} (one record: {record_words(unit)})" for one in what]
+
+
+def _check_questions(
+    questions: dict[str, PartitionCounts | EstimateSums], adjacency: Adjacency, real: bool
+) -> tuple[int, str | None]:
+    """Return M and the protected unit if the questions can be released together."""
+    check_adjacency(adjacency)
+    if not questions:
+        raise InputError("no counts were given; give the PartitionCounts of at least one question")
+    for name, exact in questions.items():
+        if not isinstance(exact, PartitionCounts | EstimateSums):
+            raise InputError(f"question {name!r} must hold PartitionCounts, got {type(exact).__name__}")
+        if adjacency == "add-remove" and exact.assignment != "independent":
+            raise InputError(
+                f"question {name!r} was counted on balanced partitions, where one unit more can change two of them; "
+                "under add-remove count with assignment='independent'"
+            )
+        if real and exact.reproducible:
+            raise InputError(
+                f"question {name!r} was counted on partitions drawn from a given seed or generator, which can be "
+                "redrawn; count with random_state=None, or pass rng= to simulate the release as well"
+            )
+    sizes = {exact.n_partitions for exact in questions.values()}
+    if len(sizes) > 1:
+        raise InputError(f"the questions have different numbers of partitions, {sorted(sizes)}; release them apart")
+    units = {exact.unit for exact in questions.values()}
+    if len(units) > 1:
+        said = "; ".join(f"{name!r}: {record_words(exact.unit)}" for name, exact in questions.items())
+        raise InputError(
+            f"the questions protect different records ({said}), and one guarantee cannot speak of both; count all of "
+            "them with the same unit="
+        )
+    return sizes.pop(), units.pop()

@@ -184,7 +184,7 @@ class Surface(Section):
     """Operating characteristics over a grid of designs."""
 
     n_partitions: list[Annotated[int, Field(ge=1, le=10**9)]] = Field(min_length=1, max_length=100)
-    """Numbers of partitions, at most 201 each (100 with Laplace noise)."""
+    """Numbers of partitions, at most 201 each."""
     epsilon: list[float] = Field(min_length=1, max_length=100)
     """Epsilons."""
     r: list[float] = Field(min_length=1, max_length=20)
@@ -193,8 +193,6 @@ class Surface(Section):
     """Supposed share of partitions that cannot be computed."""
     alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3)
     """The analyst's prior, of three outcomes or, without a failure category, of two."""
-    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
-    """The noise law."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Posterior probability from which the analyst decides."""
     wanted: float = Field(default=0.9, gt=0, lt=1)
@@ -209,8 +207,8 @@ class Surface(Section):
         return self
 
     def supposed(self) -> dict[str, Any]:
-        """Return what `dpbayes.verifier.expected` is told besides M, epsilon and r."""
-        return self.model_dump(include={"failed", "alpha", "confidence", "noise"})
+        """Return what `dpbayes.verifier.design_surface` is told besides M, epsilon and r."""
+        return self.model_dump(include={"failed", "alpha", "confidence"})
 
 
 class Pilot(Section):
@@ -310,7 +308,7 @@ class Spec(RunSpec):
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release | None:
     """Return a release of the spec's design with placeholder counts; None for a study that releases nothing."""
     from dpbayes.verifier import PartitionCounts, release_counts
-    from dpbayes.verifier.means import EstimateSums
+    from dpbayes.verifier.partition import EstimateSums
 
     if spec.privacy is None:
         return None
@@ -353,7 +351,7 @@ def try_fit(spec: Spec, design: Release, context: Context) -> None:
 def _try_extremes(spec: Spec, design: Release) -> None:
     """Refuse M, epsilon and prior that admit releases whose posterior has too many terms."""
     from dpbayes.verifier.exact import DEFAULT_MAX_TERMS, posterior_of_counts
-    from dpbayes.verifier.release import is_count_table
+    from dpbayes.verifier.partition import is_count_table
 
     m, alpha, size = design.n, spec.model.alpha, design.tables[0].counts.size
     assert isinstance(m, int) and spec.privacy is not None
@@ -375,7 +373,7 @@ def _try_extremes(spec: Spec, design: Release) -> None:
 
 def _warnings(spec: Spec, context: Context) -> list[str]:
     """Return what public facts say against the partitions' size: the declared ones, and those of the pilot."""
-    from dpbayes.verifier.pilot import partition_warnings, pilot_warnings
+    from dpbayes.verifier.design import partition_warnings, pilot_warnings
 
     data, privacy = spec.data, spec.privacy
     assert data is not None and privacy is not None
@@ -402,7 +400,7 @@ def _warnings(spec: Spec, context: Context) -> list[str]:
 
 def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]) -> xr.Dataset:
     """Return how a question's claim does on the pilot."""
-    from dpbayes.verifier.pilot import pilot_shares
+    from dpbayes.verifier.design import pilot_shares
 
     pilot = spec.pilot
     assert pilot is not None
@@ -410,7 +408,7 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
     unit = pilot.unit or (spec.data.unit if spec.data is not None else None)
     if pilot.file is not None:
         path = require_file(beside / pilot.file, setting="pilot.file")
-        frame = _read(path, levels, _names([question], unit), setting="pilot.file")
+        frame = _read(path, levels, [question], (unit,), setting="pilot.file")
     else:
         from dpbayes.data.datasets import wages
 
@@ -441,10 +439,17 @@ def _records(spec: Spec, beside: Path) -> Any:
         return wages(data.n_persons, seed=data.seed)
     assert data.microdata is not None
     path = require_file(beside / data.microdata, setting="data.microdata")
-    return _read(path, data.levels, _names(spec.questions, data.unit, data.strata), setting="data.microdata")
+    return _read(path, data.levels, spec.questions, (data.unit, data.strata), setting="data.microdata")
 
 
-def _read(path: Path, levels: Levels, text: set[str], *, setting: str) -> Any:
+def _read(
+    path: Path, levels: Levels, questions: list[Question], columns: tuple[str | None, ...], *, setting: str
+) -> Any:
+    """Read a file; columns of units, groups and strata are text, unless a formula calculates with them."""
+    from dpbayes.verifier.formulas import formula_columns
+
+    named = {name for name in columns if name}.union(*(question.absorb for question in questions))
+    text = named.difference(*(formula_columns(question.formula) for question in questions))
     flat = {
         name: [member for members in given.values() for member in members] if isinstance(given, dict) else given
         for name, given in levels.items()
@@ -452,14 +457,6 @@ def _read(path: Path, levels: Levels, text: set[str], *, setting: str) -> Any:
     frame = scan_records(path, setting=setting, text={*levels, *text})
     with readable(path):
         return code_levels(frame, flat).collect()
-
-
-def _names(questions: list[Question], *columns: str | None) -> set[str]:
-    """Return the columns that name units, groups and strata, unless a formula calculates with them."""
-    from dpbayes.verifier.formulas import formula_columns
-
-    named = {name for name in columns if name}.union(*(question.absorb for question in questions))
-    return named.difference(*(formula_columns(question.formula) for question in questions))
 
 
 def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator | None) -> Any:
@@ -537,7 +534,7 @@ def _surface(surface: Surface, context: Context) -> dict[str, Any]:
                 # Out of reach with this M: said in the report as a dash.
                 least = None
             designs.append({"n_partitions": m, "r": r, "epsilon": least})
-        context.echo(f"design: M = {m} done")
+        context.echo(f"design: {m} partitions done")
     return {"surface": found.to_dict(), "designs": designs}
 
 
@@ -555,7 +552,7 @@ def sections(spec: Spec, release: Release | None, result: Any, kept: Mapping[str
 def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int | None) -> Calibration:
     """Return the model; its likelihood is exact, so that it simulates for itself."""
     from dpbayes.verifier.model import build_model
-    from dpbayes.verifier.release import is_count_table
+    from dpbayes.verifier.partition import is_count_table
 
     if design is None:
         raise SpecError("a study of designs sums operating characteristics; it has no posterior to calibrate")

@@ -81,7 +81,7 @@ def regression():
 
 
 def test_least_squares(benchmark, regression):
-    from dpbayes.verifier.fits import fit_ols
+    from dpbayes.verifier.claim import fit_ols
 
     benchmark.group = "coefficient and standard error, 1e5 rows, 8 columns"
     found = benchmark.pedantic(lambda: fit_ols(*regression, 1), rounds=10, warmup_rounds=2)

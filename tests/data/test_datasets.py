@@ -8,7 +8,7 @@ import pytest
 from dpbayes.data import check_consistent, datasets
 from dpbayes.data.datasets import PATIENT_RANGES, WAGE_EQUATION, framingham_risk, patients, wages
 from dpbayes.errors import InputError
-from dpbayes.verifier.fits import estimate_partitions
+from dpbayes.verifier.claim import estimate_partitions
 
 
 def test_acs_tables_agree_on_every_margin_and_sum_to_ten_thousand():

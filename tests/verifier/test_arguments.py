@@ -13,10 +13,9 @@ from dpbayes.verifier import (
     count_surface,
     design_surface,
     draw_posterior,
-    expected,
     posterior,
     release_counts,
-    smallest_partitions,
+    smallest_epsilon,
 )
 
 HUGE = 10**5000
@@ -27,7 +26,7 @@ CLAIM = {"threshold": 0.0, "direction": ">", "n_partitions": 2}
 
 
 FITTED = {"frame": FRAME, "formula": "y ~ x", "coefficient": "x"} | CLAIM
-SUPPOSED = {"n_partitions": 5, "epsilon": 1.0, "r": 0.9}
+SUPPOSED = {"n_partitions": [5], "epsilon": [1.0], "r": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -50,16 +49,16 @@ SUPPOSED = {"n_partitions": 5, "epsilon": 1.0, "r": 0.9}
         (build_model, {"releases": RELEASE, "between_sd": "wide", "pooling": "partial"}, "between_sd must be a real"),
         (build_model, {"releases": RELEASE, "centre": 0.0, "pooling": "partial"}, "centre must be a sequence"),
         (build_model, {"releases": RELEASE, "alpha": HUGE}, "alpha must be numbers"),
-        (expected, SUPPOSED | {"r": "0.9"}, "r must be real"),
-        (expected, SUPPOSED | {"alpha": 1.0}, "alpha must be a sequence"),
-        (expected, SUPPOSED | {"threshold": None}, "threshold must be a number"),
-        (expected, SUPPOSED | {"confidence": "high"}, "confidence must be real"),
+        (design_surface, SUPPOSED | {"r": "0.9"}, "r must be real"),
+        (design_surface, SUPPOSED | {"alpha": 1.0}, "alpha must be a sequence"),
+        (design_surface, SUPPOSED | {"threshold": None}, "threshold must be a number"),
+        (design_surface, SUPPOSED | {"confidence": "high"}, "confidence must be real"),
         (count_surface, {"n_partitions": 5, "epsilon": 1.0, "alpha": "abc"}, "alpha must be a sequence"),
         (count_surface, {"n_partitions": 5, "epsilon": 1.0, "confidence": [0.9]}, "confidence must be a number"),
         (design_surface, {"n_partitions": 5, "epsilon": [1.0], "r": 0.9}, "n_partitions must be a sequence"),
         (design_surface, {"n_partitions": [5], "epsilon": [], "r": 0.9}, "the grid is empty"),
         (design_surface, {"n_partitions": [5], "epsilon": [1.0], "r": "0.9"}, "r must be real"),
-        (smallest_partitions, {"epsilon": 1.0, "r": 0.9, "wanted": "most"}, "wanted must be real"),
+        (smallest_epsilon, {"n_partitions": 5, "r": 0.9, "wanted": "most"}, "wanted must be real"),
         (count_partitions, FITTED | {"threshold": HUGE}, "threshold must be a finite number"),
         (count_partitions, FITTED | {"direction": [">"]}, "direction must be '<='"),
         (count_partitions, FITTED | {"random_state": "one"}, "random_state must be a whole number"),

@@ -5,7 +5,7 @@ import pytest
 import statsmodels.api as sm
 
 from dpbayes.errors import InputError
-from dpbayes.verifier.fits import demean, fit_absorbed, fit_glm, fit_ols
+from dpbayes.verifier.claim import demean, fit_absorbed, fit_glm, fit_ols
 
 
 def data(n, k, seed, scale=1.0):

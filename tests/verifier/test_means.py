@@ -16,7 +16,8 @@ from dpbayes.verifier import (
     release_counts,
     sum_estimates,
 )
-from dpbayes.verifier.means import GRID, SENSITIVITY, EstimateSums, _taken_by_clipping
+from dpbayes.verifier.means import _taken_by_clipping
+from dpbayes.verifier.partition import GRID, EstimateSums
 
 RNG = np.random.default_rng
 CLAIM = {"formula": "y ~ x", "coefficient": "x"}
@@ -47,7 +48,7 @@ def test_no_change_of_one_partition_moves_the_sums_by_more(half):
     change = np.abs(g[:, None] - g[None, :]) + np.abs(squares[:, None] - squares[None, :])
     assert change.max() == 2 * size
     assert (np.abs(g) + squares + size // 2).max() == 2 * size
-    assert SENSITIVITY == 2 * GRID and GRID % 2 == 0
+    assert EstimateSums.sensitivity == 2 * GRID and GRID % 2 == 0
 
 
 @pytest.mark.parametrize("corrected", [True, False])
@@ -55,16 +56,18 @@ def test_replacing_a_unit_moves_the_released_numbers_by_the_sensitivity_at_most(
     rng = RNG(3)
     asked = {"lower": -0.5, "upper": 0.5, "n_partitions": 6, "unit": "who", "corrected": corrected, "random_state": 5}
     frame = {"who": np.repeat(np.arange(40), 3), "x": rng.normal(size=120), "y": rng.normal(size=120)}
-    before = np.array(sum_estimates(pl.DataFrame(frame), **CLAIM, **asked).values)
+    before = np.array(sum_estimates(pl.DataFrame(frame), **CLAIM, **asked).released(with_failures=True))
     largest = 0
     for unit in range(20):
         other = {name: values.copy() for name, values in frame.items()}
         rows = other["who"] == unit
         # A constant x makes the fit of its partition lean on the others; a huge y moves it to an end of the range.
         other["y"][rows] = 1e6 * (-1) ** unit
-        moved = np.abs(np.array(sum_estimates(pl.DataFrame(other), **CLAIM, **asked).values) - before).sum()
+        moved = np.abs(
+            np.array(sum_estimates(pl.DataFrame(other), **CLAIM, **asked).released(with_failures=True)) - before
+        ).sum()
         largest = max(largest, moved)
-        assert moved <= SENSITIVITY
+        assert moved <= EstimateSums.sensitivity
     assert largest > GRID / 4
 
 
@@ -202,8 +205,8 @@ def test_sums_and_counts_are_released_together(tmp_path):
         epsilon=2.0,
         rng=RNG(1),
     )
-    assert release.tables[1].sensitivity == SENSITIVITY
-    assert release.tables[1].noise.spread == SENSITIVITY / 1.0
+    assert release.tables[1].sensitivity == EstimateSums.sensitivity
+    assert release.tables[1].noise.spread == EstimateSums.sensitivity / 1.0
     release.write(tmp_path / "release.json")
     again = read_release(tmp_path / "release.json")
     assert coefficient_posterior(again).mean == coefficient_posterior(release, question="mean").mean

@@ -46,12 +46,10 @@ def test_quantiles_are_an_end_where_nothing_before_it_reaches_the_probability(mi
 
 def test_intervals_with_weight_at_an_end_hold_what_they_say(mixtures):
     for mixture in mixtures:
-        for low, high in (mixture.interval(0.9), mixture.hdi(0.9)):
-            # The ends belong to the interval.
-            below = mixture.cdf(np.nextafter(low, 0)) if low > 0 else 0.0
-            assert mixture.cdf(high) - below >= 0.9 - 1e-9
-    one, other = (mixture.hdi(0.9) for mixture in mixtures)
-    assert other[1] - other[0] == pytest.approx(one[1] - one[0], abs=1e-15)
+        low, high = mixture.interval(0.9)
+        # The ends belong to the interval.
+        below = mixture.cdf(np.nextafter(low, 0)) if low > 0 else 0.0
+        assert mixture.cdf(high) - below >= 0.9 - 1e-9
     assert mixtures[0].interval(0.9)[1] == pytest.approx(1 - mixtures[1].interval(0.9)[0], abs=2**-52)
 
 

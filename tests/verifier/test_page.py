@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.verifier import PartitionCounts, count_surface, design_surface, posterior, release_counts
-from dpbayes.verifier.page import count_surface_plot, density_plot, design_surface_plot, share_panel
+from dpbayes.verifier import PartitionCounts, design_surface, posterior, release_counts
+from dpbayes.verifier.page import density_plot, design_surface_plot, share_panel
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +24,6 @@ def test_posteriors_have_a_panel_a_question():
         x, y = axis.lines[0].get_data()
         assert np.trapezoid(y, x) == pytest.approx(1, abs=0.01)
     figure.canvas.draw()
-
-
-def test_surfaces_over_counts():
-    surface = count_surface(5, epsilon=1.0)
-    figure = count_surface_plot(surface, "mode_mean")
-    figure.canvas.draw()
-    assert "M = 5" in figure.get_suptitle()
 
 
 def test_surfaces_over_designs():

@@ -14,7 +14,7 @@ from dpbayes.privacy.laws import Laplace, TwoSidedGeometric
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import Release
 from dpbayes.verifier import PartitionCounts, posterior, release_counts
-from dpbayes.verifier.release import OUTCOMES
+from dpbayes.verifier.partition import OUTCOMES
 
 RNG = np.random.default_rng
 
