@@ -17,7 +17,7 @@ from oracles.ide_two_stage import two_stage
 from dpbayes.data import marginals
 from dpbayes.data.datasets import two_level_population
 from dpbayes.ide import Prior, estimate
-from dpbayes.ide.cells import measure
+from dpbayes.ide.noise_aware import measure
 from dpbayes.privacy import release_tables
 
 # The limit: an update reads every weight once to sum it and once to scale it, and writes it once, 24 bytes in all. The
@@ -26,7 +26,7 @@ from dpbayes.privacy import release_tables
 _UPDATES = """
 import json, time
 import numpy as np
-from dpbayes.ide.algorithm1 import TableAnswers, advance
+from dpbayes.ide.estimation import TableAnswers, advance
 rng = np.random.default_rng(1)
 rows, groups, tables = 100_000, 20, 20
 weights = np.full((rows, groups), 1 / rows)
