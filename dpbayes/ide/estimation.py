@@ -49,31 +49,11 @@ _TRACE_POINTS = 60
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A distribution estimated from a public prior and a release.
+    """A distribution estimated from a public prior and a release of n records: what `estimate` returns.
 
-    Parameters
-    ----------
-    prior
-        The prior, pooled where `estimate` was asked to.
-    weights
-        Distribution on the prior's support.
-    n
-        Number of records that the release speaks of, at least 0.
-    method
-        ``"noise-aware"``, ``"algorithm-1"``, or ``"prior"`` where the released number of records was not positive.
-    strength, solution, posterior
-        Noise-aware: the prior's strength, the certified solution, and what intervals are read from.
-    iterations
-        Algorithm 1: the trace.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> found = estimate(Prior.full(release.domain), release)
-    >>> found.sample(3, rng=np.random.default_rng(1)).columns
-    ['citizenship', 'age', 'race', 'sex', 'income']
+    `weights` are on the rows of `prior`, pooled where `estimate` was asked to. `method` is ``"prior"`` where the
+    released number of records was not positive. A noise-aware estimate has a `strength`, a certified `solution` and a
+    `posterior` for intervals; Algorithm 1 has the trace of its `iterations`.
     """
 
     prior: Prior
@@ -133,20 +113,7 @@ class Estimate:
         return self.posterior.interval(names, prob)
 
     def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
-        """Draw synthetic records.
-
-        Parameters
-        ----------
-        n_rows
-            Number of records.
-        rng
-            Generator; the estimate holds nothing confidential, so its seed is free.
-
-        Returns
-        -------
-        polars.DataFrame
-            One column per attribute, of an Enum type where the levels are text.
-        """
+        """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
         counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
         return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
@@ -267,6 +234,8 @@ def estimate(
     >>> result = estimate(Prior.full(release.domain), release)
     >>> result.method, result.marginal(["sex"]).round(2).tolist()
     ('noise-aware', [0.48, 0.52])
+    >>> result.sample(3, rng=np.random.default_rng(1)).columns
+    ['citizenship', 'age', 'race', 'sex', 'income']
     """
     instance(prior, Prior, "prior", remedy="Prior.from_frame reads public records")
     measurements, given = measure(prior, release), Strength.of(strength)
@@ -396,7 +365,7 @@ def l1_loss(weights: Floats, tables: Sequence[TableAnswers]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """The distribution that Algorithm 1 reached and how it went there."""
+    """The distribution that Algorithm 1 reached, and loss and divergence after some of its steps."""
 
     weights: Floats
     step: npt.NDArray[np.intp]

@@ -272,20 +272,9 @@ def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]], max_size:
 class GroupRelease(Enveloped):
     """What leaves the custodian for Algorithm 2: a release for each upper unit and one for each group.
 
-    Each holds the tables of one workload and the noisy number of records. Units, and groups, are disjoint, so that each
-    level costs what its costliest release costs (parallel composition), and the two levels add up.
-
-    Parameters
-    ----------
-    hierarchy
-        The groups and their units.
-    units, groups
-        Releases by unit and by group, all under add-remove.
-    unit
-        The column whose equal values make rows one unit of privacy, such as a person; None where
-        every row is one: neighbours differ in one row then.
-    max_rows_per_unit
-        Most rows of one unit (the paper's Delta).
+    Each holds the tables of one workload and the noisy number of records, under add-remove. Units, and groups, are
+    disjoint, so that each level costs what its costliest release costs (parallel composition), and the two levels add
+    up. `unit` and `max_rows_per_unit` are those of `release_groups`.
     """
 
     hierarchy: Hierarchy
@@ -423,10 +412,9 @@ def release_groups(
 
     Raises
     ------
-    InputError
-        If a setting is out of range or a record's group is not in the hierarchy. No message shows a confidential value.
-    MissingColumnError
-        If the frame lacks the group's column, an attribute or `unit`.
+    InputError, MissingColumnError
+        If a setting is out of range, a column is missing, or a record's group is not in the hierarchy. No message shows
+        a confidential value.
     BudgetExceededError
         If the ledger has too little left; nothing is drawn then.
 
@@ -491,11 +479,10 @@ def _count(
 
 
 def _attribute(hierarchy: Hierarchy) -> Attribute:
-    levels: tuple[Level, ...] = hierarchy.groups
-    if len(levels) == 1:
-        # An attribute needs two levels; no record has the second, which is cut off after counting.
-        levels = (*levels, "no other group" if isinstance(levels[0], str) else levels[0] + 1)
-    return Attribute(hierarchy.attribute, levels)
+    # An attribute needs two levels: no record has the second of a single group, which is cut off after counting.
+    first, *others = hierarchy.groups
+    spare = "no other group" if isinstance(first, str) else first + 1
+    return Attribute(hierarchy.attribute, (first, *(others or [spare])))
 
 
 def _noisy(
@@ -559,21 +546,7 @@ class GroupResult:
 
 @dataclass(frozen=True, eq=False)
 class GroupSynthesis:
-    """Synthetic records of all groups.
-
-    Parameters
-    ----------
-    priors
-        The support of each unit.
-    units
-        The estimate of each unit, from which its groups started.
-    groups
-        The result of each group.
-    parent
-        Group to unit.
-    attribute
-        Name of the group's column.
-    """
+    """Synthetic records of all groups: each unit's support and estimate, and each group's result."""
 
     priors: Mapping[Level, Prior]
     units: Mapping[Level, Estimate]

@@ -43,11 +43,6 @@ class Prior:
     n_records
         How many records the weights were estimated from, or None where they are no sample (a full domain, a model).
 
-    Raises
-    ------
-    InputError
-        If shapes disagree, a code is outside the domain, or weights are negative, not finite or all zero.
-
     Examples
     --------
     >>> import polars as pl
@@ -90,23 +85,13 @@ class Prior:
 
     @classmethod
     def from_frame(cls, frame: Any, domain: Domain) -> Prior:
-        """Count the distinct records of a public data set.
-
-        Parameters
-        ----------
-        frame
-            Any frame that narwhals reads, one row a public record.
-        domain
-            Attributes and levels; other columns are ignored.
+        """Count the distinct records of a public data set: any frame that narwhals reads, one row a public record.
 
         Raises
         ------
-        MissingColumnError
-            If a column is missing.
-        InputError
-            If there are no rows, or a value is not a level of its attribute.
-        UnreadableDataError
-            If the engine of a lazy frame cannot read the records.
+        MissingColumnError, InputError, UnreadableDataError
+            If a column is missing, there are no rows, a value is not a level of its attribute, or a lazy frame cannot
+            be read.
         """
         table = as_frame(frame).lazy()
         with hide_values(UNREADABLE):
@@ -124,14 +109,7 @@ class Prior:
 
     @classmethod
     def full(cls, domain: Domain, weights: npt.ArrayLike | None = None) -> Prior:
-        """Return a prior on every cell of a small domain, uniform by default.
-
-        Parameters
-        ----------
-        domain
-            A domain of at most ten million cells.
-        weights
-            Non-negative array of shape ``domain.shape``.
+        """Return a prior on every cell of a small domain (ten million at most), uniform or of ``domain.shape`` weights.
 
         Examples
         --------
@@ -160,16 +138,7 @@ class Prior:
         return cell
 
     def marginal(self, names: Sequence[str], weights: npt.ArrayLike | None = None) -> Floats:
-        """Return the probabilities of the table over some attributes.
-
-        Parameters
-        ----------
-        names
-            The attributes, in the order of the axes wanted.
-        weights
-            Another distribution on the same support; by default the prior itself.
-
-        """
+        """Return the probabilities of the table over some attributes, under other `weights` where given."""
         domain = self.domain.project(names)
         values = self.weights if weights is None else np.asarray(weights, dtype=np.float64)
         return np.bincount(self.index(names), values, domain.size).reshape(domain.shape)
@@ -216,20 +185,7 @@ def records_of(domain: Domain, codes: npt.NDArray[np.int32]) -> pl.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A score with what it is made of.
-
-    Parameters
-    ----------
-    groups
-        Levels of the grouping attribute that hold true records; the others are not scored.
-    errors
-        Mean L1 distance of each group, from 0 to 2.
-
-    Examples
-    --------
-    >>> Score(("a", "b"), np.array([0.1, 0.3])).value
-    900.0
-    """
+    """Mean L1 distances, from 0 to 2, of the groups that hold true records."""
 
     groups: tuple[str | int, ...]
     errors: Floats
@@ -240,10 +196,7 @@ class Score:
         return float(500.0 * (2.0 - self.errors.mean()))
 
     def penalized(self, missed: npt.ArrayLike) -> Score:
-        """Return the score where a group whose number of records misses the true one by more than 250 shares nothing.
-
-        `missed` are the differences in numbers of records, one per group.
-        """
+        """Return the score where a group whose number of records is `missed` by more than 250 shares nothing."""
         return Score(self.groups, np.where(np.abs(missed) > BIAS_LIMIT, 2.0, self.errors))
 
 
