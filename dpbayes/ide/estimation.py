@@ -41,8 +41,6 @@ type Floats = npt.NDArray[np.float64]
 _SWEEPS = 20
 # Released cells beyond which the dense system of the posterior is not formed.
 _MOST_CELLS = 8000
-# For intervals: the probability beforehand that the populations agree up to sampling.
-_SAME_POPULATION = 0.5
 # Points of the trace: evaluating the loss over all tables costs as much as updating them all once.
 _TRACE_POINTS = 60
 
@@ -138,7 +136,7 @@ class Posterior:
         found = spectrum(given, self.weights, self.strength.value, given.cells.covariance(self.weights))
         variance, unseen = found.ratios / (found.ratios + self.strength.value), 1.0 / self.strength.value
         if len(self.strength.grid):
-            belief = weigh(found, self.strength.bound, same=_SAME_POPULATION, tails=())
+            belief = weigh(found, self.strength.bound, same=0.0, tails=())
             moved = found.tilts.T @ (given.n * (given.cells.predict(self.weights) - given.prior_chance))
             variance = belief.variance + (belief.share * found.departures - moved) ** 2
             unseen = float(belief.posterior @ (1.0 / belief.grid))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import gamma
 
@@ -221,39 +222,34 @@ def recentred(measurements: Measurements, directions: Directions, belief: Belief
     prior = measurements.prior
     if not len(chosen):
         return prior, 0
-    rows = measurements.n * measurements.cells.spread(directions.tilts[:, chosen].toarray())
-    rows -= prior.weights @ rows
+    tilts = measurements.n * directions.tilts[:, chosen]
     ridge = (1.0 + fine[chosen]) * directions.ratios[chosen] / extra[chosen]
-    return prior.reweighted(_tilted(prior.weights, rows, directions.departures[chosen], ridge)), len(chosen)
+    weights = _tilted(measurements, tilts, directions.departures[chosen], directions.ratios[chosen], ridge)
+    return prior.reweighted(weights), len(chosen)
 
 
-def _tilted(weights: Floats, rows: Floats, wanted: Floats, ridge: Floats) -> Floats:
-    """Minimize the convex function of `recentred` by Newton's method with halving steps."""
+def _tilted(
+    measurements: Measurements, tilts: sparse.csc_array, departures: Floats, ratios: Floats, ridge: Floats
+) -> Floats:
+    """Minimize the convex function of `recentred`, in coordinates in which its curvature at 0 is the identity."""
     with np.errstate(divide="ignore"):
-        start = np.log(weights)
+        start = np.log(measurements.prior.weights)
+    mean = tilts.T @ measurements.prior_chance
+    unit = 1.0 / np.sqrt(ratios + ridge)
 
-    def at(tilt: Floats) -> tuple[float, Floats]:
-        logs = start + rows @ tilt
-        total = logsumexp(logs)
-        return float(total - tilt @ wanted + 0.5 * ridge @ tilt**2), np.exp(logs - total)
+    def weights(tilt: Floats) -> tuple[Floats, float]:
+        logs = start + measurements.cells.spread(tilts @ tilt)
+        total = float(logsumexp(logs))
+        return np.exp(logs - total), total
 
-    tilt = np.zeros(len(wanted))
-    value, found = at(tilt)
-    for _ in range(_ROUNDS):
-        mean = found @ rows
-        slope = mean - wanted + ridge * tilt
-        curvature = (rows * found[:, None]).T @ rows - np.outer(mean, mean)
-        curvature.flat[:: len(tilt) + 1] += ridge
-        step = np.linalg.solve(curvature, slope)
-        length, gain = 1.0, float(slope @ step)
-        if gain < 1e-6:
-            break
-        trial = at(tilt - step)
-        while trial[0] > value - 0.25 * length * gain and length > 1e-9:
-            length *= 0.5
-            trial = at(tilt - length * step)
-        tilt, (value, found) = tilt - length * step, trial
-    return found
+    def value_and_slope(point: Floats) -> tuple[float, Floats]:
+        tilt = unit * point
+        found, total = weights(tilt)
+        slope = tilts.T @ measurements.cells.predict(found) - mean - departures + ridge * tilt
+        return total - tilt @ (mean + departures) + 0.5 * ridge @ tilt**2, unit * slope
+
+    found = minimize(value_and_slope, np.zeros(len(unit)), jac=True, method="L-BFGS-B", options={"gtol": 1e-3})
+    return weights(unit * found.x)[0]
 
 
 def posterior_variance(measurements: Measurements, strength: float) -> Floats:

@@ -169,8 +169,9 @@ def test_a_few_directions_far_out_move_the_prior_and_do_not_cost_it_its_strength
     assert np.abs(m.n * m.cells.predict(solution.weights)[:8] - values[:8]).max() < 3 * 20.0
 
 
-def test_moving_the_prior_first_is_the_gaussian_answer_with_both_variances(prior):
+def test_moving_the_prior_first_is_the_gaussian_answer_with_both_variances(prior, monkeypatch):
     """Linear theory: what the move leaves is shrunk as the strength says, in all by (e + gamma) / (1 + e + gamma)."""
+    monkeypatch.setattr(strength, "_MOST_MOVED", 100)
     m = simulate(prior, 3000.0, Gaussian(400.0), 1)
     directions, value = spectrum(m), 2000.0
     belief = replace(weigh(directions, strength_bound(m)), share=np.full(len(directions.ratios), 0.2))
