@@ -11,7 +11,7 @@ from dpbayes.bloom import (
 )
 from dpbayes.bloom.filters import Filters, transition_matrix
 from dpbayes.errors import InputError
-from dpbayes.ide.workload import expected_l1_error
+from dpbayes.ide.groups import expected_l1_error
 from dpbayes.mvg import (
     Covariance,
     FeatureRanges,

@@ -1,12 +1,14 @@
-r"""`estimate`: a prior and a release in, a distribution and its posterior out.
+r"""`estimate`: a prior and a release in, a distribution and its posterior out; and the paper's Algorithm 1.
 
-**Intervals.** The Laplace form of the posterior of any margins f of the weights is
+**Algorithm 1.** Definition 3.1 moves a distribution p on the prior's support to the one that has a table's wanted
+probabilities y at the least relative entropy (Theorem 3.1): a row of cell i gets :math:`p_j\, y_i / \mathrm{mass}(i)`,
+or an equal share of :math:`y_i` where the cell has no mass. Rows are those of the support (section 3.3). y is
+the projection of the noisy answers on the simplex in L1, ties to the nearest in L2: unique and continuous.
 
-.. math:: V_{ff} = \frac{1}{\lambda} C_{ff}
-    - \frac{n^2}{\lambda^2}\, C_{fM}\Bigl(D + \frac{n^2}{\lambda} C_{MM}\Bigr)^{-1} C_{Mf},
-
-C the covariance of indicators under the estimate and 1/D the curvatures of the losses. A share of mean m and variance V
-gets the quantiles of the Beta law with these moments, averaged over strengths by their posterior.
+**Intervals.** A share f has the mean of the estimate and, c_k its covariance with direction k of `dpbayes.ide.strength`
+under the estimate, the variance :math:`\frac1\lambda (f(1-f) - \sum_k c_k^2/G_k) + \sum_k (c_k/G_k)^2 v_k`, v the
+mean squares of the departures about the estimate, under normal departures. It gets the quantiles of the Beta law with
+these moments.
 """
 
 from __future__ import annotations
@@ -15,64 +17,41 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import beta
 
 from dpbayes._arguments import generator, instance, probability_below_one, whole_number
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
-from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, table_answers
-from dpbayes.ide.cells import CellMap, Measurements, measure
-from dpbayes.ide.noise_aware import Solution, noise_loss, solve
+from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
 from dpbayes.ide.prior import Prior, records_of
-from dpbayes.ide.strength import Strength, choose_strength, posterior_variance
+from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
     import polars as pl
-
 
 type Floats = npt.NDArray[np.float64]
 
 _SWEEPS = 20
 # Released cells beyond which the dense system of the posterior is not formed.
 _MOST_CELLS = 8000
-# Strengths that stand for their posterior.
-_NODES = 5
+# Points of the trace: evaluating the loss over all tables costs as much as updating them all once.
+_TRACE_POINTS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A distribution estimated from a public prior and a release.
+    """A distribution estimated from a public prior and a release of n records: what `estimate` returns.
 
-    Parameters
-    ----------
-    prior
-        The prior, pooled where `estimate` was asked to.
-    weights
-        Distribution on the prior's support.
-    n
-        Number of records that the release speaks of, at least 0.
-    method
-        ``"noise-aware"``, ``"algorithm-1"``, or ``"prior"`` where the released number of records was not positive.
-    strength, solution, posterior
-        Noise-aware: the prior's strength, the certified solution, and what intervals are read from.
-    iterations
-        Algorithm 1: the trace.
-
-    Examples
-    --------
-    >>> from dpbayes.data import datasets
-    >>> from dpbayes.privacy import release_tables
-    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
-    >>> found = estimate(Prior.full(release.domain), release)
-    >>> found.sample(3, rng=np.random.default_rng(1)).columns
-    ['citizenship', 'age', 'race', 'sex', 'income']
+    `weights` are on the rows of `prior`, pooled where `estimate` was asked to. `method` is ``"prior"`` where the
+    released number of records was not positive. A noise-aware estimate has a `strength`, a certified `solution` and a
+    `posterior` for intervals; Algorithm 1 has the trace of its `iterations`.
     """
 
     prior: Prior
@@ -132,81 +111,37 @@ class Estimate:
         return self.posterior.interval(names, prob)
 
     def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
-        """Draw synthetic records.
-
-        Parameters
-        ----------
-        n_rows
-            Number of records.
-        rng
-            Generator; the estimate holds nothing confidential, so its seed is free.
-
-        Returns
-        -------
-        polars.DataFrame
-            One column per attribute, of an Enum type where the levels are text.
-        """
+        """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
         counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
         return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The Laplace forms of the posterior at several strengths of the prior, by their probability; see the module."""
+    """The normal form of the posterior around the noise-aware estimate; see the module."""
 
     measurements: Measurements
+    weights: Floats
     strength: Strength
 
     @cached_property
-    def forms(self) -> list[tuple[float, LaplaceForm]]:
-        """The strengths' probabilities and the posterior given each."""
-        if len(self.measurements.values) > _MOST_CELLS:
+    def _directions(self) -> tuple[Floats, Floats, float]:
+        """Directions scaled to unit variance, their posterior variances, and the variance of what no cell sees."""
+        given = self.measurements
+        if len(given.values) > _MOST_CELLS:
             raise InputError(
-                f"intervals solve a dense system in the released cells, {len(self.measurements.values):,} here and at "
-                f"most {_MOST_CELLS:,}; release fewer or smaller tables"
+                f"intervals solve a dense system in the released cells, {len(given.values):,} here and at most "
+                f"{_MOST_CELLS:,}; release fewer or smaller tables"
             )
-        return [(share, LaplaceForm.at(self.measurements, value)) for share, value in self.strength.nodes(_NODES)]
-
-    def interval(self, names: Sequence[str], prob: float) -> tuple[Floats, Floats]:
-        """Return the ends of equal-tailed intervals of every cell's share."""
-        shares, forms = zip(*self.forms, strict=True)
-        moments = [form.moments(names) for form in forms]
-        laws = [_beta_law(mean, variance) for mean, variance in moments]
-        tails = (0.5 - prob / 2, 0.5 + prob / 2)
-        if len(laws) == 1:
-            low, high = (beta.ppf(tail, *laws[0]) for tail in tails)
-        else:
-            low, high = (_mixed_quantile(tail, shares, laws) for tail in tails)
-        n, held = self.measurements.n, moments[0][0] > 0
-        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class LaplaceForm:
-    """The posterior around the noise-aware estimate of one strength."""
-
-    measurements: Measurements
-    strength: float
-    weights: Floats
-    softness: Floats
-
-    @classmethod
-    def at(cls, measurements: Measurements, strength: float) -> LaplaceForm:
-        """Solve for a strength."""
-        loss = noise_loss(measurements, posterior_variance(measurements, strength))
-        weights = solve(measurements, loss, strength=strength).weights
-        residual = measurements.values - measurements.n * measurements.cells.predict(weights)
-        # A saturated cell tells nothing more.
-        softness = np.clip(1.0 / np.maximum(loss.curvature(residual), 1e-200), 1e-12, 1e200)
-        return cls(measurements, strength, weights, softness)
-
-    @cached_property
-    def _factor(self) -> Any:
-        matrix = (self.measurements.n**2 / self.strength) * self.measurements.cells.covariance(self.weights)
-        root = 1.0 / np.sqrt(self.softness)
-        matrix = matrix * root[:, None] * root
-        matrix.flat[:: len(root) + 1] += 1.0 + 1e-12 * np.trace(matrix) / len(root)
-        return cho_factor(matrix, lower=True), root
+        found = spectrum(given, self.weights, self.strength.value, given.cells.covariance(self.weights))
+        variance, unseen = found.ratios / (found.ratios + self.strength.value), 1.0 / self.strength.value
+        if len(self.strength.grid):
+            belief = weigh(found, self.strength.bound, same=0.0, tails=())
+            moved = found.tilts.T @ (given.n * (given.cells.predict(self.weights) - given.prior_chance))
+            variance = belief.variance + (belief.share * found.departures - moved) ** 2
+            unseen = float(belief.posterior @ (1.0 / belief.grid))
+        tilts = given.n * found.tilts.toarray() / np.sqrt(found.ratios)
+        return tilts, variance / found.ratios, unseen
 
     def moments(self, names: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the posterior mean and variance of every cell's share in the table over some attributes."""
@@ -220,30 +155,20 @@ class LaplaceForm:
             ],
             axis=1,
         )
-        factor, root = self._factor
-        scaled = (joint - np.outer(mean, cells.predict(self.weights))) * root
-        explained = np.einsum("fc,cf->f", scaled, cho_solve(factor, scaled.T))
-        found = mean * (1.0 - mean) / self.strength - (self.measurements.n / self.strength) ** 2 * explained
-        return mean.reshape(part.shape), np.clip(found, 0.0, None).reshape(part.shape)
+        tilts, variance, unseen = self._directions
+        seen = ((joint - np.outer(mean, cells.predict(self.weights))) @ tilts) ** 2
+        found = (mean * (1.0 - mean) - seen.sum(axis=1)).clip(0.0) * unseen + seen @ variance
+        return mean.reshape(part.shape), found.reshape(part.shape)
 
-
-def _beta_law(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Return the parameters of the Beta law of a mean and a variance; what does not vary gets a very narrow one."""
-    inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
-    free = inside * (1.0 - inside)
-    size = np.clip(free / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
-    return inside * size, (1.0 - inside) * size
-
-
-def _mixed_quantile(tail: float, shares: Sequence[float], laws: Sequence[tuple[Floats, Floats]]) -> Floats:
-    """Return the quantile of a mixture of Beta laws, by bisection between the components' quantiles."""
-    quantiles = [beta.ppf(tail, *law) for law in laws]
-    low, high = np.minimum.reduce(quantiles), np.maximum.reduce(quantiles)
-    for _ in range(25):
-        middle = 0.5 * (low + high)
-        below = sum(share * beta.cdf(middle, *law) for share, law in zip(shares, laws, strict=True)) < tail
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
+    def interval(self, names: Sequence[str], prob: float) -> tuple[Floats, Floats]:
+        """Return the ends of equal-tailed intervals of every cell's share."""
+        mean, variance = self.moments(names)
+        # What does not vary gets a very narrow law.
+        inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
+        size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
+        low, high = (beta.ppf(tail, inside * size, (1.0 - inside) * size) for tail in (0.5 - prob / 2, 0.5 + prob / 2))
+        n, held = self.measurements.n, mean > 0
+        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
 
 def estimate(
@@ -256,7 +181,6 @@ def estimate(
     tolerance: float = 1e-2,
     iterations: int | None = None,
     random_state: int | None = None,
-    cells: CellMap | None = None,
 ) -> Estimate:
     r"""Estimate a distribution from a public prior and noisy marginals.
 
@@ -283,9 +207,6 @@ def estimate(
         Algorithm 1: number of updates; by default 20 for each table.
     random_state
         Algorithm 1: seed of the order of the updates; it touches nothing confidential.
-    cells
-        The map of an earlier release of the same tables over the prior as given, see
-        `dpbayes.ide.measure`; needs ``pool=False`` or Algorithm 1.
 
     Returns
     -------
@@ -311,26 +232,30 @@ def estimate(
     >>> result = estimate(Prior.full(release.domain), release)
     >>> result.method, result.marginal(["sex"]).round(2).tolist()
     ('noise-aware', [0.48, 0.52])
+    >>> result.sample(3, rng=np.random.default_rng(1)).columns
+    ['citizenship', 'age', 'race', 'sex', 'income']
     """
     instance(prior, Prior, "prior", remedy="Prior.from_frame reads public records")
-    measurements, given = measure(prior, release, cells=cells), Strength.of(strength)
-    if measurements.n < 0.5:
-        return Estimate(prior, prior.weights, 0.0, "prior")
-    if noise_aware:
-        if pool and cells is not None:
-            raise InputError(
-                "cells belong to the prior as given, and pooling changes its rows; pass pool=False with cells"
-            )
-        borrowed = justified(prior, grouping_attribute(release)) if pool else None
+    measurements, given = measure(prior, release), Strength.of(strength)
+    if noise_aware and pool and measurements.n >= 0.5:
+        borrowed = justified(prior, grouping_attribute(release))
         if borrowed is not None:
             measurements = measure(pooling.pool(prior, borrowed), release)
-        return _noise_aware(measurements, given or choose_strength(measurements), tolerance)
-    return _algorithm1(measurements, iterations, random_state)
+    if noise_aware:
+        return weigh_noise(measurements, given, tolerance)
+    return algorithm1(measurements, iterations, random_state)
 
 
-def _noise_aware(measurements: Measurements, strength: Strength, tolerance: float) -> Estimate:
-    loss = noise_loss(measurements, posterior_variance(measurements, strength.value))
-    solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
+def weigh_noise(measurements: Measurements, given: Strength | None = None, tolerance: float = 1e-2) -> Estimate:
+    """Return the noise-aware estimate, at a given strength or as the release says."""
+    prior = measurements.prior
+    if measurements.n < 0.5:
+        return Estimate(prior, prior.weights, 0.0, "prior")
+    if given is None:
+        solution, strength = weighed_solution(measurements, tolerance)
+    else:
+        loss, strength = noise_loss(measurements, posterior_variance(measurements, given.value)), given
+        solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
     if solution.gap > tolerance:
         warnings.warn(
             f"the duality gap of the estimate is {solution.gap:.2g} nats, above the tolerance of {tolerance:g}: it is "
@@ -339,15 +264,120 @@ def _noise_aware(measurements: Measurements, strength: Strength, tolerance: floa
             AccuracyWarning,
             stacklevel=3,
         )
-    posterior = Posterior(measurements, strength)
-    found = measurements.prior, solution.weights, measurements.n
+    posterior = Posterior(measurements, solution.weights, strength)
+    found = prior, solution.weights, measurements.n
     return Estimate(*found, "noise-aware", strength=strength, solution=solution, posterior=posterior)
 
 
-def _algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
+def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
+    """Return the estimate of Algorithm 1, with the loss and the divergence on the way."""
+    prior = measurements.prior
+    if measurements.n < 0.5:
+        return Estimate(prior, prior.weights, 0.0, "prior")
     tables = table_answers(measurements)
     count = _SWEEPS * len(tables) if iterations is None else whole_number(iterations, "iterations", low=0)
     # Line 6 of Algorithm 1: uniformly at random.
     order = generator(random_state, "random_state").integers(0, len(tables), count)
-    result = iterate(measurements.prior, tables, order=order)
-    return Estimate(measurements.prior, result.weights, measurements.n, "algorithm-1", iterations=result)
+    result = iterate(prior, tables, order=order)
+    return Estimate(prior, result.weights, measurements.n, "algorithm-1", iterations=result)
+
+
+def project_simplex(answers: npt.ArrayLike) -> Floats:
+    """Return the nearest probability vectors in L1 (ties: nearest in L2)."""
+    values = np.asarray(answers, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InputError("answers need at least one cell along their last axis")
+    if not np.isfinite(values).all():
+        raise InputError("answers must be finite, got NaN or infinity among them; divide by a positive size")
+    descending = -np.sort(-values, axis=-1)
+    excess = np.cumsum(descending, axis=-1) - 1.0
+    ranks = np.arange(1, values.shape[-1] + 1)
+    # The number of positive cells: the last rank whose answer exceeds the threshold that the ranks so far imply.
+    positive = np.count_nonzero(descending * ranks > excess, axis=-1, keepdims=True)
+    threshold = np.take_along_axis(excess, positive - 1, axis=-1) / positive
+    return np.maximum(values - threshold, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class TableAnswers:
+    """A table's cell of every support row, and its answers, both as probabilities of shape ``(cells,)``."""
+
+    cell: npt.NDArray[np.intp]
+    answers: Floats
+
+    @cached_property
+    def rows(self) -> Floats:
+        """Number of support rows of each cell."""
+        return self.masses(np.ones(len(self.cell)))
+
+    @cached_property
+    def target(self) -> Floats:
+        """The probabilities to reach: the answers projected on the cells that have rows."""
+        held, target = self.rows > 0, np.zeros_like(self.answers)
+        target[held] = project_simplex(self.answers[held])
+        return target
+
+    def masses(self, weights: Floats) -> Floats:
+        """Return the probability of every cell under a distribution."""
+        return np.bincount(self.cell, weights, len(self.answers))
+
+    def update(self, weights: Floats) -> Floats:
+        """Return the distribution with the cell probabilities to reach that is nearest in relative entropy."""
+        mass = self.masses(weights)
+        empty = mass <= 0.0
+        updated: Floats = weights * np.divide(self.target, mass, out=np.zeros_like(mass), where=~empty)[self.cell]
+        if np.any(self.target[empty] > 0.0):
+            updated += np.where(empty, self.target / np.maximum(self.rows, 1.0), 0.0)[self.cell]
+        return updated
+
+
+def kl_divergence(q: Floats, p: Floats) -> float:
+    """Return KL(q || p) in nats; infinite where q has mass that p lacks."""
+    held = q > 0
+    if np.any(p[held] <= 0):
+        return float("inf")
+    return float(max(np.sum(q[held] * np.log(q[held] / p[held])), 0.0))
+
+
+def table_answers(measurements: Measurements) -> tuple[TableAnswers, ...]:
+    """Return the answers of every released table: its counts divided by the number of records."""
+    if measurements.n <= 0:
+        raise InputError(f"the released number of records is {measurements.n:g}; the prior is all there is to go by")
+    return tuple(
+        TableAnswers(cell, table.counts.ravel() / measurements.n)
+        for cell, table in zip(measurements.cells.index, measurements.tables, strict=True)
+    )
+
+
+def advance(weights: Floats, tables: Sequence[TableAnswers], order: npt.ArrayLike) -> Floats:
+    """Update a distribution to one table after another."""
+    for place in np.asarray(order, dtype=np.intp):
+        weights = tables[place].update(weights)
+    return weights
+
+
+def l1_loss(weights: Floats, tables: Sequence[TableAnswers]) -> float:
+    """Return the L1 distance between the noisy answers and a distribution's, over all tables."""
+    return float(sum(np.abs(table.masses(weights) - table.answers).sum() for table in tables))
+
+
+@dataclass(frozen=True, eq=False)
+class Iterations:
+    """The distribution that Algorithm 1 reached, and loss and divergence after some of its steps."""
+
+    weights: Floats
+    step: npt.NDArray[np.intp]
+    l1_loss: Floats
+    kl: Floats
+
+
+def iterate(prior: Prior, tables: Sequence[TableAnswers], *, order: npt.ArrayLike) -> Iterations:
+    """Run Algorithm 1, noting loss and divergence on the way."""
+    steps, weights = np.asarray(order, dtype=np.intp), prior.weights
+    marks = np.unique(np.linspace(0, len(steps), _TRACE_POINTS).round().astype(int))
+    points = [(l1_loss(weights, tables), 0.0)]
+    for first, last in pairwise(marks):
+        weights = advance(weights, tables, steps[first:last])
+        points.append((l1_loss(weights, tables), kl_divergence(weights, prior.weights)))
+    loss, kl = np.array(points).T
+    return Iterations(weights, marks, loss, kl)

@@ -18,9 +18,9 @@ import pytensor.tensor as pt
 
 from dpbayes._names import variable_name
 from dpbayes.errors import InputError
-from dpbayes.ide.cells import CellMap, measure
+from dpbayes.ide.noise_aware import CellMap, measure
 from dpbayes.ide.prior import Prior
-from dpbayes.ide.strength import Strength, choose_strength
+from dpbayes.ide.strength import Strength, scalar_strength
 from dpbayes.inference.noisy_counts import noisy_counts, release_noise
 from dpbayes.privacy.release import Release
 
@@ -40,7 +40,7 @@ def build_model(
     measurements = measure(prior, release)
     if measurements.n <= 0:
         raise InputError(f"the released number of records is {measurements.n:g}: there is nothing to condition on")
-    chosen = (given or choose_strength(measurements)).value
+    chosen = (given or scalar_strength(measurements)).value
     used = {name for names in (*measurements.cells.attribute_sets, *requested) for name in names}
     merged = merge_rows(prior, [name for name in prior.domain.names if name in used])
     if merged.size > MAX_ROWS:

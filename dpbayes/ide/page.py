@@ -29,53 +29,54 @@ _MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of
 
 
 def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
-    """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.results.table_results`'."""
+    """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.study.table_results`'."""
+    scores = result.get("scores")
     sections = [
         estimate_section(result["moved"], release),
         released_section(release),
         _prior_section(result),
         moved_section(result["moved"], release),
-        _trace_section(result),
     ]
     headline = [
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
         Fact("n", "records", size_of(release), f"{size_of(release):,.0f}"),
-        Fact("kl", "change from the prior (KL divergence, nats)", result["kl"].get(result["method"], 0.0), _kl(result)),
+        Fact("kl", "change from the prior (KL divergence, nats)", result["kl"], f"{result['kl']:.3g}"),
     ]
-    if "scores" in result:
-        sections.append(error_section(result["scores"]))
-        headline.append(_score_fact(result["scores"], result["method"]))
+    if result["trace"] is not None:
+        sections.append(_trace_section(result["trace"]))
+    if scores is not None:
+        sections.append(error_section(scores))
+        headline.append(_score_fact(scores, result["method"]))
     return Findings(
         _answer(result, result["moved"]),
         sections,
         headline=headline,
-        picture=_score_picture(result["scores"]) if "scores" in result else _cell_picture(result["moved"]),
-        facts={"kl": result["kl"], "scores": result.get("scores")},
+        picture=_cell_picture(result["moved"]) if scores is None else _score_picture(scores),
+        facts={"kl": result["kl"], "scores": scores},
         verdict=_verdict(result),
         provenance={"method": result["method"]},
     )
 
 
 def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Findings:
-    """Return what the page of Algorithm 2 says; `result` is `dpbayes.ide.results.group_results`'."""
-    records = sum(entry["size"] for entry in result["groups"])
+    """Return what the page of Algorithm 2 says; `result` is `dpbayes.ide.study.group_results`'."""
+    records, scores = sum(entry["size"] for entry in result["groups"]), result.get("scores")
     sections = [_group_section(result), _group_release_section(released), _workload_section(released, result)]
-    sections.append(_trace_section(result))
     headline = [
         Fact("n_groups", "groups", len(released.groups), f"{len(released.groups)}"),
         Fact("n", "synthetic records", records, f"{records:,}"),
     ]
-    if "scores" in result:
-        sections.append(error_section(result["scores"]))
-        headline.append(_score_fact(result["scores"], "synthetic"))
+    if scores is not None:
+        sections.append(error_section(scores))
+        headline.append(_score_fact(scores, "synthetic"))
     unit = "row" if released.unit is None else f"{released.unit} (all its rows)"
     epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
     return Findings(
         _answer(result),
         sections,
         headline=headline,
-        picture=_score_picture(result["scores"]) if "scores" in result else None,
-        facts={"scores": result.get("scores")},
+        picture=None if scores is None else _score_picture(scores),
+        facts={"scores": scores},
         verdict=_verdict(result),
         terms=PrivacyTerms(released.adjacency, unit, 0.0),
         cost=[Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
@@ -130,13 +131,11 @@ def _score_fact(scores: Mapping[str, Any], name: str) -> Fact:
     return Fact("score", "score (prior untouched " + f"{scores['score']['prior']:.1f})", value, f"{value:.1f}")
 
 
-def _kl(result: Mapping[str, Any]) -> str:
-    return f"{result['kl'].get(result['method'], 0.0):.3g}"
-
-
 def _prior_section(result: Mapping[str, Any]) -> Section:
-    certificate = result["certificate"]
-    blocks: list[Block] = [Paragraph(_prior_text(result))]
+    prior, certificate = result["prior"], result["certificate"]
+    lies = "pooled prior lies" if result["borrowed"] is not None else "prior lies"
+    worth = "no sample" if prior["records"] is None else f"worth {prior['records']:,.0f} records"
+    blocks: list[Block] = [Paragraph(f"The {lies} on {prior['rows']:,} weighted rows, {worth}.")]
     if result["borrowed"] is not None:
         rows = [(entry["group"], entry["records"], *entry["weights"].values()) for entry in result["borrowed"]]
         shares = [Column(name, ".3f") for name in result["borrowed"][0]["weights"]]
@@ -146,65 +145,45 @@ def _prior_section(result: Mapping[str, Any]) -> Section:
         )
         blocks.append(Table("borrowed", caption, [Column("group"), Column("public records", ",.0f"), *shares], rows))
     if certificate is not None:
-        whose = "The prior" if result["method"] == "noise-aware" else "For the noise-aware estimate the prior"
-        blocks.append(
-            Paragraph(
-                f"{whose} counts as {certificate['strength']:,.0f} records against the release (most likely "
-                f"{certificate['most_likely']:,.0f}; sampling error allows {certificate['bound']:,.0f} at most). The "
-                f"convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
-                f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the "
-                "optimum."
-            )
-        )
-        if certificate["grid"]:
-            figure = strength_plot(certificate["grid"], certificate["log_likelihood"], certificate["strength"])
-            caption = (
-                "Strength read off the release: the joint likelihood of all released cells, heavy-tailed departures "
-                "included. Taken is the strength with the least expected error relative to the best in hindsight; "
-                "beforehand the populations agree up to sampling with probability .8."
-            )
-            alt = (
-                f"Log-likelihood over strengths: largest at {certificate['most_likely']:,.0f} records, "
-                f"{certificate['strength']:,.0f} taken, {certificate['bound']:,.0f} at most."
-            )
-            blocks.append(Figure(figure, caption, alt))
+        blocks += _strength_blocks(certificate)
     return Section("The prior and what it is worth", blocks)
 
 
-def _prior_text(result: Mapping[str, Any]) -> str:
-    """Say where each method starts: only the noise-aware form pools."""
-    prior = result["prior"]
-    given = f"{prior['public_rows']:,} weighted rows, {_worth(prior['public_records'])}"
-    if result["borrowed"] is None:
-        return f"The prior lies on {given}."
-    pooled = f"{prior['rows']:,} weighted rows, {_worth(prior['records'])}"
-    if result["method"] == "algorithm-1":
-        return f"Algorithm 1 takes the prior as given: {given}. Beside it, the noise-aware form pools it: {pooled}."
-    return f"The pooled prior lies on {pooled}. Beside it, Algorithm 1 takes the prior as given: {given}."
-
-
-def _worth(records: float | None) -> str:
-    return "no sample" if records is None else f"worth {records:,.0f} records"
-
-
-def _trace_section(result: Mapping[str, Any]) -> Section:
-    trace = result["trace"]
-    where = f" for unit {trace['unit']}" if "unit" in trace else ""
-    if not trace["step"]:
-        return Section("Algorithm 1 by iteration", [Paragraph("Algorithm 1 did not run: there was nothing to go by.")])
-    minimum = result.get("l1_minimum")
-    least = "" if minimum is None else f"; no distribution on the support has less than {minimum:.4g}"
+def _strength_blocks(certificate: Mapping[str, Any]) -> list[Block]:
+    """Say how much the prior counts, where it was moved first, and how well the problem was solved."""
+    moved = certificate["moved"]
     text = (
-        f"Algorithm 1{where} trusts the released answers fully. It ended at an L1 loss of {trace['l1_loss'][-1]:.4g} "
-        f"and {trace['kl'][-1]:.3g} nats from the prior as given{least}."
+        f"The prior counts as {certificate['strength']:,.0f} records against the release (sampling error allows "
+        f"{certificate['bound']:,.0f} at most). "
+        + (f"In {moved} directions the release departs by more than that, and the prior was moved. " if moved else "")
+        + f"The convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
+        f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the optimum."
     )
-    figure = trace_plot(trace["step"], trace["l1_loss"], trace["kl"], minimum)
+    if not certificate["grid"]:
+        return [Paragraph(text)]
+    caption = (
+        "Strength read off the release: the joint likelihood of all released cells, heavy-tailed departures included. "
+        "Taken is the posterior's geometric mean; beforehand the populations agree up to sampling with probability .8."
+    )
+    alt = (
+        f"Log-likelihood over strengths: largest at {certificate['most_likely']:,.0f} records, "
+        f"{certificate['strength']:,.0f} taken, {certificate['bound']:,.0f} at most."
+    )
+    figure = strength_plot(certificate["grid"], certificate["log_likelihood"], certificate["strength"])
+    return [Paragraph(text), Figure(figure, caption, alt)]
+
+
+def _trace_section(trace: Mapping[str, Any]) -> Section:
+    text = (
+        f"Algorithm 1 takes the prior as given and trusts the released answers fully. It ended at an L1 loss of "
+        f"{trace['l1_loss'][-1]:.4g} and {trace['kl'][-1]:.3g} nats from the prior."
+    )
     alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
     caption = (
         f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
         f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
     )
-    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(figure, caption, alt)])
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(trace_plot(trace), caption, alt)])
 
 
 def _group_release_section(released: GroupRelease) -> Section:
@@ -422,18 +401,14 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
     return figure
 
 
-def trace_plot(step: Sequence[int], l1_loss: Sequence[float], kl: Sequence[float], minimum: float | None) -> Picture:
+def trace_plot(trace: Mapping[str, Any]) -> Picture:
     """Plot Algorithm 1's L1 loss and KL divergence from the prior by iteration."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
-    left.plot(step, l1_loss, color=ESTIMATE, linewidth=1.5)
-    if minimum is not None:
-        left.axhline(minimum, color=RELEASED, linewidth=1.2, linestyle="--", label="least possible")
-        left.legend(frameon=False, fontsize=9)
-    left.set_ylim(bottom=0)
-    left.set_ylabel("L1 distance to the released answers", fontsize=9)
-    right.plot(step, kl, color=ESTIMATE, linewidth=1.5)
-    right.set_ylabel("KL divergence from the prior (nats)", fontsize=9)
-    for axis in (left, right):
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
+    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior (nats)"}
+    for axis, (key, label) in zip(axes, labels.items(), strict=True):
+        axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel(label, fontsize=9)
         axis.set_xlabel("iteration", fontsize=9)
         axis.tick_params(labelsize=8)
     return figure

@@ -1,16 +1,17 @@
-"""The public prior: a weighted support, never a dense table over the product domain."""
+"""The public prior, a weighted support and never a dense table over the product domain, and the challenge's score."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, real_numbers
+from dpbayes._arguments import as_array, instance, real_numbers, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 _LARGEST_FULL = 10_000_000
+
+BIAS_LIMIT = 250.0
+"""Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
 
 type Floats = npt.NDArray[np.float64]
 
@@ -38,11 +42,6 @@ class Prior:
         weight 0: it belongs to the support, and Definition 3.1 can give it mass.
     n_records
         How many records the weights were estimated from, or None where they are no sample (a full domain, a model).
-
-    Raises
-    ------
-    InputError
-        If shapes disagree, a code is outside the domain, or weights are negative, not finite or all zero.
 
     Examples
     --------
@@ -86,23 +85,13 @@ class Prior:
 
     @classmethod
     def from_frame(cls, frame: Any, domain: Domain) -> Prior:
-        """Count the distinct records of a public data set.
-
-        Parameters
-        ----------
-        frame
-            Any frame that narwhals reads, one row a public record.
-        domain
-            Attributes and levels; other columns are ignored.
+        """Count the distinct records of a public data set: any frame that narwhals reads, one row a public record.
 
         Raises
         ------
-        MissingColumnError
-            If a column is missing.
-        InputError
-            If there are no rows, or a value is not a level of its attribute.
-        UnreadableDataError
-            If the engine of a lazy frame cannot read the records.
+        MissingColumnError, InputError, UnreadableDataError
+            If a column is missing, there are no rows, a value is not a level of its attribute, or a lazy frame cannot
+            be read.
         """
         table = as_frame(frame).lazy()
         with hide_values(UNREADABLE):
@@ -120,14 +109,7 @@ class Prior:
 
     @classmethod
     def full(cls, domain: Domain, weights: npt.ArrayLike | None = None) -> Prior:
-        """Return a prior on every cell of a small domain, uniform by default.
-
-        Parameters
-        ----------
-        domain
-            A domain of at most ten million cells.
-        weights
-            Non-negative array of shape ``domain.shape``.
+        """Return a prior on every cell of a small domain (ten million at most), uniform or of ``domain.shape`` weights.
 
         Examples
         --------
@@ -156,16 +138,7 @@ class Prior:
         return cell
 
     def marginal(self, names: Sequence[str], weights: npt.ArrayLike | None = None) -> Floats:
-        """Return the probabilities of the table over some attributes.
-
-        Parameters
-        ----------
-        names
-            The attributes, in the order of the axes wanted.
-        weights
-            Another distribution on the same support; by default the prior itself.
-
-        """
+        """Return the probabilities of the table over some attributes, under other `weights` where given."""
         domain = self.domain.project(names)
         values = self.weights if weights is None else np.asarray(weights, dtype=np.float64)
         return np.bincount(self.index(names), values, domain.size).reshape(domain.shape)
@@ -176,31 +149,6 @@ class Prior:
         # One array for both: whatever was built for the support serves the other as well.
         object.__setattr__(other, "codes", self.codes)
         return other
-
-    def restrict(self, levels: Mapping[str, Level]) -> Prior:
-        """Return the rows at given levels, with the records counted in proportion.
-
-        Parameters
-        ----------
-        levels
-            Attribute to the level kept.
-
-        Raises
-        ------
-        InputError
-            If an attribute or level is unknown, or the prior holds no such record.
-        """
-        keep = np.ones(self.size, dtype=bool)
-        for name, level in levels.items():
-            attribute = self.domain[name]
-            if level not in attribute.levels:
-                raise InputError(f"{name!r} has no level {level!r}; it has {list(attribute.levels)!r}")
-            keep &= self.codes[:, self.domain.axis(name)] == attribute.levels.index(level)
-        share = float(self.weights[keep].sum())
-        if share <= 0:
-            raise InputError(f"the prior holds no record with {dict(levels)!r}; pool it (dpbayes.ide.pool)")
-        records = None if self.n_records is None else self.n_records * share
-        return Prior(self.domain, self.codes[keep], self.weights[keep], records)
 
     def _repr_html_(self) -> str:
         records = "no sample" if self.n_records is None else f"worth {self.n_records:,.0f} records"
@@ -233,3 +181,107 @@ def records_of(domain: Domain, codes: npt.NDArray[np.int32]) -> pl.DataFrame:
             for a, place in zip(domain, codes.T, strict=True)
         }
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """Mean L1 distances, from 0 to 2, of the groups that hold true records."""
+
+    groups: tuple[str | int, ...]
+    errors: Floats
+
+    @property
+    def value(self) -> float:
+        """The score, from 0 to 1000."""
+        return float(500.0 * (2.0 - self.errors.mean()))
+
+    def penalized(self, missed: npt.ArrayLike) -> Score:
+        """Return the score where a group whose number of records is `missed` by more than 250 shares nothing."""
+        return Score(self.groups, np.where(np.abs(missed) > BIAS_LIMIT, 2.0, self.errors))
+
+
+def k_marginal_score(
+    estimate: Prior, truth: Prior, *, by: str, k: int = 2, sets: Sequence[Sequence[str]] | None = None
+) -> Score:
+    """Compare the k-way marginals of each group with the truth's.
+
+    Parameters
+    ----------
+    estimate
+        The distribution to judge, or synthetic records read by `Prior.from_frame`. Each group is normalized before it
+        is compared; a group without mass scores the worst.
+    truth
+        The true records. Whoever computes a score sees confidential data: it belongs to trials, not to a release.
+    by
+        The attribute that names the group.
+    k
+        Attributes of a marginal, when `sets` is not given; all such sets are then compared.
+    sets
+        The attribute sets to compare.
+
+    Raises
+    ------
+    InputError
+        If the domains differ, or a set names an unknown attribute or `by` itself.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
+    >>> truth, flat = Prior.full(domain, [[[4, 0], [0, 4]], [[1, 1], [1, 1]]]), Prior.full(domain)
+    >>> k_marginal_score(flat, truth, by="place").errors.tolist()
+    [1.0, 0.0]
+    """
+    instance(estimate, Prior, "estimate", remedy="Prior.from_frame makes one")
+    instance(truth, Prior, "truth", remedy="Prior.from_frame makes one")
+    chosen = _sets(truth, by, k, sets)
+    if estimate.domain != truth.domain:
+        raise InputError("the estimate and the truth have different domains; code both over one domain")
+    present = truth.marginal([by]) > 0
+    distances = np.stack([_distances(estimate, truth, by, names)[present] for names in chosen])
+    groups = tuple(level for level, there in zip(truth.domain[by].levels, present, strict=True) if there)
+    return Score(groups, distances.mean(axis=0))
+
+
+def bootstrap_score(truth: Prior, *, by: str, rng: np.random.Generator, k: int = 2) -> Score:
+    """Score a bootstrap sample of the true records: what another sample of the same population would score.
+
+    `truth` needs its number of records (as `Prior.from_frame` sets it); `by` and `k` are those of `k_marginal_score`.
+
+    Examples
+    --------
+    >>> from dpbayes.data import Domain
+    >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1), "y": (0, 1)})
+    >>> truth = Prior.full(domain, np.arange(1, 9).reshape(2, 2, 2))
+    >>> truth = Prior(domain, truth.codes, truth.weights, n_records=3600)
+    >>> round(bootstrap_score(truth, by="place", rng=np.random.default_rng(1)).value)
+    986
+    """
+    if truth.n_records is None:
+        raise InputError("the truth must be a sample with n_records; read it by Prior.from_frame")
+    n = int(np.rint(truth.weights * truth.n_records).sum())
+    return k_marginal_score(truth.reweighted(rng.multinomial(n, truth.weights)), truth, by=by, k=k)
+
+
+def _sets(truth: Prior, by: str, k: int, sets: Sequence[Sequence[str]] | None) -> tuple[tuple[str, ...], ...]:
+    others = [name for name in truth.domain.names if name != by]
+    truth.domain.axis(by)
+    if sets is None:
+        return tuple(combinations(others, whole_number(k, "k", high=len(others), remedy=f"{by!r} names the groups")))
+    chosen = tuple(tuple(names) for names in sets)
+    if not chosen:
+        raise InputError("sets is empty; name at least one attribute set, or leave it out for all sets of k")
+    for names in chosen:
+        if by in names:
+            raise InputError(f"set {names!r} names the grouping attribute {by!r}; marginals are compared within groups")
+        truth.domain.axes(names)
+    return chosen
+
+
+def _distances(estimate: Prior, truth: Prior, by: str, names: tuple[str, ...]) -> Floats:
+    """L1 distance of one marginal in every group; 2 where the estimate has no mass."""
+    ours, theirs = (p.marginal([by, *names]).reshape(p.domain[by].size, -1) for p in (estimate, truth))
+    mass = ours.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gap = np.abs(ours / mass - theirs / theirs.sum(axis=1, keepdims=True)).sum(axis=1)
+    return np.where(mass[:, 0] > 0, gap, 2.0)

@@ -1,15 +1,16 @@
-r"""How much the prior is worth, in records, from the release alone (docs/ide.md).
+r"""How much the prior is worth, in records and direction by direction, from the release alone (docs/ide.md).
 
-To second order the released counts are :math:`y \sim N(n M p,\, \frac{n^2}{\lambda} C + N)`, C the covariance of the
-cells under the prior and N the noise's. In the eigenvectors of :math:`N^{-1/2} C N^{-1/2}` (eigenvalues g) they are
-independent with variance :math:`1 + \gamma_k`, :math:`\gamma_k = n^2 g_k/\lambda`. The departure in a direction is
-:math:`\sqrt{\gamma_k}` times a Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely.
+Each noisy count gives a pseudo-observation of how far the exact count departs from the prior's,
+:math:`z = n(Mq - Mp)_c + \ell'(r_c)/I_c`, r the residual under q and :math:`I = E\,\ell''` the information of the
+noise: of Laplace noise it is twice what its variance says. In the eigenvectors of :math:`I^{1/2} C I^{1/2}`, C the
+covariance of the cells under the prior (eigenvalues g), departures :math:`\delta_k` are observed with independent
+errors of variance 1 and have beforehand the scale :math:`\sqrt{\gamma_k}`, :math:`\gamma_k = n^2 g_k/\lambda`, times a
+Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely. Beforehand the populations agree up
+to sampling, :math:`1/\lambda = 1/n + 1/m`, with probability .8; otherwise :math:`\log\lambda` is uniform below that.
 
-Beforehand the populations agree up to sampling, :math:`1/\lambda = 1/n + 1/m`, with probability .8; otherwise
-:math:`\log\lambda` is uniform below that bound. A strength :math:`\lambda` where :math:`\lambda^*` is true has the
-squared error :math:`R = \sum_k (1-a_k)^2 \gamma^*_k + a_k^2` with :math:`a_k = \gamma_k/(1+\gamma_k)`; what is taken
-has the least expected :math:`\log R(\lambda, \lambda^*) - \log \min_\lambda R(\lambda, \lambda^*)`. Intervals average
-over strengths by the posterior under normal departures, with probability .5 beforehand that the populations agree.
+The strength is the geometric mean of the posterior. Where a direction's posterior mean goes beyond what that strength
+allows, with e the variance that it would take, the prior itself is moved first (`recentred`), so that no direction's
+departure costs the others their prior.
 """
 
 from __future__ import annotations
@@ -18,39 +19,43 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 from scipy.stats import gamma
 
 from dpbayes._arguments import positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.ide.cells import Measurements
-from dpbayes.ide.noise_aware import ROUNDING, noise_loss
+from dpbayes.ide.noise_aware import ROUNDING, Measurements, Solution, noise_loss, solve
+from dpbayes.ide.prior import Prior
 
 type Floats = npt.NDArray[np.float64]
 
 _GRID = 41
 _SAME_POPULATION = 0.8
-_SAME_FOR_INTERVALS = 0.5
-# Expected log-losses this close do not differ; the more probable strength is taken.
-_INDIFFERENT = 1e-3
 _TAILS = (1.0, 2.0, 4.0)
 # Points of equal probability that stand for the gamma law of a Student variable's precision.
 _POINTS = 16
 # Blocks of tables with more cells than this are taken as independent of each other.
 _DENSE_CELLS = 2500
+# Directions moved by less than this, in standard errors, stay; at most so many are moved.
+_STILL, _MOST_MOVED = 0.02, 64
+# Nats within which the estimate is good enough to linearize at.
+_ROUGH = 0.5
 _DAMPING = 0.7
 _ROUNDS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Strength:
-    """A prior strength, in records, and the likelihood and posterior it was read from."""
+    """A prior strength in records, the likelihood that it was read from, and how many directions moved the prior."""
 
     value: float
     most_likely: float
     bound: float
     grid: Floats
     log_likelihood: Floats
-    posterior: Floats
+    moved: int = 0
 
     @classmethod
     def of(cls, value: float | str) -> Strength | None:
@@ -61,16 +66,36 @@ class Strength:
             return None
         remedy = "in records, or 'release'; n trusts the prior as the population that the records were drawn from"
         number, none = positive_finite(value, "strength", remedy=remedy), np.empty(0)
-        return cls(number, number, number, none, none, none)
+        return cls(number, number, number, none, none)
 
-    def nodes(self, n: int) -> list[tuple[float, float]]:
-        """Return probabilities and strengths that stand for the posterior: the medians of n parts, equally likely."""
-        if not self.posterior.size:
-            return [(1.0, self.value)]
-        cumulative = np.cumsum(self.posterior)
-        places = np.searchsorted(cumulative, (np.arange(n) + 0.5) / n * cumulative[-1])
-        values, counts = np.unique(np.minimum(places, len(self.grid) - 1), return_counts=True)
-        return [(float(count) / n, float(self.grid[place])) for place, count in zip(values, counts, strict=True)]
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Independent observations of how the records depart from the prior, in standard errors.
+
+    `ratios` are their variances at strength 1, and `tilts`, shape ``(cells, directions)``, the cells' parts in each.
+    """
+
+    ratios: Floats
+    departures: Floats
+    tilts: sparse.csc_array
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What a release says of the prior's strength and of each direction's share of departure that is real."""
+
+    grid: Floats
+    log_likelihood: Floats
+    posterior: Floats
+    share: Floats
+    variance: Floats
+
+    def strength(self, moved: int = 0) -> Strength:
+        """Return the geometric mean of the posterior."""
+        curve = self.log_likelihood - self.log_likelihood.max()
+        value = float(np.exp(self.posterior @ np.log(self.grid)))
+        return Strength(value, float(self.grid[int(np.argmax(curve))]), float(self.grid[-1]), self.grid, curve, moved)
 
 
 def strength_bound(measurements: Measurements) -> float:
@@ -79,79 +104,152 @@ def strength_bound(measurements: Measurements) -> float:
     return 1.0 / (1.0 / measurements.n + (0.0 if records is None else 1.0 / records))
 
 
-def choose_strength(measurements: Measurements) -> Strength:
-    """Choose the prior strength from the release alone."""
+def scalar_strength(measurements: Measurements) -> Strength:
+    """Return the strength under normal departures alone, for a model with one strength for all directions."""
+    return weigh(spectrum(measurements), strength_bound(measurements), tails=()).strength()
+
+
+def weighed_solution(measurements: Measurements, tolerance: float) -> tuple[Solution, Strength]:
+    """Estimate with the strength, and the moves of the prior, that the release itself asks for."""
     bound = strength_bound(measurements)
-    grid = np.geomspace(min(1.0, bound), bound, _GRID)
-    ratios, departures = spectrum(measurements)
-    scale = ratios / grid[:, None]
-    curve = log_likelihood(scale, departures)
-    belief = _posterior(curve, _SAME_POPULATION)
-    regret = _log_regret(scale) @ belief
-    close = np.flatnonzero(regret <= regret.min() + _INDIFFERENT)
-    value = float(grid[close[np.argmax(belief[close])]])
-    posterior = _posterior(_normal(1.0 + scale, departures).sum(axis=1), _SAME_FOR_INTERVALS)
-    return Strength(value, float(grid[int(np.argmax(curve))]), bound, grid, curve - curve.max(), posterior)
+    first = weigh(spectrum(measurements), bound).strength().value
+    start = _solved(measurements, first, max(tolerance, _ROUGH)).weights
+    directions = spectrum(measurements, start, first)
+    belief = weigh(directions, bound)
+    strength = belief.strength().value
+    prior, moved = recentred(measurements, directions, belief, strength)
+    return _solved(measurements.centred(prior), strength, tolerance), belief.strength(moved)
 
 
-def _posterior(curve: Floats, same: float) -> Floats:
-    """Return probabilities of the strengths, the last of which has the probability `same` beforehand."""
-    beforehand = np.full(len(curve), (1.0 - same) / len(curve))
-    beforehand[-1] += same
-    found = beforehand * np.exp(curve - curve.max())
-    return found / found.sum()
+def _solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
+    loss = noise_loss(measurements, posterior_variance(measurements, strength))
+    return solve(measurements, loss, strength=strength, tolerance=tolerance)
 
 
-def _normal(variance: Floats, departures: Floats) -> Floats:
-    """Return log-densities of departures under normal laws, up to a constant."""
-    found: Floats = -0.5 * (np.log(variance) + departures**2 / variance)
-    return found
+def _observed(measurements: Measurements, weights: Floats | None, strength: float) -> tuple[Floats, Floats]:
+    """Return how far the exact counts depart from the prior's, as observed, and the roots of the precisions.
+
+    Without `weights` they are the released counts and the noise's variance; with them the more precise
+    pseudo-observations of the module, which hold near the exact counts only.
+    """
+    expected = measurements.n * measurements.prior_chance
+    if weights is None:
+        variances = [max(table.noise.variance, ROUNDING) for table in measurements.tables]
+        return measurements.values - expected, 1.0 / np.sqrt(measurements.cells.per_cell(variances))
+    loss = noise_loss(measurements, posterior_variance(measurements, strength))
+    near = measurements.n * measurements.cells.predict(weights)
+    information = loss.information
+    return near - expected + loss.slope(measurements.values - near) / information, np.sqrt(information)
 
 
-def spectrum(measurements: Measurements) -> tuple[Floats, Floats]:
-    """Return, by direction, the prior's variance at strength 1 over the noise's, and the departure seen."""
-    cells = measurements.cells
-    noise = np.sqrt(cells.per_cell([max(table.noise.variance, ROUNDING) for table in measurements.tables]))
-    residual = (measurements.values - measurements.n * measurements.prior_chance) / noise
-    blocks = cells.blocks(_DENSE_CELLS)
-    whole = (
-        measurements.prior_covariance() if len(blocks) == 1 and blocks[0][1] - blocks[0][0] <= _DENSE_CELLS else None
-    )
-    ratios, departures = [], []
+def spectrum(
+    measurements: Measurements,
+    weights: Floats | None = None,
+    strength: float = 1.0,
+    covariance: Floats | None = None,
+) -> Directions:
+    """Return the departures from the prior, linearized at `weights` where given; the covariance is the prior's."""
+    departure, root = _observed(measurements, weights, strength)
+    working, cells = departure * root, measurements.cells
+    blocks = cells.blocks(_DENSE_CELLS) if covariance is None else [(0, len(root))]
+    if covariance is None and len(blocks) == 1 and len(root) <= _DENSE_CELLS:
+        covariance = measurements.prior_covariance()
+    ratios, departures, tilts = [], [], []
     for first, last in blocks:
-        if last - first > _DENSE_CELLS:  # one table: its cells, which depend on each other through their sum alone
+        here = root[first:last]
+        if covariance is None and last - first > _DENSE_CELLS:
+            # One table: its cells, which depend on each other through their sum alone.
             chance = measurements.prior_chance[first:last]
-            values, seen = chance * (1.0 - chance) / noise[first:last] ** 2, residual[first:last]
+            values, vectors = chance * (1.0 - chance) * here**2, sparse.eye_array(last - first, format="csc")
         else:
-            covariance = measurements.block_covariance(first, last) if whole is None else whole
-            scaled = covariance / noise[first:last, None] / noise[first:last]
-            values, vectors = np.linalg.eigh(scaled)
-            seen = vectors.T @ residual[first:last]
-        held = values > 1e-11 * max(float(values.max()), 1e-300)
+            block = measurements.block_covariance(first, last) if covariance is None else covariance
+            values, dense = np.linalg.eigh(block * here[:, None] * here)
+            vectors = sparse.csc_array(dense)
+        held = np.flatnonzero(values > 1e-11 * max(float(values.max()), 1e-300))
         ratios.append(measurements.n**2 * values[held])
-        departures.append(seen[held])
-    return np.concatenate(ratios), np.concatenate(departures)
+        departures.append(vectors[:, held].T @ working[first:last])
+        tilts.append(sparse.csc_array(vectors[:, held].multiply(here[:, None])))
+    whole = sparse.csc_array(sparse.block_diag(tilts, format="csc"))
+    return Directions(np.concatenate(ratios), np.concatenate(departures), whole)
 
 
-def log_likelihood(scale: Floats, departures: Floats) -> Floats:
-    """Return the log-density of departures at every strength, up to a constant, averaged over the kinds of tails."""
-    curves = [_normal(1.0 + scale, departures).sum(axis=1)]
-    for freedom in _TAILS:
-        precisions = gamma.ppf((np.arange(_POINTS) + 0.5) / _POINTS, freedom / 2.0, scale=2.0 / freedom)
-        total = np.full(scale.shape, -np.inf)
-        for precision in precisions:
-            total = np.logaddexp(total, _normal(1.0 + scale / precision, departures))
-        curves.append((total - np.log(_POINTS)).sum(axis=1))
-    found: Floats = np.logaddexp.reduce(curves, axis=0)
-    return found
+def weigh(
+    directions: Directions, bound: float, *, same: float = _SAME_POPULATION, tails: tuple[float, ...] = _TAILS
+) -> Belief:
+    """Average over strengths and tails; `same` is the probability beforehand that the populations agree."""
+    grid = np.geomspace(min(1.0, bound), bound, _GRID)
+    scale, seen = directions.ratios / grid[:, None], directions.departures
+    kinds = [_tail(scale, seen, np.ones(1))]
+    for freedom in tails:
+        points = (np.arange(_POINTS) + 0.5) / _POINTS
+        kinds.append(_tail(scale, seen, gamma.ppf(points, freedom / 2.0, scale=2.0 / freedom)))
+    curves = np.stack([curve for curve, _, _ in kinds])
+    beforehand = np.full(curves.shape, (1.0 - same) / curves.size)
+    beforehand[0, -1] += same
+    belief = beforehand * np.exp(curves - curves.max())
+    belief /= belief.sum()
+    share = sum(np.einsum("g,gk->k", part, first) for part, (_, first, _) in zip(belief, kinds, strict=True))
+    square = sum(np.einsum("g,gk->k", part, second) for part, (_, _, second) in zip(belief, kinds, strict=True))
+    variance = share + np.clip(square - share**2, 0.0, None) * seen**2
+    return Belief(grid, logsumexp(curves, axis=0), belief.sum(axis=0), np.asarray(share), np.asarray(variance))
 
 
-def _log_regret(scale: Floats) -> Floats:
-    """Return log R(used, true) less its least over the strengths used; axes used, true."""
-    weight = scale / (1.0 + scale)
-    risk = ((1.0 - weight) ** 2) @ scale.T + (weight**2).sum(axis=1)[:, None]
-    risk = np.maximum(risk, 1e-300)
-    return np.log(risk) - np.log(risk.min(axis=0))
+def _tail(scale: Floats, departures: Floats, precisions: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the log-density at every strength, and the mean and mean square share that is real by direction."""
+    total, first, second = (np.full(scale.shape, -np.inf) for _ in range(3))
+    for precision in precisions:
+        variance = 1.0 + scale / precision
+        density = -0.5 * (np.log(variance) + departures**2 / variance)
+        real = np.log1p(-1.0 / variance)
+        total = np.logaddexp(total, density)
+        first, second = np.logaddexp(first, density + real), np.logaddexp(second, density + 2.0 * real)
+    curve = (total - np.log(len(precisions))).sum(axis=1)
+    return curve, np.exp(first - total), np.exp(second - total)
+
+
+def recentred(measurements: Measurements, directions: Directions, belief: Belief, strength: float) -> tuple[Prior, int]:
+    r"""Return the prior moved along the directions that depart by more than the strength allows, and their number.
+
+    With e the variance that a direction needs beyond :math:`\gamma`, the tilt t minimizes
+    :math:`\log \sum_i p_i e^{t^T f_i} - t^T(\mu + d) + \tfrac12 \sum_k (1 + \gamma_k) (G_k/e_k) t_k^2`, f the rows'
+    values in the directions, :math:`\mu` their mean under p, d the departures and G their variances at strength 1.
+    """
+    fine = directions.ratios / strength
+    extra = np.clip(belief.share / np.maximum(1.0 - belief.share, 1e-12) - fine, 0.0, None)
+    move = extra / (1.0 + fine + extra) * np.abs(directions.departures)
+    chosen = np.argsort(-move)[:_MOST_MOVED]
+    chosen = chosen[move[chosen] > _STILL]
+    prior = measurements.prior
+    if not len(chosen):
+        return prior, 0
+    tilts = measurements.n * directions.tilts[:, chosen]
+    ridge = (1.0 + fine[chosen]) * directions.ratios[chosen] / extra[chosen]
+    weights = _tilted(measurements, tilts, directions.departures[chosen], directions.ratios[chosen], ridge)
+    return prior.reweighted(weights), len(chosen)
+
+
+def _tilted(
+    measurements: Measurements, tilts: sparse.csc_array, departures: Floats, ratios: Floats, ridge: Floats
+) -> Floats:
+    """Minimize the convex function of `recentred`, in coordinates in which its curvature at 0 is the identity."""
+    with np.errstate(divide="ignore"):
+        start = np.log(measurements.prior.weights)
+    mean = tilts.T @ measurements.prior_chance
+    unit = 1.0 / np.sqrt(ratios + ridge)
+
+    def weights(tilt: Floats) -> tuple[Floats, float]:
+        logs = start + measurements.cells.spread(tilts @ tilt)
+        total = float(logsumexp(logs))
+        return np.exp(logs - total), total
+
+    def value_and_slope(point: Floats) -> tuple[float, Floats]:
+        tilt = unit * point
+        found, total = weights(tilt)
+        slope = tilts.T @ measurements.cells.predict(found) - mean - departures + ridge * tilt
+        return total - tilt @ (mean + departures) + 0.5 * ridge @ tilt**2, unit * slope
+
+    found = minimize(value_and_slope, np.zeros(len(unit)), jac=True, method="L-BFGS-B", options={"gtol": 1e-3})
+    return weights(unit * found.x)[0]
 
 
 def posterior_variance(measurements: Measurements, strength: float) -> Floats:

@@ -15,9 +15,19 @@ from pydantic import Field, model_validator
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
-from dpbayes.ide.prior import Prior
-from dpbayes.ide.release import GroupRelease, Hierarchy, release_groups
-from dpbayes.ide.workload import choose_cliques, choose_roots, dependence_graph
+from dpbayes.ide.estimation import Estimate, estimate
+from dpbayes.ide.groups import (
+    GroupRelease,
+    GroupSynthesis,
+    Hierarchy,
+    choose_workloads,
+    dependence_graph,
+    release_groups,
+    synthesize_groups,
+)
+from dpbayes.ide.noise_aware import Measurements, estimated_size, measure
+from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
+from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
@@ -32,6 +42,11 @@ if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
+# What `estimate` solves to, unless told otherwise.
+_TOLERANCE = 1e-2
+_BOOTSTRAP = "bootstrap of the truth"
+# Released cells beyond which a page does without intervals.
+_MOST_CELLS = 5000
 
 
 class Recode(Section):
@@ -218,8 +233,6 @@ def design(
 
 def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:
     """Read the public records, and refuse what a later stage would refuse."""
-    from dpbayes.ide.cells import measure
-
     groups = isinstance(design, GroupRelease)
     if groups != (spec.groups is not None):
         kind, remedy = ("groups", "add the section [groups]") if groups else ("tables", "leave [groups] out")
@@ -259,13 +272,11 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:
     """Estimate, write the synthetic records, and return what was found as plain data."""
-    from dpbayes.ide.results import group_results, table_results
-
     prior = public_prior(spec, context.beside)
     public = spec.data.truth_public or spec.data.embedded is not None
     records = _private(spec, context.beside) if public else None
     if isinstance(release, GroupRelease):
-        result, frame = group_results(spec, prior, release, workloads(spec, prior), records)
+        result, frame = group_results(spec, prior, release, records)
     else:
         truth = None if records is None else Prior.from_frame(records, prior.domain)
         result, found = table_results(spec, prior, release, truth)
@@ -286,7 +297,6 @@ def sections(
 
 def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
-    from dpbayes.ide.cells import estimated_size
     from dpbayes.ide.model import MAX_ROWS, merge_rows, sampler_defaults
 
     if isinstance(design, GroupRelease):
@@ -323,25 +333,18 @@ def public_prior(spec: Spec, beside: Path) -> Prior:
     return Prior.from_frame(_read(spec, beside / spec.data.public, domain.names, setting="data.public"), domain)
 
 
-def workloads(spec: Spec, prior: Prior) -> dict[str, Any]:
-    """Choose both levels' workloads on the public data; the public sizes stand for the private ones."""
-    _, hierarchy = _domain(spec)
-    graph = dependence_graph(prior)
-    found: dict[str, Any] = {"names": list(graph.names), "information": graph.information.tolist()}
-    if spec.privacy is None:
-        return found  # a finished release says which tables were asked for
-    assert spec.groups is not None and hierarchy is not None
-    records, quarter = prior.n_records or 1.0, spec.privacy.epsilon / 4
-    common: dict[str, Any] = {
-        "epsilon": quarter,
-        "stability": spec.data.max_rows_per_unit,
-        "max_error": spec.groups.max_error,
-    }
-    units = choose_cliques(graph, n_records=records / len(hierarchy.units), **common)
-    groups = choose_roots(
-        graph, n_records=records / len(hierarchy.groups), max_information=spec.groups.max_information, **common
+def workloads(spec: Spec, prior: Prior) -> tuple[Any, Any]:
+    """Choose both levels' tables on the public data."""
+    hierarchy = _domain(spec)[1]
+    assert spec.groups is not None and spec.privacy is not None and hierarchy is not None
+    return choose_workloads(
+        prior,
+        hierarchy,
+        epsilon=spec.privacy.epsilon,
+        max_rows_per_unit=spec.data.max_rows_per_unit,
+        max_error=spec.groups.max_error,
+        max_information=spec.groups.max_information,
     )
-    return found | {"unit_sets": [list(names) for names in units], "group_sets": [list(names) for names in groups]}
 
 
 def band(column: Any, recode: Recode) -> Any:
@@ -413,13 +416,13 @@ def _release_of(
             **common,
             **spec.data.released_by,
         )
-    chosen = workloads(spec, public_prior(spec, beside))
+    unit_sets, group_sets = workloads(spec, public_prior(spec, beside))
     return release_groups(
         records,
         hierarchy,
         domain,
-        unit_sets=chosen["unit_sets"],
-        group_sets=chosen["group_sets"],
+        unit_sets=unit_sets,
+        group_sets=group_sets,
         **spec.data.counted_by,
         rng=rng,
         ledger=ledger,
@@ -442,3 +445,208 @@ def _build_model(prior: Prior, release: Release, strength: float) -> Any:
     from dpbayes.ide.model import build_model
 
     return build_model(prior, release, strength=strength)
+
+
+def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
+    """Estimate: noise-aware from the pooled prior, Algorithm 1 from the public one; both where they can be scored."""
+    settings, by = spec.estimation, spec.data.by
+    borrowed = justified(public, by or grouping_attribute(release)) if settings.pool else None
+    prior = public if borrowed is None else pool(public, borrowed)
+    scored, found = truth is not None and by is not None, {}
+    if scored or settings.method == "noise-aware":
+        found["noise-aware"] = estimate(prior, release, strength=settings.strength or "release", pool=False)
+    if scored or settings.method == "algorithm-1":
+        how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
+        found["algorithm-1"] = estimate(public, release, noise_aware=False, **how)
+    chosen = found[settings.method]
+    result: dict[str, Any] = {
+        "method": chosen.method,
+        "prior": _worth(chosen.prior),
+        "public": _worth(public),
+        "borrowed": None if chosen.prior is public or borrowed is None else _borrowed(public, borrowed),
+        "certificate": _certificate(chosen),
+        "trace": _trace(chosen),
+        "moved": moved_tables(measure(chosen.prior, release), chosen),
+        "kl": chosen.kl,
+    }
+    if truth is not None and by is not None:
+        compared = {"prior": public, **({} if borrowed is None else {"pooled prior": prior})}
+        compared |= {name: one.distribution for name, one in found.items()}
+        result["scores"] = _said({name: k_marginal_score(q, truth, by=by) for name, q in compared.items()}, truth, by)
+    result["passed"], result["summary"] = _verdict(chosen, result["certificate"])
+    return result, chosen
+
+
+def group_results(
+    spec: Spec, prior: Prior, released: GroupRelease, truth: pl.DataFrame | None
+) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Run Algorithm 2 and, where the truth is public, score what came out."""
+    settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
+    how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
+    synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
+    units, groups, graph = synthetic.units, synthetic.groups, dependence_graph(prior)
+    result: dict[str, Any] = {
+        "method": settings.method,
+        "workloads": {"names": list(graph.names), "information": graph.information.tolist()},
+        "units": [
+            {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
+            for unit, found in units.items()
+        ],
+        "groups": [
+            {
+                "group": str(group),
+                "unit": str(synthetic.parent[group]),
+                "size": found.size,
+                "l1_loss": None if np.isnan(found.l1_loss) else found.l1_loss,
+                "kl": found.kl,
+            }
+            for group, found in groups.items()
+        ],
+    }
+    if truth is not None:
+        result["scores"] = _group_scores(prior, synthetic, released, truth)
+    gaps = [found.solution.gap for found in units.values() if found.solution is not None]
+    gaps += [found.gap for found in groups.values() if not np.isnan(found.gap)]
+    worst = max(gaps, default=0.0)
+    result["passed"] = worst <= _TOLERANCE
+    optimum = f"; {worst:.2g} nats from the optimum at most (duality gap; tolerance {_TOLERANCE:g})" if gaps else ""
+    result["summary"] = f"{int(synthetic.sizes.sum()):,} synthetic records in {len(groups)} groups{optimum}"
+    return result, synthetic.frame()
+
+
+def _group_scores(
+    prior: Prior, synthetic: GroupSynthesis, released: GroupRelease, truth: pl.DataFrame
+) -> dict[str, Any]:
+    """Score the synthetic records, and the public prior put in every group, against the true records."""
+    hierarchy = released.hierarchy
+    domain = Domain((hierarchy.as_attribute, *prior.domain.attributes))
+    name = hierarchy.attribute
+    true = Prior.from_frame(truth, domain)
+    sizes = np.rint(true.marginal([name]) * (true.n_records or 0))
+    copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
+    codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
+    everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
+    scores = {"prior": k_marginal_score(everywhere, true, by=name)}
+    scores["synthetic"] = _synthetic_score(synthetic.frame(), true, scores["prior"], name)
+    present = sizes > 0
+    return _said(scores, true, name) | {"sizes": _sizes(scores, synthetic.sizes[present], sizes[present])}
+
+
+def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> Score:
+    """Score synthetic records without regard to their number; a group without any is at distance 2."""
+    if frame.is_empty():
+        return Score(like.groups, np.full_like(like.errors, 2.0))
+    return k_marginal_score(Prior.from_frame(frame, true.domain), true, by=by)
+
+
+def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
+    """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
+    missed = released - true
+    return {
+        "limit": BIAS_LIMIT,
+        "missed": missed.astype(int).tolist(),
+        "off": (np.abs(missed) > BIAS_LIMIT).tolist(),
+        "empty": (released == 0).tolist(),
+        "penalized_score": {name: score.penalized(missed).value for name, score in scores.items()},
+    }
+
+
+def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
+    """Return scores as plain data, that of another sample of the same people beside them."""
+    scores = scores | {_BOOTSTRAP: bootstrap_score(truth, by=by, rng=np.random.default_rng(1))}
+    return {
+        "by": by,
+        "groups": [str(group) for group in scores["prior"].groups],
+        "errors": {name: score.errors.tolist() for name, score in scores.items()},
+        "score": {name: score.value for name, score in scores.items()},
+    }
+
+
+def _worth(prior: Prior) -> dict[str, Any]:
+    return {"rows": prior.size, "records": prior.n_records}
+
+
+def _certificate(found: Estimate) -> dict[str, Any] | None:
+    if found.solution is None or found.strength is None:
+        return None
+    solution, strength = found.solution, found.strength
+    return {
+        "gap": solution.gap,
+        "tolerance": _TOLERANCE,
+        "l1_bound": solution.l1_bound,
+        "iterations": solution.iterations,
+        "strength": strength.value,
+        "most_likely": strength.most_likely,
+        "bound": strength.bound,
+        "moved": strength.moved,
+        "grid": strength.grid.tolist(),
+        "log_likelihood": strength.log_likelihood.tolist(),
+    }
+
+
+def _trace(found: Estimate) -> dict[str, Any] | None:
+    trace = found.iterations
+    if trace is None:
+        return None
+    finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
+    return {"step": trace.step.tolist(), "l1_loss": trace.l1_loss.tolist(), "kl": finite.tolist()}
+
+
+def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:
+    if found.method == "prior":
+        return True, "The released number of records is not positive: the prior stands as it is."
+    if found.method == "algorithm-1" or certificate is None:
+        return True, f"Algorithm 1 ended {found.kl:.3g} nats from the prior; it carries no certificate."
+    passed = certificate["gap"] <= certificate["tolerance"]
+    return passed, (
+        f"{'Solved' if passed else 'NOT solved'}, {certificate['gap']:.2g} nats off the optimum (duality gap, limit "
+        f"{certificate['tolerance']:g}), any marginal within {certificate['l1_bound']:.2g} in L1 of it; prior "
+        f"worth {certificate['strength']:,.0f} records"
+    )
+
+
+def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
+    """How each group's prior was mixed, and from how many public records of its own."""
+    by = credible.by
+    names = ["all records"] if by is None else [str(level) for level in prior.domain[by].levels]
+    share = np.ones(1) if by is None else prior.marginal([by])
+    return [
+        {
+            "group": name,
+            "records": float(part * (prior.n_records or 0.0)),
+            "weights": dict(zip(COMPONENTS, mixed.tolist(), strict=True)),
+        }
+        for name, part, mixed in zip(names, share, credible.weights, strict=True)
+    ]
+
+
+def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, Any]]:
+    """Set out every released table: the L1 distances between prior, release and estimate, and its cells' shares."""
+    before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
+    released = measurements.values / max(measurements.n, 1.0)
+    starts = measurements.cells.starts
+    intervals = found.posterior is not None and int(starts[-1]) <= _MOST_CELLS
+    entries = []
+    for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
+        shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
+        entries.append(
+            {
+                "table": table.label,
+                "moved": _distance(shares["estimate"], shares["prior"]),
+                "released_from_prior": _distance(shares["released"], shares["prior"]),
+                "left": _distance(shares["released"], shares["estimate"]),
+                "cells": table.domain.cell_labels(),
+                **(_interval(found, table.attributes) if intervals else {}),
+                **{name: values.tolist() for name, values in shares.items()},
+            }
+        )
+    return entries
+
+
+def _distance(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.abs(first - second).sum())
+
+
+def _interval(found: Estimate, names: tuple[str, ...]) -> dict[str, list[float]]:
+    low, high = found.interval(names)
+    return {"low": low.ravel().tolist(), "high": high.ravel().tolist()}

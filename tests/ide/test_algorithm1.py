@@ -10,8 +10,8 @@ from scipy.optimize import LinearConstraint, linprog, minimize
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, estimate
-from dpbayes.ide.algorithm1 import TableAnswers, iterate, kl_divergence, project_simplex, table_answers
-from dpbayes.ide.cells import measure
+from dpbayes.ide.estimation import TableAnswers, iterate, kl_divergence, project_simplex, table_answers
+from dpbayes.ide.noise_aware import measure
 from dpbayes.privacy import NoisyTable, NoisyTotal, Release, TwoSidedGeometric, release_tables
 
 DOMAIN = Domain.from_levels({"x": (0, 1, 2), "y": (0, 1), "z": (0, 1, 2, 3)})

@@ -8,8 +8,9 @@ import pytest
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, estimate
-from dpbayes.ide.cells import measure
-from dpbayes.ide.estimation import LaplaceForm, _beta_law, _mixed_quantile
+from dpbayes.ide.estimation import Posterior
+from dpbayes.ide.noise_aware import measure
+from dpbayes.ide.strength import Strength
 from dpbayes.privacy import Gaussian, NoisyTable, Release, release_tables
 
 DOMAIN = Domain.from_levels({"a": (0, 1, 2), "b": (0, 1), "c": (0, 1, 2, 3), "d": (0, 1), "e": (0, 1, 2)})
@@ -49,8 +50,9 @@ def test_moments_are_those_of_normal_theory_for_gaussian_noise():
     prior, tables, _ = population(200.0, 3)
     n, strength = tables[0].total, 150.0
     noisy = tuple(NoisyTable(t.domain, t.counts, Gaussian(40.0), 2.0, None) for t in tables[:3])
-    m = measure(prior, Release(DOMAIN, noisy, "replace-one", n, "simulation"))
-    form = LaplaceForm.at(m, strength)
+    release = Release(DOMAIN, noisy, "replace-one", n, "simulation")
+    m = measure(prior, release)
+    form = Posterior(m, estimate(prior, release, strength=strength, pool=False).weights, Strength.of(strength))
     q, cells = form.weights, m.cells.matrix.toarray()
     before = (np.diag(q) - np.outer(q, q)) / strength
     gain = before @ (n * cells).T @ np.linalg.inv(n**2 * cells @ before @ cells.T + np.eye(len(cells)) * 1600.0)
@@ -60,13 +62,6 @@ def test_moments_are_those_of_normal_theory_for_gaussian_noise():
     mean, variance = form.moments(("c", "e"))
     np.testing.assert_allclose(mean.ravel(), sums @ q, atol=1e-12)
     np.testing.assert_allclose(variance.ravel(), np.diag(sums @ after @ sums.T), rtol=1e-6)
-
-
-def test_a_mixture_of_beta_laws_has_its_quantile():
-    laws = [_beta_law(np.array([mean]), np.array([variance])) for mean, variance in ((0.2, 1e-4), (0.5, 4e-3))]
-    draws = np.concatenate([np.random.default_rng(1).beta(*law, 200_000) for law in laws])
-    # 400,000 draws know a 2.5 % point to about a hundredth of its density's width.
-    assert _mixed_quantile(0.025, (0.5, 0.5), laws)[0] == pytest.approx(np.quantile(draws, 0.025), abs=3e-4)
 
 
 def test_an_estimate_without_posterior_says_so():

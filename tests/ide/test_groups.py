@@ -7,7 +7,6 @@ import pytest
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import BudgetExceededError, DamagedFileError, InputError, MissingColumnError, UnreadableDataError
 from dpbayes.ide import GroupRelease, Hierarchy, Prior, release_groups, synthesize_groups
-from dpbayes.ide.algorithm1 import TableAnswers, advance, l1_loss
 from dpbayes.privacy import Laplace, TwoSidedGeometric
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 
@@ -117,24 +116,6 @@ def test_release_file_round_trip_and_damage(tmp_path):
     path.write_text("{}")
     with pytest.raises(DamagedFileError):
         GroupRelease.read(path)
-
-
-def test_groups_advance_together_as_they_would_alone():
-    rng = np.random.default_rng(1)
-    start = rng.dirichlet(np.ones(40))
-    start[:5] = 0
-    start /= start.sum()
-    cells = [rng.integers(0, k, 40) for k in (3, 5, 4)]
-    cells[0][:5], cells[0][5:] = 0, rng.integers(1, 3, 35)  # cell 0 has rows but no mass: case two
-    tables = [TableAnswers(c, rng.normal(1 / 4, 0.2, (k, 6))) for c, k in zip(cells, (3, 5, 4), strict=True)]
-    order = [0, 1, 2, 0, 2, 1]
-    together = advance(np.repeat(start[:, None], 6, axis=1), tables, order)
-    loss = l1_loss(together, tables)
-    for group in range(6):
-        alone = advance(start, [TableAnswers(t.cell, t.answers[:, group]) for t in tables], order)
-        np.testing.assert_allclose(together[:, group], alone, atol=1e-12)
-        gaps = [np.abs(np.bincount(t.cell, alone, len(t.answers)) - t.answers[:, group]).sum() for t in tables]
-        assert loss[group] == pytest.approx(sum(gaps))
 
 
 @pytest.mark.parametrize("method", ["algorithm-1", "noise-aware"])

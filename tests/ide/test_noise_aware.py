@@ -12,8 +12,7 @@ from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import Prior, estimate
 from dpbayes.ide import noise_aware as solver
-from dpbayes.ide.cells import measure
-from dpbayes.ide.noise_aware import NoiseLoss, noise_loss
+from dpbayes.ide.noise_aware import NoiseLoss, measure, noise_loss
 from dpbayes.ide.strength import posterior_variance
 from dpbayes.privacy import (
     DiscreteGaussian,

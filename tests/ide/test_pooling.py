@@ -8,7 +8,6 @@ import pytest
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, credibility, estimate, pool
-from dpbayes.ide.cells import measure
 from dpbayes.ide.pooling import Credibility, _minimize, _products, grouping_attribute
 from dpbayes.privacy import release_tables
 
@@ -196,6 +195,3 @@ def test_bad_input_is_told_what_to_do():
         credibility(Prior(DOMAIN, [[0, 0, 0]], [1.0], 1.0), by="place")
     with pytest.raises(InputError, match="n_rows"):
         pool(sample(60, 1), credibility(sample(60, 1), by="place"), n_rows=0)
-    prior, release = sample(60, 1), released(sample(1000, 4))
-    with pytest.raises(InputError, match="pool=False"):
-        estimate(prior, release, cells=measure(prior, release).cells)

@@ -50,18 +50,6 @@ def test_public_values_outside_the_levels_and_missing_columns_are_named():
         Prior.from_frame(sample(5, 1).head(0), DOMAIN)
 
 
-def test_restricting_keeps_the_share_of_the_records():
-    prior = Prior.from_frame(sample(300, 2), DOMAIN)
-    part = prior.restrict({"place": "b"})
-    assert part.weights.sum() == pytest.approx(1)
-    assert part.n_records == pytest.approx(300 * prior.marginal(["place"])[1])
-    with pytest.raises(InputError, match="no level 'd'"):
-        prior.restrict({"place": "d"})
-    only_a = Prior(DOMAIN, [[0, 0, 0]], [1.0])
-    with pytest.raises(InputError, match="no record"):
-        only_a.restrict({"place": "b"})
-
-
 def test_score_is_1000_for_a_copy_and_penalizes_sizes():
     truth = Prior.from_frame(sample(300, 4), DOMAIN)
     copy = k_marginal_score(truth, truth, by="place")

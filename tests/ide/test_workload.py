@@ -3,8 +3,8 @@ import pytest
 
 from dpbayes.data.datasets import two_level_population
 from dpbayes.errors import InputError
-from dpbayes.ide import Prior, choose_cliques, choose_roots, dependence_graph
-from dpbayes.ide.workload import expected_l1_error
+from dpbayes.ide import Prior
+from dpbayes.ide.groups import choose_cliques, choose_roots, dependence_graph, expected_l1_error
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 r"""The two-stage problem of section 3.1, solved to see how far Algorithm 1 stops from it.
 
 Stage 1, the least L1 loss on the support, is a linear program
-(`dpbayes.ide.algorithm1.least_l1_loss`). Stage 2 is the distribution of least KL divergence among
+(`least_l1_loss`, by HiGHS). Stage 2 is the distribution of least KL divergence among
 those that attain it; the minimizing answers need not be unique, so the constraint is the loss, not
 one vertex's answers. It is solved by the exact penalty :math:`KL(q\|p) + \mu \lVert Mq - \tilde
 y\rVert_1` in the dual of `dpbayes.ide.noise_aware`: once :math:`\mu` exceeds the largest
@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
+from scipy.optimize import linprog
 
-from dpbayes.errors import InputError
-from dpbayes.ide.algorithm1 import kl_divergence, l1_loss, least_l1_loss, table_answers
-from dpbayes.ide.cells import Measurements
-from dpbayes.ide.noise_aware import NoiseLoss, solve
+from dpbayes.errors import DPBayesError, InputError
+from dpbayes.ide.estimation import kl_divergence, l1_loss, table_answers
+from dpbayes.ide.noise_aware import Measurements, NoiseLoss, solve
 
 type Floats = npt.NDArray[np.float64]
 
@@ -65,3 +66,20 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
             break
     assert best is not None
     return best
+
+
+def least_l1_loss(measurements: Measurements) -> float:
+    """Return the least L1 loss that a distribution on the support can have (stage 1), by HiGHS."""
+    answers = measurements.values / measurements.n
+    cells, rows = len(answers), measurements.prior.size
+    held = measurements.prior.weights > 0
+    map_ = sparse.csr_array(measurements.cells.matrix[:, held])
+    slack = sparse.eye_array(cells, format="csr")
+    # Mq + below - above = answers, sum q = 1; the loss is the sum of below and above.
+    total = sparse.csr_array((np.ones(map_.shape[1]), (np.zeros(map_.shape[1], int), np.arange(map_.shape[1]))))
+    constraints = sparse.block_array([[map_, slack, -slack], [total, None, None]], format="csr")
+    cost = np.concatenate([np.zeros(map_.shape[1]), np.ones(2 * cells)])
+    result = linprog(cost, A_eq=constraints, b_eq=np.append(answers, 1.0), method="highs")
+    if result.status != 0:
+        raise DPBayesError(f"HiGHS stopped without an optimum on {rows} rows and {cells} cells: {result.message}")
+    return float(result.fun)
