@@ -166,6 +166,11 @@ def read_published(
     return Release(domain, tuple(found), adjacency, n, "published", publication=publication)
 
 
+def polars_frame(source: Any) -> pl.DataFrame:
+    """Return a data frame of any kind as a Polars one."""
+    return as_frame(source).lazy().collect(backend="polars").to_native()
+
+
 class _Files:
     """The source, and files that tables name beside it, each read once; every row keeps its number."""
 
@@ -174,7 +179,7 @@ class _Files:
         self.name = self.path.name if self.path else "the data frame"
         self.frames: dict[Path | None, pl.DataFrame] = {}
         if self.path is None:
-            self.frames[None] = _numbered(as_frame(source).lazy().collect(backend="polars").to_native(), self.name)
+            self.frames[None] = _numbered(polars_frame(source), self.name)
 
     def rows(self, table: PublishedTable) -> tuple[pl.DataFrame, str]:
         """Return a table's rows, and the name of their file."""
