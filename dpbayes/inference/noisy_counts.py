@@ -1,8 +1,4 @@
-"""Noise laws of released counts as PyMC distributions with a real-valued centre.
-
-A latent count is a real number for a gradient sampler, and the noise of a release lives on the integers.
-`ReleasedNoise` holds the laws of a whole release and reads each on the real line so that moments are kept.
-"""
+"""Noise laws of a whole release around a real-valued centre, each read on the real line so that moments are kept."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ MAX_CELLS = 4096
 """Most cells of the domain."""
 
 _MOST = 10**6  # draws, draws before them, and chains
-_MOVES, _FACTOR_MOVES = 60, 3  # moves of records per cell, and of each factor, between two draws of r
-_SHAPES = np.exp(np.linspace(np.log(0.05), np.log(1000.0), 90))
+_SWEEPS, _MOVES, _FACTOR_MOVES = 3, 20, 3  # per draw; per sweep, moves of records per cell and of each factor
+_SHAPES = np.exp(np.linspace(np.log(0.05), np.log(1000.0), 45))
 _WEIGHTS = np.exp(np.linspace(np.log(0.05), np.log(5.0), 40))
 _FAR = 30.0  # standard deviations above a threshold up to which the chance to be held back is tabled
 
@@ -135,7 +135,8 @@ def _seed(seed: int) -> None:
 
 def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) -> tuple[Whole, Array, Array]:
     """Return draws of the cells, of r, and of the share of moves that were accepted."""
-    shape, n = release.domain.shape, max(float(getattr(release.n, "value", release.n)), 1.0)
+    shape = release.domain.shape
+    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
     levels = np.indices(shape).reshape(len(shape), -1)
     place, noise, released = _numbers(release, levels)
     sizes, open_total = np.array(shape), not isinstance(release.n, int)
@@ -148,18 +149,18 @@ def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) ->
     factors = [np.full(size, 1.0 / size) for size in shape]
     r, kept = 1.0, []
     _seed(int(rng.integers(2**31)))
-    for step in range(tune + draws):
+    for step in range(_SWEEPS * (tune + draws)):
         # A chain starts anywhere: the first moves are longer, so that thousands of records find their cells.
-        far = max(reach, n / x.size / (1.0 + step)) if step < tune else reach
+        far = max(reach, n / x.size / (1.0 + step)) if step < _SWEEPS * tune else reach
         mean = n * np.prod([factor[level] for factor, level in zip(factors, levels, strict=True)], axis=0)
         accepted = _move(x, off, place, *noise, np.log(mean / (r + mean)), r, _MOVES * x.size, far, sizes, open_total)
         r = _drawn_shape(x, mean, rng)
+        weights = [_drawn_weight(factor, rng) for factor in factors]
         for _ in range(_FACTOR_MOVES):
-            for axis, factor in enumerate(factors):
-                weight = _drawn_weight(factor, rng)
+            for axis, (factor, weight) in enumerate(zip(factors, weights, strict=True)):
                 mean *= (moved := _factor_moves(factor, levels[axis], x, mean, r, weight, rng))[levels[axis]]
                 factor *= moved
-        if step >= tune:
+        if step >= _SWEEPS * tune and step % _SWEEPS == 0:
             kept.append((x.astype(np.int32), r, accepted / (_MOVES * x.size)))
     cells, shapes, rates = zip(*kept, strict=True)
     return np.array(cells), np.array(shapes), np.array(rates)
@@ -171,7 +172,9 @@ def _numbers(release: Release, levels: Whole) -> tuple[Whole, tuple[Array, Array
     Noise is a linear and a quadratic rate, and of a number that was held back the row of a table with the log of its
     chance to be so, by the exact count.
     """
-    places, released, laws, limits, start = [], [], [], [], 0
+    places, released, start = [], [], 0
+    laws: list[NoiseLaw] = []
+    limits: list[float | None] = []
     for table in release.tables:
         axes = list(release.domain.axes(table.attributes))
         places.append(start + np.ravel_multi_index(tuple(levels[axes]), table.domain.shape))

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 # --- 2020 Census noisy measurement files -----------------------------------------------------------------------------
 
-_QUARTERS = ("household", "correctional facility", "juvenile facility", "nursing facility", "other institution")
-_QUARTERS += ("student housing", "military quarters", "other group quarters")
+_QUARTERS = (
+    *("household", "correctional facility", "juvenile facility", "nursing facility", "other institution"),
+    *("student housing", "military quarters", "other group quarters"),
+)
 _RACES = ("white", "black", "aian", "asian", "nhpi", "other")
 CENSUS_DOMAIN = Domain(
     (
@@ -419,7 +421,9 @@ def read_opendp(
         )
     law: Any = _OPENDP[row["distribution"]]
     names = [name for name in frame.columns if name not in {other.get("column") for other in rows}]
-    table = PublishedTable(column, names, law=law, scale=float(row["scale"]), threshold=row.get("threshold"))
+    table = PublishedTable(
+        column, {name: name for name in names}, law=law, scale=float(row["scale"]), threshold=row.get("threshold")
+    )
     return read_published(frame, [table], publication=publication, levels=levels, total=total)
 
 
@@ -474,5 +478,5 @@ def read_pipelinedp(
             )
         rows.append([*map(str, parts), float(given[metric]), float(given[f"{metric}_noise_stddev"]) ** 2])
     frame = pl.DataFrame(rows, schema=[*attributes, "__count__", "__variance__"], orient="row")
-    table = PublishedTable("__count__", list(attributes), law=noise_kind, variance="__variance__")
+    table = PublishedTable("__count__", {name: name for name in attributes}, law=noise_kind, variance="__variance__")
     return read_published(frame, [table], publication=publication, levels=levels, total=total)

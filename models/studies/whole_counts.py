@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy import NoisyTable, Release
 
-_MOST_ROWS, _DRAWN = 1000, 24  # cells of the page's table, and of its picture
+_MOST_ROWS, _DRAWN = 1000, 24  # cells of the page's table and of its picture
 
 
 class Data(PublishedData):
@@ -41,9 +41,9 @@ class Data(PublishedData):
 class Sampling(Section):
     """Settings of the sampler."""
 
-    draws: int = Field(default=4000, ge=100, le=10**6)
+    draws: int = Field(default=2000, ge=100, le=10**6)
     """Draws kept per chain."""
-    tune: int = Field(default=500, ge=0, le=10**6)
+    tune: int = Field(default=300, ge=0, le=10**6)
     """Draws before them."""
     chains: int = Field(default=4, ge=2, le=1000)
     """Chains."""
@@ -119,7 +119,7 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
             f"The largest of the {len(cells):,} cells of {size} records are {said}. The 95 % intervals are {width:.1f} "
             f"records wide on average{beside}; they hold no negative number and respect every table at once."
         ),
-        picture=Figure(_figure(cells, len(names)), caption, "The largest cells with two intervals each"),
+        picture=Figure(_figure(cells, len(names)), caption, "Cells of all sizes with two intervals each"),
         sections=[*shown, PageSection("Each attribute", margins), released_section(release)],
         headline=[
             Fact("cells", "cells", len(cells), f"{len(cells):,}"),
@@ -172,17 +172,20 @@ def _table(name: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> An
 
 
 def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
+    """Draw cells of all sizes, the largest first: how far both intervals reach from the estimate."""
     from matplotlib.figure import Figure as Picture
 
-    chosen = sorted(cells, key=lambda row: -row[-3])[:_DRAWN][::-1]
-    figure = Picture(figsize=(7.2, 0.6 + 0.2 * len(chosen)), layout="constrained")
+    ordered = sorted(cells, key=lambda row: row[-3])
+    places = np.unique(np.linspace(0, len(ordered) - 1, _DRAWN).astype(int))
+    figure = Picture(figsize=(7.2, 0.6 + 0.2 * len(places)), layout="constrained")
     axes = figure.subplots()
-    for place, row in enumerate(chosen):
-        seen, half, _, low, high = row[attributes:]
+    for place, (seen, half, mean, low, high) in enumerate(ordered[k][attributes:] for k in places):
         if seen is not None:
-            axes.hlines(place - 0.18, max(seen - half, 0.3), max(seen + half, 0.3), color="#b5651d", lw=2)
-        axes.hlines(place + 0.12, max(low, 0.3), max(high, 0.3), color="#1f6f8b", lw=4)
-    axes.set(xscale="log", xlabel="records (blue: all tables, whole and nonnegative; brown: the cell's own noise)")
-    axes.set_yticks(range(len(chosen)), [", ".join(row[:attributes]) for row in chosen], fontsize=7)
+            axes.hlines(place - 0.18, seen - half - mean, seen + half - mean, color="#b5651d", lw=2)
+        axes.hlines(place + 0.12, low - mean, high - mean, color="#1f6f8b", lw=4)
+    axes.axvline(0.0, color="black", lw=0.6)
+    axes.set_xlabel("records from the estimate\n(blue: all tables together; brown: the noise of the cell alone)")
+    names = [f"{', '.join(ordered[k][:attributes])}: {ordered[k][-3]:,.1f}" for k in places]
+    axes.set_yticks(range(len(places)), names, fontsize=7)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
