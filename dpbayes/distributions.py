@@ -24,6 +24,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +45,6 @@ from pytensor.tensor.random.basic import (
     exponential,
     gumbel,
     negative_binomial,
-    normal,
     poisson,
     uniform,
 )
@@ -77,8 +77,7 @@ _MIDPOINT = (
     -3.389576851489321e-13,
     8.585996549822947e-15,
 )
-# Rejection from a rounded normal variable accepts at least 0.95 from sigma = 1 on: 12 proposals fail together in 1e-15.
-_PROPOSALS, _WINDOW = 12, 28
+_ALL_TERMS = math.ceil(9.0 * _LONGEST_SUM) + 2
 # Counts proposed for a draw that is both summed out and truncated.
 _CANDIDATES = 256
 
@@ -134,7 +133,8 @@ def _tail_draws(above: Callable[[Any, Any, Any], Any], upper_of: Callable[[Any, 
         mirror = pt.switch(_is_left(centre, lower, upper), -1.0, 1.0)
         low = pt.switch(mirror > 0, lower, -upper)
         high = pt.switch(mirror > 0, upper, -lower)
-        rest = upper_of(high + step, mirror * centre, spread)
+        end = pt.switch(pt.isinf(high), low, high)
+        rest = pt.switch(pt.isinf(high), -np.inf, upper_of(end + step, mirror * centre, spread))
         mass = _log_difference(upper_of(low, mirror * centre, spread), rest)
         drawn = pt.clip(above(pt.logaddexp(rest, mass - excess), mirror * centre, spread), low, high)
         return rng, mirror * drawn
@@ -228,50 +228,13 @@ def _gaussian_upper(m: Any, mu: Any, sigma: Any, terms: int) -> Any:
     return pt.switch(beyond, right, pt.log1mexp(pt.minimum(left, _NEARLY_ZERO)))
 
 
-def _gaussian_draws(mu: Any, sigma: Any, lower: Any, upper: Any, bounded: bool, size: Any, rng: Any) -> tuple[Any, Any]:
-    """Return the next generator and draws within bounds: rejection from a rounded normal variable, or a short list.
-
-    The mass of a rounded normal variable at k is an integral over k - 1/2, k + 1/2, and the discrete Gaussian's is the
-    value in the middle: their ratio is largest at the centre. Below sigma = 1 the few integers near the centre (or near
-    the bound) are listed.
-    """
-    wide = pt.maximum(sigma, 1.0)
-    sizes = pt.concatenate([pt.as_tensor([_PROPOSALS]), size])
-    if bounded:
-        within = _tail_draws(_normal_above, _normal_upper, 0)
-        rng, proposal = within(mu, wide, lower - 0.5, upper + 0.5, True, sizes, rng)
-    else:
-        rng, proposal = normal(mu, wide, size=sizes, rng=rng, return_next_rng=True)
-    k = pt.round(proposal)
-    k = pt.clip(k, lower, upper) if bounded else k
-    rng, luck = exponential(size=sizes, rng=rng, return_next_rng=True)
-    gap = pt.abs(k - mu)
-    # log of integral over middle at distance gap, less its value 0 at the centre: at most 0, and -luck accepts.
-    middle = -0.5 * (gap / wide) ** 2
-    around = _log_cell(gap, wide)
-    accepted = luck >= around - middle - _log_cell(pt.zeros_like(gap), wide)
-    first = pt.argmax(accepted, axis=0)
-    wide_draw = pt.take_along_axis(k, first[None], axis=0)[0]
-    rng, shares = gumbel(0.0, 1.0, size=pt.concatenate([pt.as_tensor([_WINDOW]), size]), rng=rng, return_next_rng=True)
-    start = pt.floor(mu) - _WINDOW // 2 + 1
-    if bounded:
-        start = pt.clip(start, lower, pt.maximum(lower, upper - _WINDOW + 1))
-    start = pt.broadcast_to(start, size)
-    listed = start[None] + pt.arange(_WINDOW).reshape((_WINDOW,) + (1,) * start.ndim)
-    weight = -0.5 * ((listed - mu) / pt.minimum(sigma, 1.0)) ** 2 + shares
-    if bounded:
-        weight = pt.switch((listed >= lower) & (listed <= upper), weight, -np.inf)
-    narrow_draw = pt.take_along_axis(listed, pt.argmax(weight, axis=0)[None], axis=0)[0]
-    return rng, pt.switch(sigma >= 1.0, wide_draw, narrow_draw).astype("int64")
-
-
-def _log_cell(gap: Any, sigma: Any) -> Any:
-    """Log of the normal integral over gap - 1/2, gap + 1/2, up to a constant, for gap >= 0; accurate in the tail."""
-    low, high = (gap - 0.5) / sigma, (gap + 0.5) / sigma
-    inside = pt.log(pt.erf(high / math.sqrt(2.0)) - pt.erf(low / math.sqrt(2.0)))
-    at_low, at_high = _log_normal_tail(low), _log_normal_tail(high)
-    tail = at_low + pt.log1mexp(pt.minimum(at_high - at_low, _NEARLY_ZERO)) + math.log(2.0)
-    return pt.switch(low < 1.0, inside, tail) + pt.log(sigma * math.sqrt(math.pi / 2.0))
+def _gaussian_above(log_v: Any, mu: Any, sigma: Any) -> Any:
+    """Return the largest integer m with log P(X >= m) >= log_v: within 2 of where a normal tail is there."""
+    near = pt.floor(_normal_above(log_v, mu, sigma) + 0.5)
+    found = near - 2.0
+    for step in (-1.0, 0.0, 1.0, 2.0):
+        found = pt.switch(_gaussian_upper(near + step, mu, sigma, _ALL_TERMS) >= log_v, near + step, found)
+    return found
 
 
 # --- the noise laws that `Released` knows: one entry per law --------------------------------------------------------
@@ -313,7 +276,9 @@ _NOISES: dict[str, _Noise] = {
         lambda t, centre, spread, terms: _laplace_density_upper(t, centre, spread),
         _tail_draws(_laplace_density_above, _laplace_density_upper, 0),
     ),
-    "discrete-gaussian": _Noise(2, _gaussian_logp, _gaussian_upper, _gaussian_draws),
+    "discrete-gaussian": _Noise(
+        2, _gaussian_logp, _gaussian_upper, _tail_draws(_gaussian_above, partial(_gaussian_upper, terms=_ALL_TERMS), 1)
+    ),
     "gaussian": _Noise(
         3,
         lambda value, centre, spread: -0.5 * ((value - centre) / spread) ** 2 - pt.log(spread) - _LOG_SQRT_TAU,
@@ -753,12 +718,12 @@ def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
 
 @numba.njit(cache=False, error_model="numpy")
 def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
-    """f(k + 1) / f(k)."""
+    """Numerator and denominator of f(k + 1) / f(k)."""
     if family == 0:
-        return mean / (k + 1.0)
+        return mean, k + 1.0
     if family == 1:
-        return (k + extra) / (k + 1.0) * mean / (mean + extra)
-    return (extra - k) / (k + 1.0) * mean / (extra - mean)
+        return (k + extra) * mean, (k + 1.0) * (mean + extra)
+    return (extra - k) * mean, (k + 1.0) * (extra - mean)
 
 
 @numba.njit(cache=False, error_model="numpy")
@@ -808,16 +773,20 @@ def _log_lattice_right(t: Any, sigma: Any) -> Any:
         if term < 1e-18:
             break
         k += 1.0
-    whole = 1.0
+    return math.log(total) - 0.5 * (t / sigma) ** 2 + _log_lattice_peak(sigma)
+
+
+@numba.njit(cache=False, error_model="numpy")
+def _log_lattice_peak(sigma: Any) -> Any:
+    """Log of a discrete Gaussian's probability at zero."""
+    rest = 0.0
     if sigma < 0.3989422804014327:
         for j in range(1, 5):
-            whole += 2.0 * math.exp(-0.5 * (j / sigma) ** 2)
-    else:
-        waves = 0.0
-        for j in range(1, 4):
-            waves += 2.0 * math.exp(-2.0 * (math.pi * j * sigma) ** 2)
-        whole = sigma * math.sqrt(2.0 * math.pi) * (1.0 + waves)
-    return math.log(total / whole) - 0.5 * (t / sigma) ** 2
+            rest += 2.0 * math.exp(-0.5 * (j / sigma) ** 2)
+        return -math.log1p(rest)
+    for j in range(1, 4):
+        rest += 2.0 * math.exp(-2.0 * (math.pi * j * sigma) ** 2)
+    return -math.log(sigma) - 0.9189385332046728 - math.log1p(rest)
 
 
 @numba.njit(cache=False, error_model="numpy")
@@ -875,8 +844,8 @@ def _start(law: Any) -> Any:
             return first
     while first < last:
         k = math.floor(0.5 * (first + last))
-        rise = math.log(_count_ratio(family, k, mean, extra))
-        rise += _log_weight(noise, k + 1.0, y, spread, low, high, bounds)
+        up, down = _count_ratio(family, k, mean, extra)
+        rise = math.log(up / down) + _log_weight(noise, k + 1.0, y, spread, low, high, bounds)
         rise -= _log_weight(noise, k, y, spread, low, high, bounds)
         if rise > 0.0:
             first = k + 1.0
@@ -886,31 +855,55 @@ def _start(law: Any) -> Any:
 
 
 @numba.njit(cache=False, error_model="numpy")
-def _walk(law: Any, k: Any, last: Any, f: Any, base: Any, sums: Any) -> Any:
-    """Add the terms from count k on towards `last`, where they end if not before; f is the first one's relative size.
+def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
+    """Return the ratio of the weights of two counts in turn, the second one gap + 1 beyond the number."""
+    if noise < 2:
+        return math.exp((abs(gap) - abs(gap + 1.0)) / spread)
+    return math.exp(-0.5 * (2.0 * gap + 1.0) / spread**2)
 
-    Return where they ended. The sums are of the terms, and of the terms times k - mean, digamma(k + extra) and the
-    noise's slope in y.
+
+@numba.njit(cache=False, error_model="numpy")
+def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
+    """Add the terms from count k on towards `last`, where they end if not before; return where they ended.
+
+    `term` is the first one's relative size. The sums are of the terms, and of the terms times k - mean, digamma(k +
+    extra) and the noise's slope in y. Weights of the noise follow from one another, and anew every 64 terms; those of
+    bounds, `base` at the first, do not.
     """
     family, noise, y, mean, extra, spread, low, high, bounds = law
     step = 1.0 if last >= k else -1.0
     psi = _digamma(k + extra) if family == 1 else 0.0
     scan = family == 1 and extra < 1.0 and bounds and step > 0.0
+    ratio, fall, units = 1.0, math.exp(-1.0 / spread**2) if noise >= 2 else 1.0, spread**2 if noise >= 2 else spread
+    count, total, in_mean, in_extra, in_y = 0, sums[0], 0.0, 0.0, 0.0
     while True:
-        weight = f * math.exp(_log_weight(noise, k, y, spread, low, high, bounds) - base)
-        sums[0] += weight
-        sums[1] += weight * (k - mean)
-        sums[2] += weight * psi
-        if not bounds:
-            sums[3] += weight * ((k - y) / spread**2 if noise >= 2 else np.sign(k - y) / spread)
-        small = not weight > _CUT * sums[0]
-        if k == last or (small and (not scan or f < 1e-300 or k > max(low, mean))):
-            return k
+        weight, gap = term, (k - y) * step
+        if bounds:
+            weight *= math.exp(_log_weight(noise, k, y, spread, low, high, bounds) - base)
+        elif count % 64 == 0 or (noise < 2 and -1.0 < gap < 1.0):
+            ratio = _noise_step(noise, gap, spread)
+        else:
+            ratio *= fall
+        total += weight
+        in_mean += weight * (k - mean)
+        in_y += weight * (k - y if noise >= 2 else np.sign(k - y))
+        if family == 1:
+            in_extra += weight * psi
+        small = not weight > _CUT * total
+        if k == last or (small and (not scan or term < 1e-300 or k > max(low, mean))):
+            break
         below = min(k, k + step)
-        ratio = _count_ratio(family, below, mean, extra)
-        f = f * ratio if step > 0.0 else f / ratio
-        psi += step / (below + extra) if family == 1 else 0.0
+        up, down = _count_ratio(family, below, mean, extra)
+        term *= ratio * up / down if step > 0.0 else ratio * down / up
+        if family == 1:
+            psi += step / (below + extra)
         k += step
+        count += 1
+    sums[0] = total
+    sums[1] += in_mean
+    sums[2] += in_extra
+    sums[3] += 0.0 if bounds else in_y / units
+    return k
 
 
 @numba.njit(cache=False, error_model="numpy")
@@ -930,8 +923,11 @@ def _log_sum(law: Any) -> Any:
     _walk(law, start, extra if family == 2 else math.inf, math.exp(lead - top), base, sums)
     reached = start
     if start > 0.0:
-        ratio = _count_ratio(family, start - 1.0, mean, extra)
-        reached = _walk(law, start - 1.0, 0.0, math.exp(lead - top) / ratio, base, sums)
+        up, down = _count_ratio(family, start - 1.0, mean, extra)
+        before = math.exp(lead - top) * down / up
+        if not bounds:
+            before *= _noise_step(noise, y - start, spread)
+        reached = _walk(law, start - 1.0, 0.0, before, base, sums)
     if log_convex and reached > 0.0:
         _walk(law, 0.0, reached - 1.0, math.exp(first - top), at_zero, sums)
     away = sums[1] / sums[0]
@@ -956,15 +952,7 @@ def _log_constant(noise: Any, spread: Any) -> Any:
         return -math.log(2.0 * spread)
     if noise == 3:
         return -math.log(spread) - 0.9189385332046728
-    if spread < 0.3989422804014327:
-        rest = 0.0
-        for j in range(1, 5):
-            rest += 2.0 * math.exp(-0.5 * (j / spread) ** 2)
-        return -math.log1p(rest)
-    waves = 0.0
-    for j in range(1, 4):
-        waves += 2.0 * math.exp(-2.0 * (math.pi * j * spread) ** 2)
-    return -math.log(spread) - 0.9189385332046728 - math.log1p(waves)
+    return _log_lattice_peak(spread)
 
 
 @numba.njit(cache=False, error_model="numpy")

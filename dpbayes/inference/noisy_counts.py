@@ -1,8 +1,4 @@
-"""Noise laws of released counts as PyMC distributions with a real-valued centre.
-
-A latent count is a real number for a gradient sampler, and the noise of a release lives on the integers.
-`ReleasedNoise` holds the laws of a whole release and reads each on the real line so that moments are kept.
-"""
+"""Noise laws of a whole release around a real-valued centre, each read on the real line so that moments are kept."""
 
 from __future__ import annotations
 
@@ -55,20 +51,10 @@ class ReleasedNoise:
                     "likelihoods are for noisy counts, so check the law's parameter"
                 )
 
-    def __len__(self) -> int:
-        return len(self.laws)
-
     @cached_property
     def stddev(self) -> npt.NDArray[np.float64]:
         """Standard deviation of each count's noise."""
         return np.sqrt([law.variance for law in self.laws])
-
-    @cached_property
-    def rates(self) -> tuple[npt.NDArray[np.float64], ...]:
-        """Linear and quadratic rate and constant of each law's own log-probability ``c - a |x| - b x^2``."""
-        constant = np.array([float(law.log_prob(0.0)) for law in self.laws])
-        linear, quadratic = np.array([law.rates for law in self.laws]).T
-        return linear, quadratic, constant
 
     @cached_property
     def coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:

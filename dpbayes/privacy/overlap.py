@@ -1,14 +1,8 @@
-r"""A test of the stated noise: where released tables overlap, they measure the same counts, and differ by noise alone.
+"""A test of the stated noise: where released tables overlap, they measure the same counts, and differ by noise alone.
 
-A table over attributes S splits into one part for each subset T: its margin on T, centred along every axis of T. Parts
-of different T are uncorrelated where all cells have equal noise, and all tables that hold T measure the same part of
-the exact counts, so that differences between them are noise, whatever the counts are. For each table, and for all
-together, the weighted sum of squares of such differences is compared with its law under the stated noise, which is
-simulated: the test is exact for every noise law up to the number of simulated draws.
-
-A count that a threshold held back came out below it. A margin of such a table, measured by another table, therefore
-bounds what its released cells may leave over: :math:`y_T - \sum_{released} y_S \le m (t - 1) + e_T - \sum e_S` for m
-counts held back below t, whatever was held back.
+A table over attributes S splits into one part per subset T: its margin on T, centred along every axis of T. All tables
+that hold T measure the same part of the exact counts; sums of squares of their differences are compared with their law
+under the stated noise, by simulation. The statistic, and what bounds a threshold, are in docs/published.md.
 """
 
 from __future__ import annotations
@@ -288,14 +282,12 @@ class _Source:
 
 def _sources(release: Release) -> list[_Source]:
     found = [
-        _Source(t.label, t.attributes, t.domain.shape, t.counts.astype(np.float64), t.variances, t)
-        for t in release.tables
+        _Source(t.label, t.attributes, t.domain.shape, t.counts.astype(float), t.variances, t) for t in release.tables
     ]
-    n = release.n
-    if isinstance(n, NoisyTotal):
-        value, law = np.asarray(n.value, dtype=float), n.noise
-        return [*found, _Source("number of records", (), (), value, np.asarray(law.variance), None, law)]
-    return [*found, _Source("number of records", (), (), np.asarray(float(n)), np.asarray(0.0), None)]
+    noisy = release.n if isinstance(release.n, NoisyTotal) else None
+    value, law = (release.n, None) if noisy is None else (noisy.value, noisy.noise)
+    variance = np.asarray(0.0 if law is None else law.variance)
+    return [*found, _Source("number of records", (), (), np.asarray(value, dtype=float), variance, None, law)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.records import as_frame
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.adjacency import Adjacency
-from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, Laplace, NoiseLaw, TwoSidedGeometric, law_named
+from dpbayes.privacy.laws import Laplace, TwoSidedGeometric, law_named
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 
 if TYPE_CHECKING:
@@ -166,6 +166,11 @@ def read_published(
     return Release(domain, tuple(found), adjacency, n, "published", publication=publication)
 
 
+def polars_frame(source: Any) -> pl.DataFrame:
+    """Return a data frame of any kind as a Polars one."""
+    return as_frame(source).lazy().collect(backend="polars").to_native()
+
+
 class _Files:
     """The source, and files that tables name beside it, each read once; every row keeps its number."""
 
@@ -174,7 +179,7 @@ class _Files:
         self.name = self.path.name if self.path else "the data frame"
         self.frames: dict[Path | None, pl.DataFrame] = {}
         if self.path is None:
-            self.frames[None] = _numbered(as_frame(source).lazy().collect(backend="polars").to_native(), self.name)
+            self.frames[None] = _numbered(polars_frame(source), self.name)
 
     def rows(self, table: PublishedTable) -> tuple[pl.DataFrame, str]:
         """Return a table's rows, and the name of their file."""
@@ -284,16 +289,17 @@ class _Part:
     def number(self) -> int | NoisyTotal:
         """Return the number of records that the one row gives."""
         assert isinstance(self.table.value, str)
-        values = self.numbers(self.table.value)
+        exact = self.table.law == "exact"
+        values = self.numbers(self.table.value) if exact else self._counts(self.table.value)
         if len(values) != 1:
             raise InputError(
                 f"{self.name}: a table without levels is one number, the number of records, and {len(values)} rows are "
                 "there; give levels, or where"
             )
-        if self.table.law == "exact":
+        if exact:
             return _whole(values[0])
         law = law_named(self.table.law).of(float(self.spreads()[0]))
-        return NoisyTotal(_integer(values[0], law, self._row(0)), law, None, None)
+        return NoisyTotal(int(values[0]) if law.is_discrete else float(values[0]), law, None, None)
 
     def table_of(self, known: Mapping[str, Attribute]) -> NoisyTable:
         """Return the table over the attributes' levels."""
@@ -384,7 +390,6 @@ def _of_variance(law: LawName, variance: npt.NDArray[np.float64]) -> npt.NDArray
         return np.sqrt(0.5 * variance)
     if kind is TwoSidedGeometric:  # the variance is 1 / (2 sinh(1 / 2s)^2)
         return np.asarray(0.5 / np.arcsinh(1.0 / np.sqrt(2.0 * variance)))
-    assert kind in (Gaussian, DiscreteGaussian)
     return np.sqrt(variance)
 
 
@@ -395,14 +400,6 @@ def _whole(value: Any) -> int:
             f"the exact number of records must be a positive whole number, got {shown(value)}; correct total"
         )
     return int(value)
-
-
-def _integer(value: float, law: NoiseLaw, where: str) -> float:
-    if law.is_discrete and value != math.floor(value):
-        raise InputError(
-            f"{where}: {value:g} is a fraction, and the law {law.name} is on whole numbers; correct the law"
-        )
-    return int(value) if law.is_discrete else float(value)
 
 
 def _total(found: Sequence[int | NoisyTotal], name: str) -> int | NoisyTotal:

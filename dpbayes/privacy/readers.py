@@ -1,12 +1,4 @@
-"""Readers of published noisy numbers whose layout is known: each states law and scale, so that nothing is left to say.
-
-| publisher | what | reader |
-|---|---|---|
-| US Census Bureau | 2020 P.L. 94-171 noisy measurement files | `read_census_measurements` |
-| Wikimedia Foundation | daily page views by country and page | `read_wikimedia_views` |
-| OpenDP | a released frame with its summary | `read_opendp` |
-| PipelineDP | results with ``output_noise_stddev`` | `read_pipelinedp` |
-"""
+"""Readers of published numbers whose layout is known: each states law and scale, so that nothing is left to say."""
 
 from __future__ import annotations
 
@@ -21,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpbayes._arguments import instance, shown
+from dpbayes._arguments import one_of, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.laws import DiscreteGaussian, NoiseLaw, TwoSidedGeometric
-from dpbayes.privacy.published import PublishedTable, read_published
+from dpbayes.privacy.published import PublishedTable, polars_frame, read_published
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 
 if TYPE_CHECKING:
@@ -34,29 +26,18 @@ if TYPE_CHECKING:
 
 # --- 2020 Census noisy measurement files -----------------------------------------------------------------------------
 
+_QUARTERS = (
+    *("household", "correctional facility", "juvenile facility", "nursing facility", "other institution"),
+    *("student housing", "military quarters", "other group quarters"),
+)
 _RACES = ("white", "black", "aian", "asian", "nhpi", "other")
 CENSUS_DOMAIN = Domain(
     (
-        Attribute(
-            "hhgq",
-            tuple(range(8)),
-            (
-                "household",
-                "correctional facility",
-                "juvenile facility",
-                "nursing facility",
-                "other institution",
-                "student housing",
-                "military quarters",
-                "other group quarters",
-            ),
-        ),
+        Attribute("hhgq", tuple(range(8)), _QUARTERS),
         Attribute("votingage", (0, 1), ("under 18", "18 or over")),
         Attribute("hispanic", (0, 1), ("not Hispanic", "Hispanic")),
         Attribute(
-            "cenrace",
-            tuple(range(63)),
-            tuple("+".join(races) for size in range(1, 7) for races in combinations(_RACES, size)),
+            "cenrace", tuple(range(63)), tuple("+".join(c) for k in range(1, 7) for c in combinations(_RACES, k))
         ),
     )
 )
@@ -148,13 +129,11 @@ def read_census_measurements(
 def _census_frame(source: Any, what: str) -> pl.DataFrame:
     import polars as pl
 
-    from dpbayes.data.records import as_frame
-
     if isinstance(source, str | Path):
         path = Path(source)
         frame = pl.read_parquet(path / "**/*.parquet" if path.is_dir() else path)
     else:
-        frame = as_frame(source).lazy().collect(backend="polars").to_native()
+        frame = polars_frame(source)
     if missing := [name for name in ("geocode", "query_name", "value") if name not in frame.columns]:
         raise MissingColumnError(f"{what} lack the columns {', '.join(missing)} of a noisy measurement file")
     return frame
@@ -165,27 +144,31 @@ def _geography(
 ) -> CensusMeasurements:
     import polars as pl
 
-    rows = {row["query_name"]: row for row in frame.filter(pl.col("geocode") == code).iter_rows(named=True)}
+    def of_code(rows: pl.DataFrame) -> dict[str, dict[str, Any]]:
+        return {row["query_name"]: row for row in rows.filter(pl.col("geocode") == code).iter_rows(named=True)}
+
+    rows, stated = of_code(frame), {} if exact is None else {k: row["value"] for k, row in of_code(exact).items()}
     chosen = list(rows) if queries is None else list(queries)
     if missing := [name for name in chosen if name not in rows]:
         raise InputError(f"geography {code} has no query {shown(missing)}; it has {shown(sorted(rows))}")
     tables = [_query_table(code, rows[name]) for name in chosen if name != "total_dpq"]
     if not tables:
         raise InputError(f"geography {code}: name a query besides total_dpq, such as detailed_dpq")
-    stated = {} if exact is None else {
-        row["query_name"]: row["value"] for row in exact.filter(pl.col("geocode") == code).iter_rows(named=True)
-    }  # fmt: skip
-    n = total if total is not None else _census_total(code, rows, stated)
-    coarse = any("hhinstlevels" in table.domain for table in tables)
+    if total is None and "total_con" in stated:
+        total = int(stated["total_con"][0])
+    if total is None and "total_dpq" not in rows:
+        raise InputError(
+            f"geography {code} has neither total_con nor total_dpq; give total, the exact number of persons"
+        )
+    n = total or NoisyTotal(int(rows["total_dpq"]["value"][0]), _census_law(code, rows["total_dpq"]), None, None)
     used = {name for table in tables for name in table.attributes}
-    names = [
-        attribute for attribute in CENSUS_DOMAIN if attribute.name in used or (coarse and attribute.name == "hhgq")
-    ]
-    domain = Domain((*names, *([_INSTITUTIONS] if coarse else [])))
+    coarse = "hhinstlevels" in used
+    used |= {"hhgq"} if coarse else set()
+    domain = Domain((*(a for a in CENSUS_DOMAIN if a.name in used), *([_INSTITUTIONS] if coarse else [])))
     zeros: list[dict[str, int]] = []
     if coarse:
         zeros += [{"hhgq": q, "hhinstlevels": k} for q in range(8) for k in range(3) if _LEVELS[q] != k]
-    if {"hhgq", "votingage"} <= set(domain.names) and "nurse_nva_0_con" in stated:
+    if {"hhgq", "votingage"} <= used and "nurse_nva_0_con" in stated:
         zeros.append({"hhgq": _NURSING, "votingage": 0})
     bounds = [stated[name] for name in ("hhgq_total_lb_con", "hhgq_total_ub_con") if name in stated]
     release = Release(domain, tuple(tables), "replace-one", n, "published", publication=_CENSUS)
@@ -194,40 +177,27 @@ def _geography(
 
 def _query_table(code: str, row: Mapping[str, Any]) -> NoisyTable:
     """Return a row of the file as a table over the attributes that its name lists."""
-    query = row["query_name"]
-    where = f"geography {code}, query {query}"
+    query, where = row["query_name"], f"geography {code}, query {row['query_name']}"
     names = [name.strip() for name in query.removesuffix("_dpq").split("*")]
+    names = list(CENSUS_DOMAIN.names) if names == ["detailed"] else names
     known = {attribute.name: attribute for attribute in (*CENSUS_DOMAIN, _INSTITUTIONS)}
-    if names == ["detailed"]:
-        names = list(CENSUS_DOMAIN.names)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"{where} is over {shown(unknown)}, which no P.L. 94-171 query of persons is; leave it out")
-    domain = Domain(tuple(known[name] for name in names))
-    value, variance = np.asarray(row["value"]), float(row["variance"])
+    domain, value = Domain(tuple(known[name] for name in names)), np.asarray(row["value"])
     shape = [size for size in row.get("query_shape") or domain.shape if size != 1]
     if value.size != domain.size or shape != list(domain.shape):
         raise InputError(
             f"{where} has {value.size} values of shape {shape}, and {domain.size} are expected: {domain.shape}"
         )
-    return NoisyTable(domain, value.reshape(domain.shape), _census_law(variance, where), None, None)
+    return NoisyTable(domain, value.reshape(domain.shape), _census_law(code, row), None, None)
 
 
-def _census_law(variance: float, where: str) -> DiscreteGaussian:
+def _census_law(code: str, row: Mapping[str, Any]) -> DiscreteGaussian:
+    variance = float(row["variance"])
     if not (math.isfinite(variance) and variance > 0):
+        where = f"geography {code}, query {row['query_name']}"
         raise InputError(f"{where}: variance must be positive, got {variance:g}; the file is damaged")
     return DiscreteGaussian(math.sqrt(variance))
-
-
-def _census_total(code: str, rows: Mapping[str, Any], stated: Mapping[str, Any]) -> int | NoisyTotal:
-    if "total_con" in stated:
-        return int(stated["total_con"][0])
-    if "total_dpq" not in rows:
-        raise InputError(
-            f"geography {code} has neither total_con nor total_dpq; give total, the exact number of persons"
-        )
-    row = rows["total_dpq"]
-    law = _census_law(float(row["variance"]), f"geography {code}, query total_dpq")
-    return NoisyTotal(int(row["value"][0]), law, None, None)
 
 
 # --- Wikimedia page views by country ---------------------------------------------------------------------------------
@@ -309,7 +279,7 @@ def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[
     Parameters
     ----------
     source
-        A CSV or TSV file, several of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``; days in
+        A CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``; days in
         ``date``, or else in the file's name (``2023-2-6.csv``).
     tier
         Risk tier of the countries: ``"lower"``, ``"medium"`` or ``"higher"``.
@@ -337,11 +307,7 @@ def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[
     """
     import polars as pl
 
-    if (
-        isinstance(source, Iterable)
-        and not isinstance(source, str | Path | pl.DataFrame)
-        and not hasattr(source, "columns")
-    ):
+    if isinstance(source, list | tuple):
         return pl.concat([read_wikimedia_views(one, tier=tier, columns=columns) for one in source])
     frame, name = _views_frame(source, columns)
     us = "country_code" in frame.columns
@@ -368,24 +334,16 @@ def _views_frame(source: Any, columns: Sequence[str] | None) -> tuple[pl.DataFra
     """Return rows with ``date``, ``page`` and ``views``, and the name of their file."""
     import polars as pl
 
-    from dpbayes.data.records import as_frame
-
     name, day = "the data frame", None
     if isinstance(source, str | Path):
         path = Path(source)
         name, day = path.name, re.search(r"(\d{4})-(\d{1,2})-(\d{1,2})", path.stem)
         with path.open(encoding="utf-8") as file:
             separator = "\t" if "\t" in file.readline() else ","
-        frame = pl.read_csv(
-            path,
-            separator=separator,
-            has_header=columns is None,
-            new_columns=columns,
-            infer_schema=False,
-            quote_char=None if separator == "\t" else '"',
-        )
+        layout = {"separator": separator, "has_header": columns is None, "new_columns": columns, "infer_schema": False}
+        frame = pl.read_csv(path, quote_char=None if separator == "\t" else '"', **layout)  # type: ignore[arg-type]
     else:
-        frame = as_frame(source).lazy().collect(backend="polars").to_native()
+        frame = polars_frame(source)
     views = next((column for column in _VIEWS if column in frame.columns), None)
     page = next((column for column in _PAGES if column in frame.columns), None)
     if views is None or page is None or ("date" not in frame.columns and day is None):
@@ -454,10 +412,7 @@ def read_opendp(
     >>> read_opendp(counts, summary, publication=stated, total=100).tables[0].noise
     TwoSidedGeometric(scale=2.0)
     """
-    from dpbayes.data.records import as_frame
-
-    frame = as_frame(released).lazy().collect(backend="polars").to_native()
-    rows = as_frame(summary).lazy().collect(backend="polars").to_native().to_dicts()
+    frame, rows = polars_frame(released), polars_frame(summary).to_dicts()
     row = next((row for row in rows if row.get("column") == column), None)
     if row is None or row.get("scale") is None or row.get("distribution") not in _OPENDP:
         raise InputError(
@@ -511,21 +466,17 @@ def read_pipelinedp(
     """
     import polars as pl
 
-    if noise_kind not in ("laplace", "gaussian"):
-        raise InputError(f"noise_kind must be 'laplace' or 'gaussian', got {shown(noise_kind)}")
+    one_of(noise_kind, ("laplace", "gaussian"), "noise_kind")
     rows = []
     for key, metrics in results:
-        given = metrics if isinstance(metrics, Mapping) else instance(
-            metrics, tuple, "metrics", remedy="PipelineDP gives a named tuple"
-        )._asdict()  # fmt: skip
+        given = metrics if isinstance(metrics, Mapping) else metrics._asdict()
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(attributes) or metric not in given or f"{metric}_noise_stddev" not in given:
             raise InputError(
                 f"partition {shown(key)} must have {len(attributes)} parts, and {metric} and {metric}_noise_stddev, "
                 f"got {shown(dict(given))}; set output_noise_stddev=True"
             )
-        values = [float(given[metric]), float(given[f"{metric}_noise_stddev"]) ** 2]
-        rows.append([*map(str, parts), *values])
+        rows.append([*map(str, parts), float(given[metric]), float(given[f"{metric}_noise_stddev"]) ** 2])
     frame = pl.DataFrame(rows, schema=[*attributes, "__count__", "__variance__"], orient="row")
     table = PublishedTable("__count__", {name: name for name in attributes}, law=noise_kind, variance="__variance__")
     return read_published(frame, [table], publication=publication, levels=levels, total=total)

@@ -517,7 +517,8 @@ def check_all_published(release: Release, what: str, *, even: bool = False) -> N
         if held := int(table.withheld.sum()):
             raise InputError(
                 f"{what} does not fit counts that a threshold held back, and table {table.label} has {held:,} of them "
-                f"below {table.threshold:g}; leave the table out, or fit it in your own model"
+                f"below {table.threshold:g}; leave the table out, sample whole counts (system = "
+                "'study:whole_counts'), or fit it in your own model"
             )
         if even and table.spreads is not None:
             raise InputError(

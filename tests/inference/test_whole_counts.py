@@ -8,7 +8,8 @@ from scipy.special import gammaln
 from dpbayes.data import Domain
 from dpbayes.errors import InputError
 from dpbayes.inference import sample_whole_counts
-from dpbayes.inference.whole_counts import _move, _seed
+from dpbayes.inference.schema import check
+from dpbayes.inference.whole_counts import _move, _numbers, _seed
 from dpbayes.privacy import DiscreteGaussian, NoisyTable, NoisyTotal, Publication, Release, TwoSidedGeometric
 from dpbayes.privacy.readers import read_census_measurements
 from dpbayes.runs.published import CENSUS_QUERIES
@@ -32,20 +33,61 @@ def test_moves_have_the_posterior_by_enumeration(law) -> None:
     _seed(1)
     drawn = []
     for _ in range(20_000):
-        _move(x, off, place, linear, quadratic, np.log(share), r, 6, 2.0)
+        _move(
+            x,
+            off,
+            place,
+            linear,
+            quadratic,
+            np.full(5, -1),
+            np.zeros((1, 2)),
+            np.log(share),
+            r,
+            6,
+            2.0,
+            np.array([3]),
+            False,
+        )
         drawn.append(x.copy())
     assert np.array_equal(off, target - np.array([*x, x[0], x[1] + x[2]]))
     np.testing.assert_allclose(np.mean(drawn, axis=0), exact @ states, atol=0.1)
     np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(exact @ states**2 - (exact @ states) ** 2), atol=0.1)
 
 
-def test_a_noisy_number_of_records_is_refused() -> None:
+@pytest.mark.parametrize("law", [DiscreteGaussian(3.0), TwoSidedGeometric(2.0)])
+def test_a_noisy_total_and_a_count_held_back_have_the_posterior_by_enumeration(law) -> None:
+    """Two cells, the first held back below 6, the second released, and their sum with noise: all 40 x 40 states."""
+    domain = Domain.from_levels({"a": (0, 1)})
+    table = NoisyTable(domain, [np.nan, 9.0], law, None, None, None, 6)
+    release = Release(
+        domain, (table,), "as published", NoisyTotal(15, law, None, None), "published", publication=STATED
+    )
+    place, noise, released = _numbers(release, np.arange(2)[None])
+    states, share, r = np.array([(a, b) for a in range(40) for b in range(40)]), np.array([0.6, 0.55]), 1.5
+    logp = (states * np.log(share) + gammaln(r + states) - gammaln(states + 1)).sum(axis=1)
+    logp += np.log(law.cdf(5 - states[:, 0])) + law.log_prob(9 - states[:, 1]) + law.log_prob(15 - states.sum(axis=1))
+    exact = np.exp(logp - logp.max()) / np.exp(logp - logp.max()).sum()
+    x = np.array([4, 9])
+    off, drawn = np.array([0.0, 9.0, 15.0]) - np.array([x[0], x[1], x.sum()]), []
+    _seed(1)
+    for _ in range(20_000):
+        _move(x, off, place, *noise, np.log(share), r, 6, 2.0, np.array([2]), True)
+        drawn.append(x.copy())
+    assert np.array_equal(off, np.array([0.0, 9.0, 15.0]) - np.array([x[0], x[1], x.sum()]))
+    np.testing.assert_allclose(np.mean(drawn, axis=0), exact @ states, atol=0.1)
+    np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(exact @ states**2 - (exact @ states) ** 2), atol=0.1)
+    assert released[2] == 15.0 and noise[2].tolist() == [0, -1, -1]
+
+
+def test_a_noisy_number_of_records_is_sampled_and_settings_are_checked() -> None:
     domain = Domain.from_levels({"sex": ("f", "m")})
-    table = NoisyTable(domain, [5, 6], DiscreteGaussian(2.0), None, None)
-    total = NoisyTotal(11, DiscreteGaussian(2.0), None, None)
+    table = NoisyTable(domain, [50, 60], DiscreteGaussian(2.0), None, None)
+    total = NoisyTotal(90, DiscreteGaussian(2.0), None, None)
     release = Release(domain, (table,), "as published", total, "published", publication=STATED)
-    with pytest.raises(InputError, match="whole counts sum to the exact number of records"):
-        sample_whole_counts(release)
+    trace = sample_whole_counts(release, draws=200, chains=2)
+    # Two cells of sd 2 and their sum of sd 2: least squares move each by a third of the gap of 20.
+    assert float(trace["posterior"]["counts"].sum("sex").mean()) == pytest.approx(110 - 40 / 3, abs=1.5)
+    check(trace)
     for wrong in ({"draws": 0}, {"chains": 2.5}, {"tune": -1}, {"random_seed": -1}):
         with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a whole number from"):
             sample_whole_counts(release, **wrong)

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -75,3 +76,19 @@ def no_minors_in_nursing(counts: np.ndarray) -> np.ndarray:
         fixed[t, 0, 0, h, r] += fixed[t, 3, 0, h, r]
         fixed[t, 3, 0, h, r] = 0
     return fixed
+
+
+COUNTY, GEOCODE = Path(__file__).resolve().parents[2] / "models" / "census_county.parquet", "0500000US00001"
+
+
+def simulated_county() -> tuple[np.ndarray, pl.DataFrame]:
+    """Return the exact counts and the measurements of the county of models/census_county.toml."""
+    rng = np.random.default_rng(20)
+    county = no_minors_in_nursing(simulated_tracts(12, rng)).sum(axis=0)
+    with TemporaryDirectory() as folder:
+        queries, _ = write_measurements(Path(folder), {GEOCODE: county}, 25.0, rng)
+        return county, pl.read_parquet(queries / "**/*.parquet")
+
+
+if __name__ == "__main__":
+    simulated_county()[1].write_parquet(COUNTY)

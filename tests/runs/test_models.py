@@ -35,7 +35,7 @@ SMALL = {
     "verifier_threshold": ["data.n_persons=300", "privacy.n_partitions=10", "model.pooling=partial"],
     "wikimedia_disasters": ['data.pages=["Ash Wednesday bushfires"]', "data.summers=[2019, 2022]"],
 }
-# Studies that sum or simulate, and estimates that optimize: no posterior is sampled.
+# Studies that sum, simulate or move records, and estimates that optimize: no PyMC model is sampled.
 NO_MODEL = {
     "ide_groups",
     "ide_massachusetts",
@@ -44,6 +44,7 @@ NO_MODEL = {
     "mvg_svr_synthea",
     "verifier_pilot",
     "verifier_surface",
+    "census_county",
 }
 
 

@@ -1,17 +1,20 @@
 """Specs of published tables: what they say, what is refused, what a check prints; no ledger, no records."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
-from census_files import simulated_tracts, write_measurements
+from census_files import COUNTY, GEOCODE, simulated_county, simulated_tracts, write_measurements
 
 from dpbayes.errors import InputError, SpecError
+from dpbayes.inference import read_trace
 from dpbayes.privacy import DiscreteGaussian, read_release
 from dpbayes.report.document import Callout
 from dpbayes.report.frame import Findings, framed
 from dpbayes.report.tables import released_section
-from dpbayes.runs import load_spec
+from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import finished_release, kept_release
 from dpbayes.runs.plan import plan_lines
 
@@ -117,3 +120,31 @@ def test_a_census_geography_by_its_code(tmp_path: Path) -> None:
     assert release.n == county.sum() and [table.counts.size for table in release.tables] == [2, 2, 63, 4, 126, 126, 252]
     assert release.tables[0].noise == DiscreteGaussian(np.sqrt(25.0 * 1.3))
     assert read_release(release.write(tmp_path / "release.json")).publication.publisher == "US Census Bureau"
+
+
+def test_the_simulated_county_runs_to_whole_counts_of_the_exact_total(tmp_path: Path) -> None:
+    """The file is what its generator writes; a short run holds the true counts of large cells, and no negative one."""
+    county, frame = simulated_county()
+    assert pl.read_parquet(COUNTY).equals(frame)
+    short = ["sampling.draws=150", "sampling.tune=150", "sampling.chains=2"]
+    loaded = load_spec(COUNTY.with_suffix(".toml"), short)
+    assert loaded.spec.data.geocode == GEOCODE
+    result = execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    counts = read_trace(result.folder / "trace.nc")["posterior"]["counts"]
+    assert counts.min() == 0 and set(counts.sum(["votingage", "hispanic", "cenrace"]).to_numpy().ravel()) == {45969}
+    seen = counts.mean(["chain", "draw"]).transpose("votingage", "hispanic", "cenrace").to_numpy()
+    assert np.abs(seen - county.sum(axis=0)).max() < 30  # 6 standard deviations of what is left
+    facts = json.loads((result.folder / "facts.json").read_text())
+    assert facts["headline"]["cost"] == "post-processing of a published release"
+
+
+def test_whole_counts_take_a_threshold_and_a_noisy_total(spec: Path) -> None:
+    spec.with_name("tables.csv").write_text(FILE.replace("A,f,0,220,16\n", "A,f,0,,16\n") + "N,,,1010,\n")
+    text = SPEC.replace('law = "discrete', 'threshold = 225\nlaw = "discrete', 1).replace("total = 1000\n", "")
+    total = '[[tables]]\nvalue = "noisy"\nwhere = { table = "N" }\nlaw = "two-sided-geometric"\nscale = 4.0\n'
+    spec.write_text(text.replace('"latent-class"', '"study:whole_counts"') + total)
+    assert plan_lines(load_spec(spec))[0].startswith("release: 6 counts in 2 tables")
+    short = load_spec(spec, ["sampling.draws=400", "sampling.tune=100", "sampling.chains=2"])
+    result = execute(short, out=spec.with_name("run"), progressbar=False, echo=lambda line: None)
+    held = read_trace(result.folder / "trace.nc")["posterior"]["counts"].sel(sex="f", age="0")
+    assert 215 < float(held.mean()) < 230  # B measures the women (484), of whom 262 are of the other age
