@@ -351,7 +351,7 @@ def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
 
 
 def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
-    from dpbayes.report.widths import shares_section
+    from dpbayes.report.sensitivity import shares_section
 
     meaning = (
         "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "
@@ -495,7 +495,7 @@ def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float |
         supposed = f"if the claim holds in {100 * r:g}{_PERCENT} of partitions"
         if reached:
             epsilon, m = min(reached)
-            parts.append(f"epsilon {epsilon:.3g} with M = {m} {supposed}")
+            parts.append(f"epsilon {epsilon:.3g} with {m} partitions {supposed}")
         else:
             parts.append(f"more than these designs offer {supposed}")
     return f"To decide rightly with chance {surface.wanted:g} takes {'; '.join(parts)}."
@@ -523,14 +523,18 @@ def _designs(surface: xr.Dataset) -> Section:
         for r in surface["r"].values
     ]
     columns = _columns(
-        ("M", "d", "n_partitions"),
+        ("partitions", "d", "n_partitions"),
         ("epsilon", ".3g"),
-        ("r", ".3g"),
+        ("share in which the claim holds", ".3g", "r"),
         ("right", ".3f"),
         ("wrong", ".3f"),
         ("width", ".3f"),
     )
-    columns += _columns(("coverage", ".3f"), ("mean of r-hat", ".3f", "mode_mean"), ("sd of r-hat", ".3f", "mode_sd"))
+    columns += _columns(
+        ("coverage", ".3f"),
+        ("estimated share, mean", ".3f", "mode_mean"),
+        ("estimated share, sd", ".3f", "mode_sd"),
+    )
     captions = {
         "right": "Chance of the right decision.",
         "width": "Mean width of the 95 % interval.",
@@ -538,7 +542,11 @@ def _designs(surface: xr.Dataset) -> Section:
         "a prior that is far from the truth costs coverage where the data say little.",
     }
     blocks: list[Block] = [
-        Figure(design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line for each M.")
+        Figure(
+            design_surface_plot(surface, name),
+            caption,
+            f"{caption} Against epsilon, a line for each number of partitions.",
+        )
         for name, caption in captions.items()
     ]
     table = Table("surface", "Operating characteristics, over true counts and noise", columns, rows)
@@ -552,7 +560,7 @@ def _count_surfaces(surface: Surface) -> Section:
     cost = surface.epsilon[len(surface.epsilon) // 2]
     counts = count_surface(m, epsilon=cost, alpha=surface.alpha, confidence=surface.confidence, noise=surface.noise)
     captions = {
-        "mode_mean": "Mean of the posterior mode r-hat",
+        "mode_mean": "Mean of the estimated share (posterior mode)",
         "width": "Mean width of the 95 % interval",
         "coverage": "Coverage of S1 / (S1 + S0); blank where that is 0 or 1, which no equal-tailed interval holds",
         "right": "Chance to decide for the side of one half on which S1 / (S1 + S0) lies",
@@ -580,7 +588,7 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
     for question in spec.questions:
         found = tried[question.name]
         largest = int(found.attrs["largest_safe"])
-        said = f"up to M = {largest}" if largest else "at none of the M tried"
+        said = f"up to {largest} partitions" if largest else "at no number of partitions tried"
         parts.append(f"\u201c{question.name}\u201d is safe to verify by shares {said}")
         warnings += pilot_warnings(found, question.name)
         sections.append(_tried_section(question, found))
@@ -593,7 +601,12 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
         ),
         headline=[
             Fact("n_units", "units of the confidential records", spec.pilot.n_units, f"{spec.pilot.n_units:,}"),
-            Fact("partitions", "partitions drawn for each M", spec.pilot.partitions, f"{spec.pilot.partitions:,}"),
+            Fact(
+                "partitions",
+                "partitions drawn for each number of them",
+                spec.pilot.partitions,
+                f"{spec.pilot.partitions:,}",
+            ),
         ],
         sections=sections,
         caution="A pilot speaks of itself: the confidential records may be more skewed.",
@@ -631,7 +644,7 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
     )
     figure = Figure(
         pilot_plot(found),
-        "Share of partitions in which the claim holds, against M.",
+        "Share of partitions in which the claim holds, against their number.",
         "r against the number of partitions.",
     )
     table = Table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
@@ -692,10 +705,10 @@ def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
     for axis, r in zip(axes[0], shares, strict=True):
         for colour, m in zip(colours, surface["n_partitions"].values, strict=True):
             values = surface[variable].sel(r=r, n_partitions=m).values
-            axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"M = {m}")
+            axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"{m} partitions")
         if variable == "coverage":
             axis.axhline(surface.attrs["prob"], color="0.4", linestyle=":")
-        axis.set_title(f"r = {r:g}", fontsize=10)
+        axis.set_title(f"claim holds in {100 * r:g} %", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")
         _log_ticks(axis, costs)
@@ -710,7 +723,7 @@ def pilot_plot(tried: xr.Dataset) -> Picture:
     m, r = tried["n_partitions"].values, tried["r"].values.astype(float)
     axis.errorbar(m, r, yerr=2 * tried["r_se"].values.astype(float), color=_LINE, marker="o", markersize=4)
     axis.axhline(0.5, color="0.4", linestyle=":")
-    axis.set(ylim=(0, 1), xlabel="number of partitions M", ylabel="r")
+    axis.set(ylim=(0, 1), xlabel="number of partitions", ylabel="share in which the claim holds")
     _log_ticks(axis, m)
     return figure
 

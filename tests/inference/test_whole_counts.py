@@ -11,7 +11,7 @@ from dpbayes.inference import sample_whole_counts
 from dpbayes.inference.whole_counts import _move, _seed
 from dpbayes.privacy import DiscreteGaussian, NoisyTable, NoisyTotal, Publication, Release, TwoSidedGeometric
 from dpbayes.privacy.readers import read_census_measurements
-from dpbayes.runs.published import CENSUS_QUERIES
+from dpbayes.runs.spec import CENSUS_QUERIES
 
 STATED = Publication("An office", "https://example.org", "2026", "as in the tests")
 

@@ -121,7 +121,7 @@ def test_claims_are_tried_on_a_pilot_in_a_run(tmp_path):
         load_spec(tmp_path / "trial.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None
     )
     facts = json.loads((result.folder / "facts.json").read_text())
-    assert facts["answer"] == "\u201cgain\u201d is safe to verify by shares up to M = 10."
+    assert facts["answer"] == "\u201cgain\u201d is safe to verify by shares up to 10 partitions."
     assert [row["safe"] for row in facts["tables"]["pilot_gain"]] == [True, False]
     assert not (result.folder / "release.json").exists()
     assert "Some designs mislead" in (result.folder / "report.html").read_text()
