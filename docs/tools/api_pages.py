@@ -31,8 +31,8 @@ def on_files(files, config):
 
 def spec_keys():
     """Return the Markdown of the page of all keys, system by system."""
-    from dpbayes.runs import spec_sections
     from dpbayes.runs.registry import SYSTEMS
+    from dpbayes.runs.spec import spec_sections
 
     parts = ["# Keys of run specs", "", "`dpbayes keys SYSTEM` prints the same in a terminal.", ""]
     for system in SYSTEMS:

@@ -19,9 +19,8 @@ from dpbayes.errors import SpecError
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
-from dpbayes.report.sensitivity import PriorSection, prior_section
+from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
 from dpbayes.report.tables import interval_columns, mean_and_interval, simulation_warning
-from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed, Tune
 
@@ -274,7 +273,7 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
         tune=settings.tune,
         chains=settings.chains,
         random_seed=settings.seed,
-        progressbar=context.progressbar,
+        progressbar=False,
         progress=context.progress,
         **sampling,
     )
@@ -489,7 +488,9 @@ def _reach_picture(rows: list[_Row]) -> Any:
     bounds = np.array([[max(value + z * stderr, 0.0) for z in (0.0, -1.96, 1.96)] for _, _, value, stderr in rows])
     figure = estimate_plot([row[0] for row in rows], bounds, xlabel="people reached", format=",.0f")
     told = "; ".join(f"{name} {value:,.0f}" for name, _, value, _ in rows)
-    return Figure(figure, "People reached, with 95 % intervals: flipping and hashing are in them.", told)
+    return Figure(
+        figure, "Debiased estimates of the people reached, with 95 % intervals: flipping and hashing are in them.", told
+    )
 
 
 def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed: int) -> PageSection:

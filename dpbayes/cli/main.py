@@ -103,6 +103,7 @@ def run(
     Example: `dpbayes run models/acs_latent_class.toml --set privacy.epsilon=0.5 --out runs/half`
     """
     with interruptible():
+        typer.echo(f"spec: {spec}")  # importing what a run needs takes seconds
         from dpbayes.runs import execute, load_spec
 
         result = execute(
@@ -155,7 +156,7 @@ def keys(
 
     Example: `dpbayes keys latent-class`
     """
-    from dpbayes.runs import key_lines
+    from dpbayes.runs.spec import key_lines
 
     typer.echo("\n".join(key_lines(system)), nl=False)
 
@@ -238,7 +239,7 @@ def compare(
 
 def _print_comparison(document: Document) -> None:
     """Print the answer, the warnings, and the tables of settings and of the numbers at the top of the pages."""
-    from dpbayes.report import Callout, Table
+    from dpbayes.report.document import Callout, Table
 
     for section in document.sections[:2]:
         for block in section.blocks:

@@ -32,9 +32,8 @@ from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.published import PublishedData, PublishedSpec
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
-from dpbayes.runs.spec import PrivacySection, Section, Seed
+from dpbayes.runs.spec import PrivacySection, PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:
     import polars as pl

@@ -310,7 +310,6 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     unknown = [name for name in declared or () if name not in {v.name for v in model.unobserved_RVs}]
     if unknown:
         raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
-    import nutpie
     import pytensor
 
     many = one_of(method, get_args(Method), "method") == "many-chains"
@@ -318,8 +317,14 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
     # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
     with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
-        program = batched_density(model, backend=backend) if many else nutpie.compile_pymc_model(model)
+        program = batched_density(model, backend=backend) if many else _nutpie_program(model)
     return CompiledModel(model, program, time.perf_counter() - started)
+
+
+def _nutpie_program(model: "pm.Model") -> Any:
+    import nutpie  # loads all of ArviZ, which many chains need not
+
+    return nutpie.compile_pymc_model(model)
 
 
 def checked_seed(random_seed: int | None) -> int:

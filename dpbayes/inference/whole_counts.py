@@ -124,8 +124,8 @@ def sample_whole_counts(
         "tune": tune,
         "sampling_seconds": time.perf_counter() - started,
     }
-    judged = quantity_draws(tree)
-    findings, worst = mixing_findings_of(np.stack(list(judged.values())), list(judged), rhat_max=1.01, ess_min=400.0)
+    quantities, values = quantity_draws(tree)
+    findings, worst = mixing_findings_of(values, quantities, rhat_max=1.01, ess_min=400.0)
     return annotate(tree, verdict=Verdict(tuple(findings), ("counts", "shape"), worst))
 
 

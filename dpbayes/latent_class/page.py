@@ -13,15 +13,14 @@ from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_co
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
-from dpbayes.report.plots import estimate_plot, interval_panels, interval_strip, residual_plot, source_bars
-from dpbayes.report.sensitivity import PriorSection, prior_section
-from dpbayes.report.tables import released_section
-from dpbayes.report.widths import TITLE, split_variance
+from dpbayes.report.plots import estimate_plot, interval_panels, residual_plot
+from dpbayes.report.sensitivity import WIDTH_TITLE, PriorSection, prior_section, shares_section, split_variance
+from dpbayes.report.tables import interval_columns, mean_and_interval, released_section
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from dpbayes.data import Attribute, Marginal
+    from dpbayes.data import Attribute, Domain, Marginal
     from dpbayes.privacy import Release
 
 
@@ -30,10 +29,7 @@ type FloatArray = npt.NDArray[np.float64]
 # A probability that underflows counts as the smallest normal number.
 TINY = float(np.finfo(float).tiny)
 
-INTERVAL = 0.95
-"""Probability of every interval on the page; intervals are equal-tailed."""
-
-MOST_CELLS_DRAWN = 64
+MOST_CELLS_DRAWN = 64  # of a figure
 MOST_ANSWERED = 6
 MOST_SHARES_DRAWN = 24
 
@@ -63,7 +59,7 @@ def findings(
     if "cell" in trace["posterior"]:
         found.insert(1, cells_section(trace, release))
     prior = _prior(trace, release, priors)
-    size = float(record_numbers(trace["posterior"].to_dataset(), release).mean())
+    size = float(_record_numbers(trace, release).mean())
     return Findings(
         answer=_answer(trace, release, shares),
         picture=_picture(shares),
@@ -72,30 +68,50 @@ def findings(
             Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
             Fact("n", "records" if release.n_public else "records (posterior mean)", size, f"{size:,.0f}"),
         ],
-        sections=[found[0], *found[1:-1], prior, sources_section(trace, release), released_section(release), found[-1]],
+        sections=[
+            _shares_section(shares),
+            *found[:-1],
+            prior,
+            sources_section(trace, release),
+            released_section(release),
+            found[-1],
+        ],
         judged=_JUDGED,
     )
 
 
+def _draws(trace: xr.DataTree, name: str) -> FloatArray:
+    """Return draws of a variable, shape ``(draws, quantities)``."""
+    values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
+    return values.reshape(values.shape[0] * values.shape[1], -1)
+
+
+def _split(values: npt.ArrayLike, release: Release) -> list[FloatArray]:
+    """Return the parts of an array's last axis that belong to the released tables, in their order."""
+    ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
+    return np.split(np.asarray(values, dtype=float), ends, axis=-1)
+
+
+def _cells(trace: xr.DataTree, release: Release) -> list[tuple[Domain, FloatArray]]:
+    """Return the attributes of every released table, with draws of its cells' probabilities."""
+    parts = zip(release.tables, _split(_draws(trace, "margin"), release), strict=True)
+    return [(table.domain, part.reshape(-1, *table.domain.shape)) for table, part in parts]
+
+
 def population_shares(trace: xr.DataTree, release: Release) -> dict[Attribute, FloatArray]:
     """Return mean and 95 % interval of the population's share of every level, shape ``(levels, 3)``, by attribute."""
-    draws = trace["posterior"]["margin"].transpose("chain", "draw", ...).to_numpy()
-    draws = draws.reshape(-1, draws.shape[-1])
-    ends = np.cumsum([table.counts.size for table in release.tables])
     shares: dict[Attribute, FloatArray] = {}
-    for table, end in zip(release.tables, ends, strict=True):
-        cells = draws[:, end - table.counts.size : end].reshape(-1, *table.domain.shape)
-        for axis, attribute in enumerate(table.domain):
+    for domain, cells in _cells(trace, release):
+        for axis, attribute in enumerate(domain):
             if attribute not in shares:  # all tables agree: they are margins of one table
-                rest = tuple(1 + other for other in range(len(table.domain)) if other != axis)
-                shares[attribute] = _of(cells.sum(axis=rest) if rest else cells)
+                rest = tuple(1 + other for other in range(len(domain)) if other != axis)
+                shares[attribute] = mean_and_interval(cells.sum(axis=rest) if rest else cells)
     return shares
 
 
-def _of(draws: FloatArray) -> FloatArray:
-    """Return mean and bounds of draws, shape ``(draws, quantities)``."""
-    bounds = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], axis=0)
-    return np.column_stack([draws.mean(axis=0), *bounds])
+def _record_numbers(trace: xr.DataTree, release: Release) -> FloatArray:
+    """Return the number of records of every draw, shape ``(draws, 1)``."""
+    return np.asarray(record_numbers(trace["posterior"].to_dataset(), release), dtype=float).reshape(-1, 1)
 
 
 def _told(attribute: Attribute) -> list[int]:
@@ -117,26 +133,24 @@ def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, FloatA
 
 def _association(trace: xr.DataTree, release: Release) -> list[str]:
     """Say of the most associated pair of a released two-way table how far one attribute moves the other."""
-    draws = trace["posterior"]["margin"].transpose("chain", "draw", ...).to_numpy()
-    draws = draws.reshape(-1, draws.shape[-1])
-    ends = np.cumsum([table.counts.size for table in release.tables])
     best: tuple[float, str] | None = None
-    for table, end in zip(release.tables, ends, strict=True):
-        if len(table.domain) != 2:
+    for domain, cells in _cells(trace, release):
+        if len(domain) != 2 or (cells.max(axis=0) == 0).any():  # what was declared impossible is no finding
             continue
-        cells = draws[:, end - table.counts.size : end].reshape(-1, *table.domain.shape)
         mean = cells.mean(axis=0)
         expected = np.outer(mean.sum(axis=1), mean.sum(axis=0))
         phi = float(((mean - expected) ** 2 / np.where(expected > 0, expected, 1.0)).sum())
-        strength = phi / (min(table.domain.shape) - 1)  # Cramer's V, squared
+        strength = phi / (min(domain.shape) - 1)  # Cramer's V, squared
         if best is not None and strength <= best[0]:
             continue
         given = cells / np.maximum(cells.sum(axis=2, keepdims=True), 1e-12)
         spread = np.ptp(given.mean(axis=0), axis=0)
-        column = 1 if table.domain.shape[1] == 2 else int(spread.argmax())
+        column = 1 if domain.shape[1] == 2 else int(spread.argmax())
         low, high = np.argsort(given.mean(axis=0)[:, column])[[0, -1]]
-        first, second = table.domain
-        words = [f"{_percent(_of(given[:, [row], column])[0])} among {first.phrases[row]}" for row in (low, high)]
+        first, second = domain
+        words = [
+            f"{_percent(mean_and_interval(given[:, row, column]))} among {first.phrases[row]}" for row in (low, high)
+        ]
         best = strength, f"The strongest association: {second.phrases[column]} has a share of {' and '.join(words)}."
     return [] if best is None else [best[1]]
 
@@ -148,7 +162,10 @@ def _percent(estimate: FloatArray) -> str:
 
 
 def _picture(shares: dict[Attribute, FloatArray]) -> Figure:
-    rows = [(attribute, level) for attribute in shares for level in _told(attribute)][:MOST_SHARES_DRAWN]
+    rows: list[tuple[Attribute, int]] = []
+    for attribute in shares:
+        told = [(attribute, level) for level in _told(attribute)]
+        rows += told if len(rows) + len(told) <= MOST_SHARES_DRAWN or not rows else []
     figure = estimate_plot(
         [attribute.words[level] if attribute.labels else f"{attribute.name} = {attribute.words[level]}"
          for attribute, level in rows],
@@ -156,8 +173,23 @@ def _picture(shares: dict[Attribute, FloatArray]) -> Figure:
         xlabel="share of the population (%)",
         limits=(0, 100),
     )  # fmt: skip
-    told = "; ".join(f"{a.phrases[level]} {_percent(shares[a][level])}" for a, level in rows)
-    return Figure(figure, "The population's shares with 95 % intervals: privacy noise and sampling are in them.", told)
+    alt = "; ".join(f"{a.phrases[level]} {_percent(shares[a][level])}" for a, level in rows)
+    drawn = len({attribute for attribute, _ in rows})
+    some = "" if drawn == len(shares) else f" {drawn} of {len(shares)} attributes are drawn."
+    caption = f"The population's shares with 95 % intervals: privacy noise and sampling are in them.{some}"
+    return Figure(figure, caption, alt)
+
+
+def _shares_section(shares: dict[Attribute, FloatArray]) -> Section:
+    """Return the table of all attributes' shares."""
+    rows: list[tuple[str | float, ...]] = [
+        (attribute.name, attribute.words[level], *map(float, 100 * estimates[level]))
+        for attribute, estimates in shares.items()
+        for level in range(attribute.size)
+    ]
+    columns = [Column("attribute"), Column("level"), *interval_columns(".1f")]
+    table = Table("shares", "Shares of the population's members, in percent, with 95 % intervals", columns, rows)
+    return Section("Shares of every level", [table])
 
 
 def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) -> Section:
@@ -215,64 +247,55 @@ def _stated(
     return f"sticks ~ beta(1, α), α {sign} {alpha}", law
 
 
-def summarize(draws: xr.DataArray) -> FloatArray:
-    """Return mean, lower and upper end of the 95 % interval of every quantity, shape ``(quantities, 3)``."""
-    mean = draws.mean(("chain", "draw"))
-    ends = draws.quantile([(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], ("chain", "draw"))
-    return np.column_stack([mean.to_numpy().ravel(), *(end.to_numpy().ravel() for end in ends)])
-
-
-def mean_l1(estimates: Sequence[FloatArray], truth: Sequence[FloatArray]) -> float:
-    """Return the mean over tables of the sum of absolute differences in proportions, between 0 and 2."""
-    errors = [np.abs(ours - true).sum() / true.sum() for ours, true in zip(estimates, truth, strict=True)]
-    return float(np.mean(errors))
-
-
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
-    ends = np.cumsum([t.counts.size for t in release.tables])[:-1]
-    posterior = trace["posterior"].to_dataset()
-    n = record_numbers(posterior, release)
-    counts = summarize(posterior["margin"] * n)
-    population = np.split(counts, ends)
+    n = _record_numbers(trace, release)
+    counts = mean_and_interval(_draws(trace, "margin") * n)
+    population = [part.T for part in _split(counts.T, release)]
     records = None
-    if "exact_counts" in posterior:
+    if "exact_counts" in trace["posterior"]:
         # An impossible cell holds no record; the fit's counts are real numbers, off by the likelihood's nugget, and
         # its normal law knows no zero.
-        held = summarize(posterior["exact_counts"].clip(min=0.0))
-        records = np.split(np.where(counts[:, :1] > 0, held, 0.0), ends)
+        held = mean_and_interval(_draws(trace, "exact_counts").clip(min=0.0))
+        records = [part.T for part in _split(np.where(counts[:, :1] > 0, held, 0.0).T, release)]
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
     blocks: list[Block] = [Paragraph(_introduction(release, float(n.mean()), with_records=records is not None))]
     if true is not None:
         blocks.append(_error_table(records, population, released, true))
-    panels = interval_panels(
-        [t.label for t in release.tables],
-        [t.domain.cell_labels(" · ", names=False) for t in release.tables],
-        population,
-        records,
-        released,
-        true,
-    )
-    also = "" if true is None else ", true count"
-    intervals = ("both 95 % intervals", "two 95 % intervals") if records else ("the 95 % interval", "a 95 % interval")
-    blocks.append(
-        Figure(
-            panels,
-            f"Each table's cells around their estimated count (zero): {intervals[0]}, released count{also}, in "
-            "records. Row labels give the levels in the order of the title.",
-            f"For every cell of every released table, {intervals[1]} and the released count{also}.",
+    drawn, left = [], MOST_CELLS_DRAWN
+    for t, table in enumerate(release.tables):
+        if table.counts.size <= left:
+            drawn.append(t)
+            left -= table.counts.size
+    if drawn:
+        also = "" if true is None else ", true count"
+        intervals = (
+            ("both 95 % intervals,", "two 95 % intervals") if records else ("the 95 % interval,", "a 95 % interval")
         )
-    )
+        some = "" if len(drawn) == len(release.tables) else f"{len(drawn)} of {len(release.tables)} tables are drawn. "
+        panels = interval_panels(
+            [release.tables[t].label for t in drawn],
+            [release.tables[t].domain.cell_labels(" · ", names=False) for t in drawn],
+            [population[t] for t in drawn],
+            None if records is None else [records[t] for t in drawn],
+            [released[t] for t in drawn],
+            None if true is None else [true[t] for t in drawn],
+        )
+        caption = (
+            f"{some}Each table's cells around their estimated count (zero): {intervals[0]} released "
+            f"count{also}, in records. Row labels give the levels in the order of the title."
+        )
+        alt = f"For every cell of the tables, {intervals[1]} and the released count{also}."
+        blocks.append(Figure(panels, caption, alt))
     blocks.append(_margin_table(release, records, population, released, true))
     return Section("Margins: released and estimated", blocks)
 
 
 def cells_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the section on the full table."""
-    posterior = trace["posterior"].to_dataset()
-    n = record_numbers(posterior, release)
-    summary = summarize(posterior["cell"] * n)
+    n = _record_numbers(trace, release)
+    summary = mean_and_interval(_draws(trace, "cell") * n)
     labels = release.domain.cell_labels()
     # A share that is never above zero is a structural zero's: no mixture of positive parts gives one.
     possible = summary[:, 0] > 0
@@ -290,22 +313,21 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible and are zero with certainty."
     blocks: list[Block] = [Paragraph(text)]
     if possible.sum() <= MOST_CELLS_DRAWN:
-        shown = [
-            label for label, keep in zip(release.domain.cell_labels(" · ", names=False), possible, strict=True) if keep
-        ]
-        blocks.append(
-            Figure(
-                interval_strip(
-                    shown,
-                    summary[possible],
-                    None,
-                    xlabel="records (logarithmic axis; an interval that reaches the left edge goes on to zero)",
-                ),
-                "The population's full table with 95 % intervals. Labels give the levels of "
-                f"{', '.join(release.domain.names)}.",
-                "Estimated counts of every cell of the full table with 95 % intervals, sorted.",
-            )
+        order = np.argsort(-np.where(possible, summary[:, 0], -1.0))[: int(possible.sum())]
+        short = release.domain.cell_labels(" · ", names=False)
+        figure = estimate_plot(
+            [short[i] for i in order],
+            summary[order],
+            xlabel="records (logarithmic axis; an interval that reaches the left edge goes on to zero)",
+            format=",.0f",
+            log=True,
         )
+        caption = (
+            "The population's full table with 95 % intervals. Labels give the levels of "
+            f"{', '.join(release.domain.names)}."
+        )
+        alt = "Estimated counts of every cell of the full table with 95 % intervals, sorted."
+        blocks.append(Figure(figure, caption, alt))
     rows = [[label, *map(float, row)] for label, row in zip(labels, summary, strict=True)]
     blocks.append(Table("cells", "The population's full table, in records", [Column("cell"), *_ESTIMATE], rows))
     return Section("The full table", blocks)
@@ -322,8 +344,8 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     residuals = (observed - values.mean(0)) / np.where(spread > 0, spread, noise)
     tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
     rows = [
-        ("released counts outside their 95 % predictive interval", int((tails < 1 - INTERVAL).sum())),
-        ("expected outside by chance", len(observed) * (1 - INTERVAL)),
+        ("released counts outside their 95 % predictive interval", int((tails < 0.05).sum())),
+        ("expected outside by chance", len(observed) * (0.05)),
         ("largest absolute standardized residual", float(np.abs(residuals).max())),
         ("root mean square of the standardized residuals", float(np.sqrt(np.mean(residuals**2)))),
     ]
@@ -384,24 +406,28 @@ def _error_table(
     released: Sequence[FloatArray],
     true: Sequence[FloatArray],
 ) -> Table:
+    """Compare estimators by the sum of absolute differences in proportions, between 0 and 2, averaged over tables."""
+
+    def error(estimates: Sequence[FloatArray]) -> float:
+        return float(np.mean([np.abs(e - t).sum() / t.sum() for e, t in zip(estimates, true, strict=True)]))
+
     rows: list[Sequence[str | float | None]] = [
-        ("posterior mean, population", mean_l1([p[:, 0] for p in population], true), None),
-        ("released counts as they are", mean_l1(released, true), None),
+        ("posterior mean, population", error([p[:, 0] for p in population]), None),
+        ("released counts as they are", error(released), None),
     ]
     if records is not None:
         inside = np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in zip(records, true, strict=True)])
-        error = mean_l1([r[:, 0] for r in records], true)
-        rows.insert(0, ("posterior mean, these records", error, float(inside.mean())))
-    return Table(
-        "margin_error",
-        "Error against the true tables, which are public here",
-        [
-            Column("estimator"),
-            Column("mean L1 distance per table (proportions)", ".5f", "mean_l1"),
-            Column("true counts inside their 95 % interval", ".1%", "coverage"),
-        ],
-        rows,
+        rows.insert(0, ("posterior mean, these records", error([r[:, 0] for r in records]), float(inside.mean())))
+    columns = [
+        Column("estimator"),
+        Column("mean L1 distance per table (proportions)", ".5f", "mean_l1"),
+        Column("true counts inside their 95 % interval", ".1%", "coverage"),
+    ]
+    caption = (
+        "Error against the true tables, which are public here. Cells of one release share its noise: over releases, "
+        "this coverage scatters far more than that of as many independent cells"
     )
+    return Table("margin_error", caption, columns, rows)
 
 
 def _introduction(release: Release, size: float, *, with_records: bool) -> str:
@@ -428,65 +454,35 @@ def _introduction(release: Release, size: float, *, with_records: bool) -> str:
 
 def sources_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the section that splits the width of the population's intervals by its sources, a row per table."""
-    posterior = trace["posterior"].to_dataset()
-    if "exact_counts" not in posterior:
+    if "exact_counts" not in trace["posterior"]:
         text = (
             "Not split: the trace holds no draws of the confidential counts, so that it does not say how much of a "
             "width would be left if they were known."
         )
-        return Section(TITLE, [Paragraph(text)])
-    shares, counts = (
-        np.asarray(posterior[name].transpose("chain", "draw", ...).to_numpy(), dtype=float)
-        .reshape(-1, posterior[name].sizes["count"])
-        for name in ("margin", "exact_counts")
-    )  # fmt: skip
-    n = record_numbers(posterior, release).to_numpy().ravel()
-    privacy, sampling = split_variance(n[:, None] * shares, counts)
+        return Section(WIDTH_TITLE, [Paragraph(text)])
+    shares, n = _draws(trace, "margin"), _record_numbers(trace, release)
+    privacy, sampling = split_variance(n * shares, _draws(trace, "exact_counts"))
     centre = shares.mean(axis=0)
     binomial = n.mean() * centre * (1 - centre)
-    ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
-    parts = [np.split(values, ends) for values in (privacy, sampling, binomial)]
-    rows = [
-        (table.label, float(np.sqrt(table.variances.mean())), *(float(np.sqrt(part[t].mean())) for part in parts))
-        for t, table in enumerate(release.tables)
-    ]
-    released_noise, left = (sum(row[column] ** 2 for row in rows) for column in (1, 2))
-    pooled = math.sqrt(left / released_noise) if released_noise > 0 else 1.0  # a scale so small that it underflows
-    text = _split_text(float(privacy.sum() / (privacy + sampling).sum()), pooled)
-    if not release.n_public:
-        text += (
-            " Their number was released with noise: the population's counts are shares times its draws, and binomial "
-            f"sampling is that of its posterior mean, {n.mean():,.0f} records."
-        )
-    columns = [
-        Column("table"),
-        Column("noise as released", ".1f", "noise_sd"),
-        Column("privacy noise that is left", ".1f", "privacy_sd"),
-        Column("sampling and model", ".1f", "sampling_sd"),
-        Column("binomial sampling alone", ".1f", "binomial_sd"),
-    ]
-    return Section(
-        TITLE,
-        [
-            Paragraph(text),
-            Figure(
-                source_bars(rows),
-                "Variance of a population count by its source, averaged over the table's cells, in squared records. "
-                "The tick is binomial sampling alone: where the bar's second part is longer, the model's own "
-                "uncertainty adds to it; where it is shorter, other tables inform this one.",
-                "Stacked bars, one per table: variance from privacy noise, and from sampling and the model.",
-            ),
-            Table("sources", "Standard deviations by source, root mean square over cells, in records", columns, rows),
-        ],
+    left, rest, multinomial = (
+        [float(part.mean()) for part in _split(values, release)] for values in (privacy, sampling, binomial)
     )
-
-
-def _split_text(share: float, pooled: float) -> str:
-    return (
-        f"Of the variance of the population's counts, {share:.0%} is left by the privacy noise and {1 - share:.0%} "
-        "comes from sampling, with what the model knows and does not know. Without noise the first part would be gone; "
-        "with more records the second would shrink as a share of them. By pooling the tables, the model leaves the "
-        f"noise with {pooled:.0%} of the standard deviation that it was released with."
+    noise = [float(table.variances.mean()) for table in release.tables]
+    pooled = math.sqrt(sum(left) / sum(noise)) if sum(noise) > 0 else 1.0  # a scale so small that it underflows
+    return shares_section(
+        [(table.label, *parts) for table, *parts in zip(release.tables, left, rest, strict=True)],
+        subject="table",
+        rest="sampling and model",
+        meaning="Without noise the first part would be gone; with more records the second would shrink as a share of "
+        f"them. By pooling the tables, the model leaves the noise with {pooled:.0%} of the standard deviation that it "
+        "was released with. Where sampling and model take more than binomial sampling of "
+        f"{n.mean():,.0f} records, the model's own uncertainty adds to it; where less, other tables inform this one.",
+        unit="root mean square over a table's cells, in records",
+        format=".1f",
+        beside=[
+            (Column("noise as released", ".1f", "noise_sd"), np.sqrt(noise).tolist()),
+            (Column("binomial sampling", ".1f", "binomial_sd"), np.sqrt(multinomial).tolist()),
+        ],
     )
 
 

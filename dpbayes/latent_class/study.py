@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -23,11 +24,10 @@ from dpbayes.latent_class.design import (
     profile_name,
     sampler_defaults,
 )
-from dpbayes.runs.own_model import check_recorded, keep_model, load_model
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.published import PublishedData, PublishedSpec
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
-from dpbayes.runs.spec import Chains, Draws, PrivacySection, Section, Seed, Share, Tune
+from dpbayes.runs.registry import check_recorded, keep_model, load_model
+from dpbayes.runs.spec import Chains, Draws, PrivacySection, PublishedData, PublishedSpec, Section, Seed, Share, Tune
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -357,7 +357,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings()
-    trace = sample(model, random_seed=seed, progressbar=context.progressbar, progress=context.progress, **settings)
+    trace = sample(model, random_seed=seed, progressbar=False, progress=context.progress, **settings)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
     return trace
@@ -399,15 +399,16 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
         raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
     if spec.data.microdata is not None and n_records is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
+    from dpbayes.latent_class.model import build_model, default_likelihood
+
     release = design if n_records is None else _resized(design, n_records)
-    from dpbayes.latent_class.model import default_likelihood
 
     options = spec.model.options()
     options["likelihood"] = options["likelihood"] or default_likelihood(
         release, structural_zeros=bool(options["impossible"])
     )
     form = Design.of(release.domain, [table.attributes for table in release.tables], **options)
-    build = _Build(release, options)
+    build = partial(build_model, release, **options)
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = {str(table.noise): table.noise for table in release.tables}
     law = next(iter(laws.values()))
@@ -478,19 +479,6 @@ class Simulator:
         spread = self.options.get("spread") or default_spread(self.release, released_shares(self.release))
         data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
-
-
-@dataclass(frozen=True)
-class _Build:
-    """`build_model` of one release and its options, as an object that pickles."""
-
-    release: Release
-    options: dict[str, Any]
-
-    def __call__(self) -> pm.Model:
-        from dpbayes.latent_class import build_model
-
-        return build_model(self.release, **self.options)
 
 
 def _prior_drawer(model: pm.Model) -> Callable[[int], dict[str, Any]]:

@@ -20,9 +20,8 @@ from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, 
 from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
-from dpbayes.report.sensitivity import prior_section
+from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
-from dpbayes.report.widths import shares_section
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
 from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
@@ -290,13 +289,13 @@ def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
     from dpbayes.inference import sample
     from dpbayes.mvg.model import build_moment_model, sampler_defaults
 
-    context.echo("model: compiling (half a minute the first time)")
     given = {name: getattr(settings, name) for name in ("draws", "tune", "chains", "target_accept")}
     return sample(
         build_moment_model(white),
         **sampler_defaults() | given,
         random_seed=settings.seed,
-        progressbar=context.progressbar,
+        progressbar=False,
+        progress=context.progress,
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from dpbayes.errors import InputError
 from dpbayes.inference.sbc import coverage, plot_ranks, uniformity
+from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
-from dpbayes.report.run_facts import RunFacts, differing_settings, read_run, read_settings, show
 
 if TYPE_CHECKING:
     import xarray as xr

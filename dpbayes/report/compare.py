@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes import __version__
-from dpbayes.errors import InputError
+from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import intervals_of_runs, ladder_panels
-from dpbayes.report.run_facts import (
-    Interval,
-    RunFacts,
-    SharedTable,
-    differing_settings,
-    read_runs,
-    shared_caption,
-    shared_headline,
-    shared_tables,
-    show,
-)
+
+type Scalar = str | int | float | bool | None
+type Row = Mapping[str, Scalar]
 
 MOST_ROWS, MOST_DRAWN = 120, 16
 # Tables that answer what the page asks: the questions of a verification, pooled where they are.
@@ -38,6 +35,12 @@ _ONE_POSITION = (
     "one-position: a person more or less changes one position of the filters; one person exchanged for another changes "
     "two, and costs more than the epsilon stated."
 )
+# Settings that name a study and change no number.
+_WORDS = ("title", "question")
+_MISSING = "–"
+_PARTS = {"tables", "headline", "privacy", "about", "verdict", "provenance"}
+# A number as a caption prints it: 10, 1,000, 0.5, 1e-05; not the sign before it, nor a full stop after it.
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
 
 def compare_runs(folders: Sequence[str | Path]) -> Document:
@@ -53,15 +56,6 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     Document
         The settings that differ, the numbers at the top of the pages, and every table that all runs share, with plots
         of the intervals. A number that alone differs (an epsilon ladder) becomes the axis.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two runs, one is given twice, or they share no quantity.
-    FileNotFoundError
-        If a folder is not a finished run.
-    DamagedFileError
-        If its files do not parse.
 
     Examples
     --------
@@ -120,7 +114,7 @@ def _ladder(runs: Sequence[RunFacts]) -> tuple[str, list[float]] | None:
 
 
 def _verdict(runs: Sequence[RunFacts]) -> Callout:
-    failed = [run for run in runs if not run.passed]
+    failed = [run for run in runs if run.facts["verdict"]["tone"] == "bad"]
     if failed:
         lines = [f"{run.label}: {run.facts['verdict']['title']}" for run in failed]
         return Callout("bad", f"{len(failed)} of {len(runs)} runs did not pass their own checks.", lines)
@@ -133,7 +127,7 @@ def _answer(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> str:
     if table is None:
         return f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
     widths = np.nanmedian(table.width(table.intervals[0]), axis=1)
-    first, last = (_number(w) for w in (widths[0], widths[-1]))
+    first, last = (_printed(w) for w in (widths[0], widths[-1]))
     what = f"{table.intervals[0].estimate.replace('_', ' ')} in “{shared_caption(runs, table.name).rstrip('.')}”"
     many = "the intervals are in the median" if len(table.places) > 1 else "the interval is"
     between = f"{last} wide in {runs[-1].label} and {first} in {runs[0].label}"
@@ -163,7 +157,7 @@ def _settings_section(runs: Sequence[RunFacts]) -> Section:
     text = "Everything else in the specs is the same." if rows else "The specs are the same in everything."
     blocks: list[Block] = [Table("settings", "Settings that differ between the specs", columns, rows)] if rows else []
     blocks.insert(0, Paragraph(text))
-    digests = {run.release_digest for run in runs}
+    digests = {run.facts["provenance"].get("release digest") for run in runs}
     if len(digests) == 1 and None not in digests:
         blocks.append(Paragraph("All runs read one and the same release: what differs comes from the analysis alone."))
     elif None not in digests:
@@ -176,10 +170,10 @@ def _headline_section(
     runs: Sequence[RunFacts], headline: dict[str, list[float]], ladder: tuple[str, list[float]] | None
 ) -> Section:
     columns = [Column("quantity"), *(Column(run.label) for run in runs)]
-    labels = {name: [run.headline_label(name) for run in runs] for name in headline}
+    labels = {name: [run.facts["about"]["headline"][name] for run in runs] for name in headline}
     # A label that all runs share names the row; labels that differ stand below, a column per run.
     names = {name: words[0] if len(set(words)) == 1 else name.replace("_", " ") for name, words in labels.items()}
-    rows = [[names[name], *map(_number, values)] for name, values in headline.items()]
+    rows = [[names[name], *map(_printed, values)] for name, values in headline.items()]
     blocks: list[Block] = [Table("headline_shared", "Numbers at the top of the pages", columns, rows)]
     different = [[names[name], *words] for name, words in labels.items() if len(set(words)) > 1]
     if different:
@@ -213,10 +207,6 @@ def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: tuple[s
                                               if len(table.places) > 1 else "")  # fmt: skip
         alt = f"{', '.join(widths)}, across {', '.join(labels)}."
         blocks.append(Figure(ladder_panels(widths, labels, ladder=ladder), text.strip(), alt))
-    else:
-        moving = {q.replace("_", " "): table.of(q) for q in table.quantities if _moves(table.of(q))}
-        if 0 < len(moving) <= 6 and len(table.places) <= 12:
-            blocks += _row_panels(table, moving, labels, ladder)
     blocks.append(_wide_table(runs, table))
     return Section(table.name.replace("_", " ").capitalize(), blocks)
 
@@ -236,36 +226,17 @@ def _interval_figure(table: SharedTable, interval: Interval, labels: Sequence[st
     )
 
 
-def _row_panels(
-    table: SharedTable,
-    moving: dict[str, np.ndarray],
-    labels: Sequence[str],
-    ladder: tuple[str, list[float]] | None,
-) -> list[Block]:
-    """Draw a panel for each row and quantity that moves, as long as they are few."""
-    panels = {
-        f"{title}\n{quantity}".strip(): values[:, row]
-        for quantity, values in moving.items()
-        for row, title in enumerate(table.titles)
-        if np.isfinite(values[:, row]).all() and np.ptp(values[:, row]) > 0
-    }
-    if not 0 < len(panels) <= 9:
-        return []
-    alt = f"{len(panels)} panels across {', '.join(labels)}: {'; '.join(panels)}.".replace("\n", ", ")
-    return [Figure(ladder_panels(panels, labels, ladder=ladder), "Each quantity across the runs.", alt)]
-
-
 def _wide_table(runs: Sequence[RunFacts], table: SharedTable) -> Table:
     """One row per row, one column per quantity and run; bounds give way to widths, which read faster."""
     ends = {name for i in table.intervals for name in (i.lower, i.upper)}
     columns = [Column(key.replace("_", " "), key=key) for key in table.keys]
-    parts = []
+    formats, parts = runs[0].facts["about"][table.name]["formats"], []
     for quantity in table.quantities:
         if quantity not in ends:
-            parts.append((quantity.replace("_", " "), table.of(quantity), runs[0].format(table.name, quantity)))
+            parts.append((quantity.replace("_", " "), table.of(quantity), formats[quantity] or ".4g"))
         for interval in table.intervals:
             if quantity == interval.estimate:
-                style = runs[0].format(table.name, interval.upper)
+                style = formats[interval.upper] or ".4g"
                 parts.append((f"width of {quantity.replace('_', ' ')}", table.width(interval), style))
     blocks = []
     for name, values, style in parts:
@@ -289,7 +260,7 @@ def _plain(value: float, whole: bool) -> float | None:
     return int(value) if whole else float(value)
 
 
-def _number(value: float) -> str:
+def _printed(value: float) -> str:
     """Return a number with the digits that are worth reading."""
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
 
@@ -319,3 +290,231 @@ def _difference(runs: Sequence[RunFacts], key: str) -> Callout | None:
     if "one-position" in stated:
         lines.append(_ONE_POSITION)
     return Callout("warning", f"Different {key}", lines)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as a comparison sees it: label beside the others, settings by dotted name, and ``facts.json``."""
+
+    folder: Path
+    label: str
+    settings: Mapping[str, Scalar]
+    facts: Mapping[str, Any]
+
+    @property
+    def tables(self) -> Mapping[str, Sequence[Row]]:
+        """The page's tables: name to records."""
+        return self.facts["tables"]
+
+    @property
+    def headline(self) -> Mapping[str, Scalar]:
+        """The numbers at the top of the page."""
+        return self.facts["headline"]
+
+    @property
+    def privacy(self) -> Mapping[str, Scalar]:
+        """What the page's epsilons are relative to; empty where it does not say."""
+        return self.facts["privacy"] or {}
+
+
+def read_run(folder: str | Path) -> RunFacts:
+    """Read a finished run's settings and numbers, labelled with its folder's name."""
+    folder = Path(folder)
+    for name in ("spec.toml", "facts.json"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} is not a finished run: it has no {name}; give the folders that `dpbayes run` named"
+            )
+    try:
+        settings = read_settings(folder)
+        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
+    if not isinstance(facts, dict) or not facts.keys() >= _PARTS:
+        raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
+    return RunFacts(folder, folder.name, settings, facts)
+
+
+def read_settings(folder: Path) -> dict[str, Scalar]:
+    """Return the settings in a folder's ``spec.toml`` under dotted names, but for words that change no number."""
+    path = folder / "spec.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
+    settings = _flatten(tomllib.loads(path.read_text(encoding="utf-8")))
+    return {name: value for name, value in settings.items() if name not in _WORDS}
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
+    """Read two or more runs, in the order of the one number that differs between them, if there is one."""
+    if len(folders) < 2:
+        raise InputError(f"a comparison needs at least two runs, got {len(folders)}; name two run folders or more")
+    resolved = [Path(folder).resolve() for folder in folders]
+    for folder in resolved:
+        if resolved.count(folder) > 1:
+            raise InputError(f"{folder.name} is given twice; a run compared with itself shows nothing")
+    return label_runs([read_run(folder) for folder in folders])
+
+
+def label_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """Name runs by the one setting that tells them apart, and sort by it if it is a number."""
+    differing = differing_settings(runs)
+    if len(differing) == 1:
+        (name, values), short = next(iter(differing.items())), next(iter(differing)).rpartition(".")[2]
+        if len(set(values)) == len(values):
+            named = [replace(run, label=f"{short} {show(value)}") for run, value in zip(runs, values, strict=True)]
+            return sorted(named, key=lambda run: _order(run.settings.get(name)))
+    labels = [run.folder.name for run in runs]
+    if len(set(labels)) < len(labels):
+        labels = [str(run.folder) for run in runs]
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def differing_settings(runs: Sequence[RunFacts]) -> dict[str, list[Scalar]]:
+    """Return the settings that are not the same in all runs, with each run's value (None where it has none)."""
+    names = list(dict.fromkeys(name for run in runs for name in run.settings))
+    values = {name: [run.settings.get(name) for run in runs] for name in names}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def show(value: Scalar) -> str:
+    """Return a setting as text."""
+    if value is None:
+        return _MISSING
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _order(value: Scalar) -> tuple[int, float, str]:
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    return (1, 0.0, str(value))
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """Return nested tables as dotted names; lists become text."""
+    flat: dict[str, Scalar] = {}
+    for key, item in value.items():
+        if isinstance(item, dict):
+            flat |= _flatten(item, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = json.dumps(item, default=str) if isinstance(item, list) else item
+    return flat
+
+
+class Interval(NamedTuple):
+    """The three columns of an estimate with its interval."""
+
+    estimate: str
+    lower: str
+    upper: str
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """A table that every run has: what its rows are about, and array ``(runs, rows, quantities)``, NaN where none."""
+
+    name: str
+    keys: tuple[str, ...]
+    places: tuple[tuple[Scalar, ...], ...]
+    left_out: int
+    quantities: tuple[str, ...]
+    values: npt.NDArray[np.float64]
+    intervals: tuple[Interval, ...]
+
+    def of(self, quantity: str) -> npt.NDArray[np.float64]:
+        """Return one quantity, shape ``(runs, rows)``."""
+        return self.values[:, :, self.quantities.index(quantity)]
+
+    def width(self, interval: Interval) -> npt.NDArray[np.float64]:
+        """Return the widths of an interval, shape ``(runs, rows)``."""
+        return self.of(interval.upper) - self.of(interval.lower)
+
+    @property
+    def titles(self) -> list[str]:
+        """What the rows are about, as text."""
+        return [", ".join(str(part) for part in place) for place in self.places]
+
+
+def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
+    """Return the tables that all runs have, in the first run's order, with the rows and columns that they share."""
+    found = []
+    for name in runs[0].tables:
+        tables = [run.tables.get(name) for run in runs]
+        if all(tables):
+            shared = _shared(name, [list(table) for table in tables if table])
+            if shared is not None:
+                found.append(shared)
+    return found
+
+
+def shared_headline(runs: Sequence[RunFacts]) -> dict[str, list[float]]:
+    """Return the numbers at the top of the pages that all runs have: name to one value per run."""
+    names = [name for name in runs[0].headline if all(_is_number(run.headline.get(name)) for run in runs)]
+    return {name: [float(run.headline[name] or 0) for run in runs] for name in names}
+
+
+def shared_caption(runs: Sequence[RunFacts], name: str) -> str:
+    """Return what captions say alike in all runs: other numbers become an ellipsis, other words the table's name."""
+    captions = [run.facts["about"][name]["caption"] for run in runs]
+    words = {tuple(_NUMBER.split(caption)) for caption in captions}
+    if len(words) > 1:
+        return name.replace("_", " ").capitalize()
+    numbers = zip(*(_NUMBER.findall(caption) for caption in captions), strict=True)
+    kept = [row[0] if len(set(row)) == 1 else "…" for row in numbers]
+    return "".join(part for pair in zip(words.pop(), [*kept, ""], strict=True) for part in pair)
+
+
+def _shared(name: str, tables: Sequence[Sequence[Row]]) -> SharedTable | None:
+    columns = [key for key in tables[0][0] if all(key in row for rows in tables for row in rows)]
+    keys = _keys(columns, tables)
+    if keys is None:
+        return None
+    maps = [{tuple(row[key] for key in keys): row for row in rows} for rows in tables]
+    places = [place for place in maps[0] if all(place in other for other in maps)]
+    quantities = [
+        column
+        for column in columns
+        if column not in keys
+        and all(row[column] is None or _is_number(row[column]) for one in maps for row in one.values())
+        and any(_is_number(row[column]) for one in maps for row in one.values())
+    ]
+    if not places or not quantities:
+        return None
+    values = np.array([[[_number(one[place][q]) for q in quantities] for place in places] for one in maps])
+    left_out = len({place for one in maps for place in one}) - len(places)
+    return SharedTable(
+        name, keys, tuple(places), left_out, tuple(quantities), values, _intervals(columns, quantities, values)
+    )
+
+
+def _keys(columns: Sequence[str], tables: Sequence[Sequence[Row]]) -> tuple[str, ...] | None:
+    """Return the shortest run of leading columns that tells every row of every table from the others."""
+    for count in range(len(columns) + 1):
+        keys = tuple(columns[:count])
+        if all(len({tuple(row[key] for key in keys) for row in rows}) == len(rows) for rows in tables):
+            return keys
+    return None
+
+
+def _intervals(
+    columns: Sequence[str], quantities: Sequence[str], values: npt.NDArray[np.float64]
+) -> tuple[Interval, ...]:
+    """Find columns named like ``x, x_lower, x_upper`` that stand together and contain each other in every row."""
+    found = []
+    for place, lower in enumerate(columns[1:-1], start=1):
+        for low, high in (("lower", "upper"), ("low", "high")):
+            upper = lower.removesuffix(low) + high
+            triple = (columns[place - 1], lower, upper)
+            if not lower.endswith(low) or columns[place + 1] != upper or not set(triple) <= set(quantities):
+                continue
+            middle, bottom, top = (values[:, :, quantities.index(column)] for column in triple)
+            if np.all((bottom <= middle) & (middle <= top) | np.isnan(middle + bottom + top)):
+                found.append(Interval(*triple))
+    return tuple(found)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Scalar) -> float:
+    return float(value) if isinstance(value, int | float) else np.nan

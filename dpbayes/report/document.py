@@ -1,12 +1,17 @@
-"""What a report is made of. Systems build a `Document`; one renderer turns it into a page and a file of facts."""
+"""What a report is made of, and how it becomes ``report.html`` and ``facts.json``."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpbayes._files import write_text
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +20,12 @@ if TYPE_CHECKING:
     from dpbayes.privacy.adjacency import Relation
 
 type Value = str | int | float | bool | None
+
+_DPI = 100
+"""Pixels of a page for an inch of a figure."""
+
+_POWER = r"$\mathdefault{"
+"""How the labels of a logarithmic axis begin, which are formulas indeed."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +37,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Callout:
-    """A boxed statement with a tone.
-
-    Parameters
-    ----------
-    tone
-        ``"good"``, ``"warning"``, ``"bad"`` or ``"note"``.
-    title
-        A few words.
-    lines
-        What there is to say, one line each.
-    """
+    """A boxed statement with a tone, a title of a few words, and a line for each thing there is to say."""
 
     tone: Literal["good", "warning", "bad", "note"]
     title: str
@@ -47,15 +48,8 @@ class Callout:
 class Column:
     """A table's column.
 
-    Parameters
-    ----------
-    name
-        Heading.
-    format
-        Format specification for numbers (``".4f"``, ``",d"``); ``"p"`` for a probability, which is never rounded to 0
-        or 1; text is shown as it is.
-    key
-        Name in ``facts.json``; the heading by default.
+    `format` is a format specification for numbers (``".4f"``, ``",d"``), or ``"p"`` for a probability, which is never
+    rounded to 0 or 1; text is shown as it is. `key` is the name in ``facts.json``, by default the heading.
     """
 
     name: str
@@ -63,13 +57,7 @@ class Column:
     key: str = ""
 
     def show(self, value: Value) -> str:
-        """Return a value as the page prints it.
-
-        Examples
-        --------
-        >>> Column("count", ",d").show(1234567)
-        '1,234,567'
-        """
+        """Return a value as the page prints it."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return "–"
         if isinstance(value, bool):
@@ -93,18 +81,9 @@ def show_probability(value: float, digits: int = 3) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of raw values; the page rounds them, ``facts.json`` does not.
+    """A table of raw values under a name that no other has; the page rounds them, ``facts.json`` does not.
 
-    Parameters
-    ----------
-    name
-        Key in ``facts.json``; unique in the document.
-    caption
-        What the table shows, with units.
-    columns
-        Columns in order.
-    rows
-        One sequence of values per row.
+    The caption says what the table shows, with units; `rows` holds one sequence of values per row.
     """
 
     name: str
@@ -144,17 +123,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with the text that stands in for it.
-
-    Parameters
-    ----------
-    figure
-        A Matplotlib figure.
-    caption
-        What to see in it.
-    alt
-        What it shows, for a reader who cannot see it.
-    """
+    """A figure with a caption, what to see in it, and a text for a reader who cannot see it."""
 
     figure: MatplotlibFigure
     caption: str
@@ -174,19 +143,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Fact:
-    """A number at the top of the page.
-
-    Parameters
-    ----------
-    name
-        Key in ``facts.json``.
-    label
-        What it is, with its unit.
-    value
-        The raw value.
-    shown
-        The value as the page prints it.
-    """
+    """A number at the top of the page: name in ``facts.json``, label with its unit, raw value, and as it is printed."""
 
     name: str
     label: str
@@ -216,11 +173,6 @@ class PrivacyTerms:
         ``"person (all its rows)"`` for the verifier's column of the unit, ``"position"`` (of a Bloom filter).
     delta
         The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
-
-    Raises
-    ------
-    InputError
-        If the adjacency is none of the four, one-position has another unit than a position, or delta is not in [0, 1).
 
     Examples
     --------
@@ -259,12 +211,8 @@ class Document:
 
     Parameters
     ----------
-    title
-        The study's name.
-    question
-        What was asked.
-    answer
-        The answer in a sentence or two, with its interval.
+    title, question, answer
+        The study's name, what was asked, and the answer in a sentence or two, with its interval.
     verdict
         The convergence check's verdict, in words.
     headline
@@ -276,16 +224,11 @@ class Document:
     facts
         Further values for ``facts.json`` that figures show.
     privacy
-        What the page's epsilons are relative to; None for a page that is not about privacy.
+        What the page's epsilons are relative to; `InputError` if the headline states one and this is None.
     picture
         The answer as a picture, for the first screen.
     caution
         What the answer depends on most beside the data, in a sentence; empty where there is nothing to say.
-
-    Raises
-    ------
-    InputError
-        If the headline states an epsilon or a rho and `privacy` is None.
 
     Examples
     --------
@@ -320,13 +263,7 @@ class Document:
         return [fact for fact in self.headline if fact.name.startswith(("epsilon", "rho"))]
 
     def all_facts(self) -> dict[str, Any]:
-        """Return every number of the page's top and its tables under a name.
-
-        Raises
-        ------
-        InputError
-            If two tables share a name, or one is named ``"headline"``.
-        """
+        """Return every number of the page's top and its tables under a name."""
         tables: dict[str, Any] = {}
         about: dict[str, Any] = {"headline": {fact.name: fact.label for fact in self.headline}}
         for section in self.sections:
@@ -350,3 +287,85 @@ class Document:
             "provenance": dict(self.provenance),
             **self.facts,
         }
+
+
+def write_report(document: Document, folder: str | Path) -> Path:
+    """Write a report into a folder: one self-contained page, and every number of its top and its tables.
+
+    Parameters
+    ----------
+    document
+        The report.
+    folder
+        An existing folder. Its ``report.html`` and ``facts.json`` are replaced only once the new ones are complete. The
+        document's figures are closed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> document = Document("A title", "Why?", "Because.", Callout("good", "Passed"), [], [], {})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(document, folder).name
+    'report.html'
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    folder = Path(folder)
+    environment = Environment(
+        loader=PackageLoader("dpbayes.report"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["png"] = _png
+    environment.filters["raw"] = _sortable
+    page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
+    facts = json.dumps(_plain(document.all_facts()), indent=1, allow_nan=False)
+    for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
+        write_text(folder / name, text)
+    return folder / "report.html"
+
+
+def _png(figure: Figure) -> dict[str, Any]:
+    """Return a figure as base64 PNG, twice as fine as it is shown, with its width in the page, and close it."""
+    import matplotlib.pyplot as plt
+
+    _spell_out(figure.figure)
+    buffer = io.BytesIO()
+    figure.figure.savefig(buffer, format="png", dpi=2 * _DPI, facecolor="white")
+    plt.close(figure.figure)
+    width = round(figure.figure.get_size_inches()[0] * _DPI)
+    return {"data": base64.b64encode(buffer.getvalue()).decode("ascii"), "width": width}
+
+
+def _spell_out(figure: Any) -> None:
+    """Let a dollar sign in a name or a level stand for itself."""
+    from matplotlib.text import Text
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_ticklabels(which="both")  # gives the labels their texts
+    for text in figure.findobj(Text):
+        if not text.get_text().startswith(_POWER):
+            text.set_parse_math(False)
+
+
+def _sortable(value: Any) -> str:
+    """Return a number as the page's script reads it; empty where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return ""
+    return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of JSON's own types; a NaN becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -148,57 +148,28 @@ def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) ->
         [
             Paragraph(judged),
             Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
-            *_worst(trace, verdict),
-            *_energy(trace),
+            _worst(trace, verdict),
         ],
     )
 
 
-def _worst(trace: xr.DataTree, verdict: Verdict) -> list[Block]:
-    """Return the plots of the worst quantities."""
+def _worst(trace: xr.DataTree, verdict: Verdict) -> Block:
+    """Return rank plots of the worst quantities."""
     from dpbayes.inference.convergence import members_of, mixing, quantity_draws
-    from dpbayes.report.plots import evolution_plot, rank_plot
+    from dpbayes.report.plots import rank_plot
 
     if not verdict.worst:
-        return [Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")]
+        return Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")
     quantities, draws = quantity_draws(trace)
     chosen = draws[[quantities.index(quantity) for quantity in verdict.worst[:_PANELS]]]
     worst = dict(zip(map(_short, verdict.worst), chosen, strict=False))
     sizes = mixing(chosen, members=members_of(trace["sample_stats"].to_dataset())).ess_bulk.tolist()
-    effective = dict(zip(worst, sizes, strict=True))
-    return [
-        Figure(
-            rank_plot(worst, effective),
-            "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that "
-            "sample the same distribution stay inside the grey band.",
-            "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
-        ),
-        Figure(
-            evolution_plot(worst),
-            "Effective draws of the same quantities as sampling goes on, from the first part of every chain: they "
-            "should grow in proportion. Solid: bulk; dashed: tails; dotted: the 400 that the check asks for.",
-            "Bulk and tail effective sample sizes against draws, one colour per quantity.",
-        ),
-    ]
-
-
-def _energy(trace: xr.DataTree) -> list[Block]:
-    """Return the energy plot, or a sentence where the sampler noted no energy."""
-    from dpbayes.inference.convergence import bfmi
-    from dpbayes.report.plots import energy_plot
-
-    stats = trace["sample_stats"].to_dataset()
-    if "energy" not in stats:
-        return [Paragraph("The sampler noted no energy: no energy plot.")]
-    energy = stats["energy"].transpose("chain", "draw").to_numpy().astype(float)
-    return [
-        Figure(
-            energy_plot(energy, bfmi(energy)),
-            "Energy of the draws (filled) and its change from draw to draw (line). Where the change is much narrower, "
-            "the momentum explores too slowly: a BFMI below 0.3.",
-            "Histograms of energies and of energy changes, a panel per chain, with the BFMI in the title.",
-        )
-    ]
+    return Figure(
+        rank_plot(worst, dict(zip(worst, sizes, strict=True))),
+        "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that sample the "
+        "same distribution stay inside the grey band.",
+        "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
+    )
 
 
 def _short(quantity: Quantity) -> str:

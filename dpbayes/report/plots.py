@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from dpbayes.inference.convergence import mixing
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -19,16 +17,18 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 """Okabe and Ito's colours, told apart without red and green."""
 
-STEPS = 10
 ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
 
 
-def _panels(count: int, *, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Any]]:
-    """Return a figure with so many panels in rows of `columns`."""
+def _panels(
+    count: int, *, columns: int, size: tuple[float, float], heights: Sequence[float] = (), **options: Any
+) -> tuple[Figure, list[Any]]:
+    """Return a figure with so many panels in rows of `columns`, of equal heights or of those given per row."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    options |= {"figsize": (size[0] * columns, size[1] * rows), "squeeze": False, "layout": "constrained"}
-    figure, axes = plt.subplots(rows, columns, **options)
+    tall = list(heights) or [size[1]] * rows
+    options |= {"figsize": (size[0] * columns, sum(tall)), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(rows, columns, height_ratios=tall, **options)
     for place, axis in enumerate(axes.flat):
         axis.tick_params(labelsize=8)
         axis.set_visible(place < count)
@@ -68,9 +68,10 @@ def interval_panels(
     width = 1.6 + 0.062 * longest
     rows = -(-len(titles) // min(5, max(1, int(11.5 / width))))
     columns = -(-len(titles) // rows)
+    cells = [max(map(len, labels[start : start + columns])) for start in range(0, len(labels), columns)]
     # The legend and the label below the panels take six inches, however few the panels are.
-    size = (max(width, 6.0 / columns), 0.8 + 0.28 * max(map(len, labels)) + 0.5 / rows)
-    figure, axes = _panels(len(titles), columns=columns, size=size, sharex=True)
+    size, heights = (max(width, 6.0 / columns), 0.0), [0.8 + 0.28 * most + 0.5 / rows for most in cells]
+    figure, axes = _panels(len(titles), columns=columns, size=size, heights=heights, sharex=True)
     for index, axis in enumerate(axes):
         centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
@@ -100,34 +101,6 @@ def interval_panels(
     return figure
 
 
-def interval_strip(
-    labels: Sequence[str],
-    estimates: npt.NDArray[np.float64],
-    truth: npt.NDArray[np.float64] | None,
-    *,
-    xlabel: str,
-) -> Figure:
-    """Plot intervals of many cells, array ``(cells, 3)`` of mean and bounds, by their mean on a logarithmic axis."""
-    order = np.argsort(estimates[:, 0])
-    mean, low, high = estimates[order].T
-    place = np.arange(len(mean))
-    figure, axis = plt.subplots(figsize=(8.5, 1.0 + 0.2 * len(mean)), layout="constrained")
-    axis.hlines(place, low, high, color=ESTIMATE, linewidth=4, alpha=0.45, label="95 % interval")
-    axis.plot(mean, place, "|", color=ESTIMATE, markersize=9, label="posterior mean")
-    if truth is not None:
-        axis.plot(truth[order], place, "o", mfc="none", color=TRUTH, markersize=5, label="true")
-    axis.set_xscale("log")
-    # A share that is almost zero would stretch the axis over decades in which there is not half a record.
-    axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())))
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axis.set_yticks(place, [labels[i] for i in order], fontsize=8)
-    axis.set_ylim(-0.7, len(mean) - 0.3)
-    axis.set_xlabel(xlabel, fontsize=9)
-    axis.grid(axis="x", color="0.9")
-    axis.legend(loc="lower right", frameon=False, fontsize=9)
-    return figure
-
-
 def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, limit: float) -> Figure:
     """Plot (released - predictive mean) / predictive standard deviation, a bar per count, grouped by table."""
     place = np.arange(len(residuals))
@@ -144,50 +117,6 @@ def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, 
     axis.set_xticks(middles, [groups[start].replace(" x ", "\nx ") for start in starts], fontsize=8)
     axis.set_xlim(-0.7, len(residuals) - 0.3)
     axis.set_ylabel("released count,\nstandardized residual", fontsize=9)
-    return figure
-
-
-def evolution_plot(draws: Mapping[str, npt.NDArray[np.float64]]) -> Figure:
-    """Plot bulk (solid) and tail (dashed) effective sample sizes from growing first parts of all chains."""
-    stacked = np.stack([np.asarray(values, dtype=float) for values in draws.values()])
-    _, chains, length = stacked.shape
-    sizes = np.unique(np.linspace(max(length / STEPS, 8), length, STEPS).astype(int))
-    sizes = sizes[sizes <= length]
-    found = [mixing(stacked[:, :, :size]) for size in sizes]
-    figure, axis = plt.subplots(figsize=(8.5, 3.6), layout="constrained")
-    for place, name in enumerate(draws):
-        colour = COLOURS[place % len(COLOURS)]
-        axis.plot(sizes * chains, [one.ess_bulk[place] for one in found], "o-", color=colour, markersize=3, label=name)
-        axis.plot(sizes * chains, [one.ess_tail[place] for one in found], "--", color=colour, linewidth=1)
-    axis.axhline(400, color="0.4", linestyle=":", linewidth=1)
-    axis.set_xlim(0, None)
-    axis.set_ylim(0, None)
-    axis.set_xlabel("draws of all chains", fontsize=9)
-    axis.set_ylabel("effective draws", fontsize=9)
-    axis.tick_params(labelsize=8)
-    axis.grid(color="0.93")
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
-    return figure
-
-
-def energy_plot(energy: npt.NDArray[np.float64], bfmi: npt.NDArray[np.float64]) -> Figure:
-    """Plot the law of the energy, shape ``(chains, draws)``, beside that of its changes (Betancourt 2017)."""
-    figure, axes = _panels(len(energy), columns=4, size=(2.6, 2.2), sharex=True, sharey=True)
-    centred = energy - energy.mean(axis=1, keepdims=True)
-    changes = np.diff(energy, axis=1)
-    reach = max(float(np.abs(centred).max()), float(np.abs(changes).max()), 1e-12)
-    bins = np.linspace(-reach, reach, 41)
-    for chain, axis in enumerate(axes):
-        axis.hist(centred[chain], bins=bins, density=True, color=COLOURS[0], alpha=0.35)
-        axis.hist(changes[chain], bins=bins, density=True, histtype="step", color=COLOURS[1], linewidth=1.4)
-        axis.set_title(f"chain {chain}, BFMI {bfmi[chain]:.2f}", fontsize=9)
-        axis.set_yticks([])
-    handles = [
-        plt.Rectangle((0, 0), 1, 1, color=COLOURS[0], alpha=0.35, label="energy"),
-        plt.Line2D([], [], color=COLOURS[1], label="change of energy"),
-    ]
-    figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
-    figure.supxlabel("difference from the mean energy", fontsize=9)
     return figure
 
 
@@ -264,23 +193,6 @@ def _scale(
         axis.set_ylim(0, 1.15 * finite.max() or 1)
 
 
-def source_bars(rows: Sequence[tuple[str, float, float, float, float]]) -> Figure:
-    """Plot variances by source: rows of label."""
-    labels = [row[0] for row in rows]
-    privacy, sampling, binomial = (np.array([row[i] for row in rows]) ** 2 for i in (2, 3, 4))
-    place = np.arange(len(rows))
-    figure, axis = plt.subplots(figsize=(8.5, 1.0 + 0.3 * len(rows)), layout="constrained")
-    axis.barh(place, privacy, 0.6, color="#0072b2", label="privacy noise that is left")
-    axis.barh(place, sampling, 0.6, left=privacy, color="#e69f00", label="sampling and model")
-    axis.plot(privacy + binomial, place, "|", color="black", markersize=13, label="if sampling were binomial")
-    axis.set_yticks(place, labels, fontsize=8)
-    axis.invert_yaxis()
-    axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel("variance of a population count (squared records)", fontsize=9)
-    axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3, frameon=False, fontsize=8)
-    return figure
-
-
 def estimate_plot(
     labels: Sequence[str],
     estimates: npt.NDArray[np.float64],
@@ -289,26 +201,34 @@ def estimate_plot(
     limits: tuple[float, float] | None = None,
     format: str = ".1f",
     marks: Mapping[str, npt.NDArray[np.float64]] | None = None,
+    log: bool = False,
 ) -> Figure:
     """Plot estimates with their intervals, array ``(rows, 3)`` of value and bounds, and print them beside."""
     rows = len(labels)
-    figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.34 * rows), layout="constrained")
+    width = min(
+        8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels)))
+    )  # narrow where labels are short: phones scale it down
+    figure, axis = plt.subplots(figsize=(width, 0.8 + (0.34 if rows <= 24 else 0.22) * rows), layout="constrained")
     place = np.arange(rows)[::-1]
     mean, low, high = np.asarray(estimates, dtype=float).T
-    axis.hlines(place, low, high, color=COLOURS[0], linewidth=6, alpha=0.4)
-    axis.plot(mean, place, "o", color=COLOURS[0], markersize=6)
+    axis.hlines(place, low, high, color=COLOURS[0], linewidth=6 if rows <= 24 else 4, alpha=0.4)
+    axis.plot(mean, place, "o", color=COLOURS[0], markersize=6 if rows <= 24 else 4)
     for (name, values), colour, mark in zip((marks or {}).items(), COLOURS[1:], "x+s", strict=False):
         axis.plot(values, place, mark, color=colour, markersize=7, label=name)
     if marks:
         figure.legend(loc="outside upper right", ncols=len(marks), frameon=False, fontsize=9)
-    axis.set_yticks(place, labels, fontsize=10)
+    axis.set_yticks(place, labels, fontsize=10 if rows <= 24 else 8)
     axis.set_ylim(-0.6, rows - 0.4)
     if limits is not None:
         axis.set_xlim(*limits)
+    if log:
+        axis.set_xscale("log")
+        # A share that is almost zero would stretch the axis over decades in which there is not half a record.
+        axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())), right=1.5 * float(high.max()))
     beside = axis.get_yaxis_transform()
     for y, middle, bottom, top in zip(place, mean, low, high, strict=True):
         text = f"{middle:{format}} ({bottom:{format}} to {top:{format}})"
-        axis.text(1.015, y, text, transform=beside, va="center", fontsize=9)
+        axis.text(1.015, y, text, transform=beside, va="center", fontsize=9 if rows <= 24 else 8)
     axis.set_xlabel(xlabel, fontsize=10)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axis.grid(axis="x", color="0.9")

@@ -1,7 +1,8 @@
-"""How much the answer depends on the prior: power-scaling, without fitting again."""
+"""What the answer depends on beside the data: the prior (power-scaling) and the privacy noise (variance by source)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 NOTICEABLE = 0.05
 """Sensitivity that counts (Kallioinen et al. 2024, section 3.3)."""
 
-MOST_DRAWS = 4000
-_SHIFTS = 40
+MOST_DRAWS, MOST_ROWS = 4000, 12
 LIKELIHOOD = "released numbers"
 """Name of the likelihood's side in the table."""
 
 NOISE = "(by chance alone)"
 """Marks the table's last rows."""
 
-MOST_ROWS = 12
+WIDTH_TITLE = "Where the width comes from"
+PRIVACY = "privacy noise"
+
+_SHIFTS = 40
 _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
-
 _COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
 
@@ -82,7 +84,12 @@ def prior_section(
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
             Paragraph(_verdict(found, parts, answers, len(listed))),
-            _figure(found, listed, list(scaled)),
+            Figure(
+                _plot(found, listed, list(scaled)),
+                f"Sensitivity of the quantities of the table. Filled: sensitive. Open: not told from chance, or below "
+                f"{NOTICEABLE} (dotted).",
+                f"Power-scaling sensitivities to {', '.join(scaled)}, a row per quantity.",
+            ),
             Table("prior_sensitivity", caption, columns, [*rows, *chance]),
             Paragraph(_likelihood_text(found.sensitive, parts) if len(scaled) > parts else _UNKNOWN),
         ],
@@ -146,27 +153,8 @@ def _likelihood_text(sensitive: npt.NDArray[np.bool_], parts: int) -> str:
     return text + "; ".join(f"{number} {words}" for number, words in parts_of if number) + "."
 
 
-def _short(label: str) -> str:
-    """Return a label without the names of its dimensions, as rank plots have them."""
-    variable, bracket, place = label.rstrip("]").partition("[")
-    if not bracket:
-        return label
-    return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
-
-
-def _figure(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> Figure:
-    """Draw a few quantities by name, or many as sorted curves."""
-    sides = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-    lines = f"Filled: sensitive. Open: not told from chance, or below {NOTICEABLE} (dotted)."
-    if len(found.labels) <= MOST_ROWS:
-        caption = f"Sensitivity of each quantity to {sides}. {lines}"
-        alt = f"Power-scaling sensitivities to {sides}, a row per quantity."
-        return Figure(_by_name(found, listed, parts), caption, alt)
-    caption = f"Sensitivities of all {len(found.labels)} quantities to {sides}, each curve sorted by itself. {lines}"
-    return Figure(_sorted(found, parts), caption, f"Sorted sensitivities to {sides}.")
-
-
-def _by_name(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> MatplotlibFigure:
+def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> MatplotlibFigure:
+    """Draw the sensitivities of a few quantities, parts side by side: several often have no influence at all."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
@@ -174,46 +162,27 @@ def _by_name(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) 
     place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
     axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
     for i, part in enumerate(parts):
-        # Side by side: several parts often have no influence at all.
-        _markers(axis, values[:, i], place + 0.16 * (i - (len(parts) - 1) / 2), sensitive[:, i], i, part, size=5)
+        y = place + 0.16 * (i - (len(parts) - 1) / 2)
+        colour = _COLOURS[i % len(_COLOURS)]
+        style: dict[str, Any] = {"s": 26, "marker": _MARKERS[i % len(_MARKERS)], "edgecolors": colour, "zorder": 2}
+        axis.scatter(values[:, i], y, facecolors=np.where(sensitive[:, i], colour, "white"), **style)
+        axis.scatter([], [], facecolors=colour, label=part, **style)
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
-    axis.set_xlim(-0.02 * largest, 1.05 * largest)
+    axis.set_xlim(-0.03 * largest, 1.05 * largest)
     axis.set_ylim(len(listed) - 0.5, -0.5)
     axis.set_yticks(place, [_short(found.labels[i]) for i in listed], fontsize=8)
-    axis.set_xlabel("sensitivity", fontsize=9)
+    axis.set_xlabel("sensitivity to a change of the prior's or the likelihood's weight", fontsize=9)
     axis.tick_params(axis="x", labelsize=8)
     figure.legend(loc="outside upper center", ncols=len(parts), frameon=False, fontsize=8)
     return figure
 
 
-def _sorted(found: Sensitivities, parts: Sequence[str]) -> MatplotlibFigure:
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
-    for i, part in enumerate(parts):
-        order = np.argsort(-found.values[:, i], kind="stable")
-        rank, descending = np.arange(1, len(order) + 1), found.values[order, i]
-        axis.plot(rank, descending, color=_COLOURS[i % len(_COLOURS)], linewidth=1)
-        _markers(axis, rank, descending, found.sensitive[order, i], i, part, size=3.5)
-    axis.axhline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
-    axis.set_ylim(0, None)
-    axis.set_xlabel("quantities, sorted", fontsize=9)
-    axis.set_ylabel("sensitivity", fontsize=9)
-    axis.tick_params(labelsize=8)
-    axis.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _markers(axis: Any, x: Any, y: Any, sensitive: Any, part: int, label: str, *, size: float) -> None:
-    """Plot points of one part: filled where sensitive, open elsewhere."""
-    style = {"color": _COLOURS[part % len(_COLOURS)], "marker": _MARKERS[part % len(_MARKERS)], "markersize": size,
-             "linestyle": "none", "clip_on": False}  # fmt: skip
-    # An empty line that is not clipped lies at the figure's corner, and the layout makes room for it.
-    if not sensitive.all():
-        axis.plot(x[~sensitive], y[~sensitive], markerfacecolor="white", **style)
-    if sensitive.any():
-        axis.plot(x[sensitive], y[sensitive], **style)
-    axis.plot([], [], label=label, **style | {"clip_on": True})
+def _short(label: str) -> str:
+    """Return a label without the names of its dimensions, as rank plots have them."""
+    variable, bracket, place = label.rstrip("]").partition("[")
+    if not bracket:
+        return label
+    return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,3 +266,72 @@ def _labels(variable: xr.DataArray) -> list[str]:
         parts = [f"{dim}={level[i]}" for dim, level, i in zip(dims, levels, index, strict=True)]
         labels.append(f"{variable.name}[{', '.join(parts)}]" if parts else str(variable.name))
     return labels
+
+
+def shares_section(
+    splits: Sequence[tuple[str, float, float]],
+    *,
+    subject: str,
+    rest: str,
+    meaning: str,
+    unit: str,
+    format: str,
+    beside: Sequence[tuple[Column, Sequence[float]]] = (),
+) -> Section:
+    """Build the section that splits posterior variances, rows of (name, of the noise, the rest), by their source."""
+    shares = [_share(noise, other) for _, noise, other in splits]
+    rows: list[tuple[Any, ...]] = [
+        (name, math.sqrt(noise + other), math.sqrt(noise), math.sqrt(other), share, *(float(v[i]) for _, v in beside))
+        for i, ((name, noise, other), share) in enumerate(zip(splits, shares, strict=True))
+    ]
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    range_text = f"{' to '.join(ends)}\N{NO-BREAK SPACE}%"
+    text = f"The privacy noise accounts for {range_text} of the posterior variance, {rest} for the rest. {meaning}"
+    columns = [
+        Column(subject, key="quantity"),
+        Column("sd", format, "sd"),
+        Column(f"{PRIVACY} alone", format, "privacy_sd"),
+        Column(f"{rest} alone", format, "rest_sd"),
+        Column("share of the noise", ".2f", "privacy_share"),
+        *(column for column, _ in beside),
+    ]
+    figure = Figure(
+        _bars([row[0] for row in rows], shares, rest),
+        f"Share of each posterior variance that the privacy noise accounts for, and {rest}.",
+        f"Stacked bars: privacy noise has {range_text} of the variance.",
+    )
+    caption = f"Posterior standard deviations by source, {unit}; their squares add up"
+    return Section(WIDTH_TITLE, [Paragraph(text), figure, Table("sources", caption, columns, rows)])
+
+
+def _share(noise: float, other: float) -> float:
+    return noise / (noise + other) if noise + other > 0 else 0.0
+
+
+def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> MatplotlibFigure:
+    import matplotlib.pyplot as plt
+
+    place, width = np.arange(len(labels)), 100 * np.asarray(shares)
+    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.32 * len(labels)), layout="constrained")
+    axis.barh(place, width, 0.6, color="#0072b2", label=PRIVACY)
+    axis.barh(place, 100 - width, 0.6, left=width, color="#e69f00", label=rest)
+    axis.set_xlim(0, 100)
+    axis.set_yticks(place, labels, fontsize=9)
+    axis.invert_yaxis()
+    axis.tick_params(axis="x", labelsize=8)
+    axis.set_xlabel("share of the posterior variance (%)", fontsize=9)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def split_variance(
+    shares: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    r"""Split the posterior variance of population counts by the law of total variance over the confidential counts."""
+    design = np.column_stack([np.ones(len(counts)), counts - counts.mean(axis=0)])
+    coefficients, _, rank, _ = np.linalg.lstsq(design, shares, rcond=None)
+    fitted = design @ coefficients
+    residual = shares - fitted
+    # Residual degrees of freedom: a regression on noise alone would seem to explain rank / draws.
+    left = (residual**2).sum(axis=0) / max(len(counts) - int(rank), 1)
+    return np.maximum(shares.var(axis=0, ddof=1) - left, 0.0), left

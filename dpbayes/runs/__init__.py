@@ -13,9 +13,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "RunResult": "execution",
         "calibrate": "calibration",
         "execute": "execution",
-        "key_lines": "keys",
         "load_spec": "spec",
         "rebuild_report": "execution",
-        "spec_sections": "keys",
     },
 )

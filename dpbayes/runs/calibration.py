@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs.execution import RunResult, finished_release
+from dpbayes.runs.execution import Progress, RunResult, finished_release
 from dpbayes.runs.folder import make_folder
 from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
@@ -61,7 +63,7 @@ def calibrate(
     random_seed, settings, n_jobs
         See `dpbayes.inference.sbc.simulate_and_rank`.
     progressbar, echo
-        Whether to show a bar; prints one line of progress.
+        Whether to show a bar, or signs of life where there is no terminal; prints one line of progress.
 
     Raises
     ------
@@ -94,19 +96,23 @@ def calibrate(
         base = SBC_SETTINGS
         settings = NutsSettings(draws=base.draws, tune=base.tune, chains=base.chains, **found.sampling)
     echo(f"calibration: {n_simulations} simulations, {found.design}")
-    study = simulate_and_rank(
-        found.build_model,
-        simulate=found.simulate,
-        n_simulations=n_simulations,
-        random_seed=random_seed,
-        var_names=found.var_names or None,
-        n_ranks=min(99, settings.chains * settings.draws),
-        settings=settings,
-        folder=folder / "simulations",
-        label=_label(loaded, n_records),
-        n_jobs=n_jobs,
-        progressbar=progressbar,
-    )
+    waiting = Progress(echo) if progressbar and not sys.stderr.isatty() else nullcontext()
+    if isinstance(waiting, Progress):
+        waiting.at("simulating, fitting and ranking")
+    with waiting:
+        study = simulate_and_rank(
+            found.build_model,
+            simulate=found.simulate,
+            n_simulations=n_simulations,
+            random_seed=random_seed,
+            var_names=found.var_names or None,
+            n_ranks=min(99, settings.chains * settings.draws),
+            settings=settings,
+            folder=folder / "simulations",
+            label=_label(loaded, n_records),
+            n_jobs=n_jobs,
+            progressbar=progressbar,
+        )
     write_text(folder / "spec.toml", loaded.resolved)
     temporary = folder / "ranks.nc.tmp"
     study.to_netcdf(temporary, engine="h5netcdf")

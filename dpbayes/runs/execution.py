@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +19,9 @@ from dpbayes import __version__
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError
 from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace
-from dpbayes.runs.own_model import SAVED, check_allowed
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.records import require_file
+from dpbayes.runs.registry import SAVED, check_allowed
 from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
     from dpbayes.report import Document
-    from dpbayes.runs.published import PublishedSpec
+    from dpbayes.runs.spec import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
@@ -67,7 +69,7 @@ def execute(
     allow_python
         Whether a spec may name a Python file of its own model, which is then run.
     progressbar
-        Whether to show progress: bars on a terminal, else a line for every tenth.
+        Whether to show progress: a line that is rewritten on a terminal, else one per tenth and per ten seconds.
     echo
         Prints one line of progress.
     ledger_head
@@ -99,11 +101,12 @@ def execute(
     with workspace(folder, loaded.resolved, loaded.spec.release_keys) as partial:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
-        bars = progressbar and sys.stderr.isatty()
-        tenths = Tenths(echo) if progressbar and not bars else None
-        context = Context(partial, loaded.path.parent, bars, echo, loaded.digest, tenths)
+        progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
+        said = echo if progress is None else progress.say
+        context = Context(partial, loaded.path.parent, said, loaded.digest, progress)
         try:
-            passed, summary = _run(loaded, context, ledger_head)
+            with progress or nullcontext():
+                passed, summary = _run(loaded, context, ledger_head)
         except KeyboardInterrupt as stop:
             kept = f" the release is kept in {partial};" if (partial / RELEASE).exists() else ""
             notes = " ".join(getattr(stop, "__notes__", ()))
@@ -135,23 +138,79 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     return write_report(document, Path(folder))
 
 
-class Tenths:
-    """Progress in plain lines: a stage as it starts, then every tenth of it with the time that is left."""
+class Progress:
+    """What a run is at: plain lines, or on a terminal one line that is rewritten; never ten seconds of silence."""
 
-    def __init__(self, echo: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.echo, self.clock = echo, clock
-        self.stage, self.tenth, self.started = "", 0, 0.0
+    def __init__(
+        self, echo: Callable[[str], None], *, terminal: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.echo, self.terminal, self.clock = echo, terminal, clock
+        self.lock, self.ended = threading.RLock(), threading.Event()
+        self.spoke, self.finished = clock(), ""
+        self.at("preparing")
+
+    def at(self, stage: str) -> None:
+        """Enter a stage without a word; `tick` speaks of it where it takes long."""
+        with self.lock:
+            self.stage, self.share, self.tenth, self.started = stage, 0.0, 0, self.clock()
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        with self.lock:
+            if self.terminal:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            self.echo(line)
+            self.spoke = self.clock()
 
     def __call__(self, stage: str, share: float) -> None:
         """Say how far a stage is; only a new stage or another tenth makes a line."""
-        now, tenth = self.clock(), int(10 * share + 1e-9)
-        if stage != self.stage:
-            self.stage, self.tenth, self.started = stage, tenth, now
-            self.echo(f"{stage} ...")
-        elif tenth > self.tenth:
-            self.tenth = tenth
-            left = (now - self.started) * (1.0 - share) / share
-            self.echo(f"{stage}: {10 * tenth} %" + (f", about {_duration(left)} left" if tenth < 10 else ""))
+        with self.lock:
+            if stage == self.finished:
+                return
+            if stage != self.stage:
+                self.at(stage)
+                if not self.terminal:
+                    self.say(f"{stage} ...")
+            self.share = share
+            if int(10 * share + 1e-9) > self.tenth:
+                self.tenth = int(10 * share + 1e-9)
+                if not self.terminal:
+                    self.say(self._line(10 * self.tenth))
+            if share >= 1.0:
+                self.finished = stage
+                self.at("working up the draws")
+
+    def tick(self) -> None:
+        """Say that a stage goes on, if nothing was said for nine seconds; on a terminal, show where it is."""
+        with self.lock:
+            line = self._line(int(100 * self.share))
+            if self.terminal:
+                bar = ("█" * int(20 * self.share)).ljust(20, "░") + " " if self.share else ""
+                sys.stderr.write(f"\r\x1b[K{bar}{line}")
+                sys.stderr.flush()
+            elif self.clock() - self.spoke >= 9.0:
+                self.say(line)
+
+    def _line(self, percent: int) -> str:
+        elapsed = self.clock() - self.started
+        if not self.share:
+            return f"{self.stage}: {_duration(elapsed)} so far"
+        left = "" if self.share >= 1.0 else f", about {_duration(elapsed * (1.0 - self.share) / self.share)} left"
+        return f"{self.stage}: {percent} %{left}"
+
+    def __enter__(self) -> Progress:
+        threading.Thread(target=self._tick_on, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        if self.terminal:
+            sys.stderr.write("\r\x1b[K")
+
+    def _tick_on(self) -> None:
+        while not self.ended.wait(1.0):
+            self.tick()
 
 
 def _duration(seconds: float) -> str:
@@ -201,12 +260,15 @@ def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -
     release = _release(loaded, context, ledger_head)
     if release is not None:
         echo(f"release: {described(loaded, release)}{sampler_note(release.sampler)}")
+    context.at("building the model")
     result, _ = _fit(loaded, release, context)
     judged = _verdict(result)
     if judged is not None:
         echo(judged.summary())
     if hasattr(study, "synthesize"):
+        context.at("drawing synthetic data")
         study.synthesize(spec, release, result, context)
+    context.at("writing the page")
     document = _document(loaded, context.folder)
     if judged is None:
         echo(_words(document))
@@ -230,10 +292,12 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
         design = rehearsed(loaded, ledger)
         if design is None:
             return None
-        context.echo("model: tried on placeholder counts, before anything is released")
+        context.echo("model: trying it on placeholder counts, before anything is released")
+        context.at("trying the model")
         try_fit(spec, design, context)
         if spec.confidential_file is not None:
             context.echo(f"records: counting {spec.confidential_file}")
+        context.at("counting and drawing the noise")
         release = study.release(spec, context, rng=_generator(spec), ledger=ledger)
     try:
         release.write(context.folder / RELEASE)

@@ -32,37 +32,18 @@ class Context:
 
     folder: Path
     beside: Path
-    progressbar: bool = False
     echo: Callable[[str], None] = print
     spec_digest: str = ""
-    progress: Callable[[str, float], None] | None = None
+    progress: Any | None = None  # a function of stage and share that is done; None where nobody wants to know
+
+    def at(self, stage: str) -> None:
+        """Name the stage that begins."""
+        if self.progress is not None:
+            self.progress.at(stage)
 
     def keep(self, name: str, value: Any) -> None:
         """Write plain data as ``<name>.json`` beside the release, for `Study.sections`: public truths only."""
         write_text(self.folder / f"{name}.json", json.dumps(value))
-
-
-class Released(Protocol):
-    """What the runner asks of a release; `dpbayes.privacy.Release` is one."""
-
-    @property
-    def adjacency(self) -> str:
-        """The neighbouring relation."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of its content."""
-
-    @property
-    def sampler(self) -> str:
-        """Who drew the noise: ``"opendp"``, ``"simulation"`` or ``"published"``."""
-
-    @property
-    def privacy_record(self) -> dict[str, Any]:
-        """What it cost, as a trace records it."""
-
-    def write(self, path: Path) -> Any:
-        """Write it as JSON."""
 
 
 class Study(Protocol):
@@ -72,8 +53,11 @@ class Study(Protocol):
 
     def design(
         self, spec: Any, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
-    ) -> Released | None:
-        """Return the release that a spec would make, of placeholder counts: no record read, nothing booked."""
+    ) -> Any | None:
+        """Return the release that a spec would make, of placeholder counts: no record read, nothing booked.
+
+        Of a release the runner asks `adjacency`, `digest`, `sampler`, `privacy_record` and `write(path)`.
+        """
 
     def release(self, spec: Any, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Any:
         """Read the confidential records, and release. `rng` None means OpenDP."""

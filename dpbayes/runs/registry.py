@@ -1,21 +1,28 @@
-"""The closed registry of systems that a run spec can name.
+"""What code a run spec may name: a system of the closed registry, or, with --allow-python, a Python file beside it.
 
-A spec names a system from this table, so reading a spec runs no code but dpbayes's. The exception is marked as such:
-``system = "study:name"`` names the file ``studies/name.py`` beside the spec, which is run only with --allow-python
-unless it is one of this repository's own (``models/studies``).
+``system = "study:name"`` is the file ``studies/name.py``; this repository's own, ``models/studies``, need no leave.
+``model = "file:mine.py"`` is a file that builds the model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module, util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dpbayes
 from dpbayes._arguments import shown
-from dpbayes.errors import SpecError
+from dpbayes._files import write_text
+from dpbayes.errors import ExistingRunError, SpecError
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+    from dpbayes.runs.spec import LoadedSpec
 
 SYSTEMS = {
     "bloom": "dpbayes.bloom.study",
@@ -27,6 +34,10 @@ SYSTEMS = {
 """System name to the module that is its `dpbayes.runs.protocol.Study`."""
 
 STUDY = "study:"
+SAVED = "model.py"
+"""The copy of a user's model in the run folder: what the trace was sampled from."""
+
+_TRUST = "which can do whatever you can; read that file, and pass --allow-python if you trust it"
 
 
 def system_module(name: object, *, beside: Path | None = None, allow_python: bool = False) -> Any:
@@ -56,14 +67,66 @@ def _study_file(name: str, beside: Path, *, allow_python: bool) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no study {theirs}; system = {STUDY + name!r} is resolved beside the spec")
     if path.parent != ours and not allow_python:
-        raise SpecError(
-            f"system = {STUDY + name!r} runs the Python code in {path}, which can do whatever you can; read that file, "
-            "and pass --allow-python if you trust it"
-        )
-    module_name = f"dpbayes_study_{name}"
-    spec = util.spec_from_file_location(module_name, path)
+        raise SpecError(f"system = {STUDY + name!r} runs the Python code in {path}, {_TRUST}")
+    return _imported(path, f"dpbayes_study_{name}")
+
+
+def _imported(path: Path, name: str) -> Any:
+    """Run a Python file as a module; what it raises is not caught, it is the user's own code."""
+    spec = util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
-    sys.modules[module_name] = module  # so that what it defines pickles
+    sys.modules[name] = module  # so that what it defines pickles
     spec.loader.exec_module(module)
     return module
+
+
+def check_allowed(loaded: LoadedSpec, *, allow_python: bool) -> None:
+    """Refuse a spec whose model is a Python file, unless told to run it, and a file that is none or is not there."""
+    name = getattr(getattr(loaded.spec, "model", None), "file", None)
+    if name is None:
+        return
+    path = loaded.path.parent / name
+    if not allow_python:
+        raise SpecError(f"{loaded.path.name} runs the Python code in {path.name}, {_TRUST}")
+    if path.suffix != ".py":
+        raise SpecError(f"model.file must be a Python file (.py), got {path.name!r}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model file {path}; model.file is resolved beside the spec")
+
+
+def keep_model(path: Path, folder: Path) -> str:
+    """Copy a model's file into the run folder, and return the SHA-256 of its text."""
+    text, saved = path.read_text(encoding="utf-8"), folder / SAVED
+    sampled = (folder / "trace.nc").exists()
+    if sampled and saved.exists() and saved.read_text(encoding="utf-8") != text:
+        raise ExistingRunError(
+            f"{path.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
+        )
+    write_text(saved, text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_model(path: Path) -> Callable[..., pm.Model]:
+    """Run a Python file and return its ``build_model``."""
+    module = _imported(path, f"dpbayes_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
+    build = getattr(module, "build_model", None)
+    if not callable(build):
+        raise SpecError(f"{path.name} defines no build_model; define build_model(release, *, n_classes) -> pymc.Model")
+    return build
+
+
+def check_recorded(model: Any, names: Sequence[str], *, file: str) -> pm.Model:
+    """Return what ``build_model`` of a file returned: a PyMC model that records what the run goes on to use."""
+    import pymc as pm
+
+    if not isinstance(model, pm.Model):
+        raise SpecError(f"build_model of {file} must return a pymc.Model, got {type(model).__name__}")
+    later = getattr(getattr(model, "complete_posterior", None), "names", ())
+    missing = [name for name in names if name not in model.named_vars and name not in later]
+    if missing:
+        raise SpecError(
+            f"the model of {file} lacks {', '.join(missing)}; name each by pm.Deterministic, with the dims that "
+            "dpbayes.latent_class.build_model gives it"
+        )
+    return model

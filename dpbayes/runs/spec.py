@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -19,6 +21,9 @@ from dpbayes._arguments import shown
 from dpbayes._files import file_path
 from dpbayes.errors import SpecError
 from dpbayes.runs.registry import system_module, system_name
+
+if TYPE_CHECKING:
+    from dpbayes.privacy import Release
 
 # Bounds far beyond any use: a number above them is a slip, and is refused before anything is spent.
 Draws = Annotated[int, Field(ge=10, le=1_000_000)]
@@ -194,6 +199,125 @@ def _refuse_seed(privacy: PrivacySection, data: DataSection) -> None:
         raise ValueError(
             f"privacy.ledger = {privacy.ledger!r} records real releases, and a seed simulates one; leave out "
             "privacy.simulation_seed, or the ledger"
+        )
+
+
+CENSUS_QUERIES = (
+    *("votingage_dpq", "hispanic_dpq", "cenrace_dpq", "votingage * hispanic_dpq", "votingage * cenrace_dpq"),
+    *("hispanic * cenrace_dpq", "votingage * hispanic * cenrace_dpq"),
+)
+
+
+class PublishedData(UnitSection):
+    """Sources of a system that fits releases of tables, those of other publishers among them."""
+
+    published: str | None = None
+    """A CSV, TSV or Parquet file of noisy counts that somebody else published, beside the spec; [[tables]] say what
+    stands in it. No record is read, and nothing is charged."""
+    publisher: str | None = None
+    """With published: who drew the noise. `source` says where the file can be had."""
+    date: str | None = None
+    """With published: when it was published, such as "2021-08-12" or "2021"."""
+    mechanism: str | None = None
+    """With published: the mechanism in the publisher's words."""
+    adjacency: Literal["replace-one", "add-remove"] | None = None
+    """With published: the neighbouring relation, where it is stated."""
+    total: int | None = Field(default=None, ge=1, le=10**15)
+    """With published: the exact number of records, where no table holds the noisy one."""
+    geocode: str | None = None
+    """With published: the geography to read from a 2020 Census P.L. 94-171 noisy measurement file (Parquet), in place
+    of [[tables]] and of who published it."""
+    queries: list[str] | None = None
+    """With geocode: the queries to fit, such as "votingage * hispanic * cenrace_dpq"; by default all of voting age,
+    ethnicity and race."""
+    constraints: str | None = None
+    """With geocode: the file of constraints, beside the spec, whose exact total is then the number of persons."""
+
+    @model_validator(mode="after")
+    def _publication_is_whole(self) -> Any:
+        stated = ("publisher", "date", "mechanism")
+        if self.geocode is not None:
+            if self.published is None or any(getattr(self, name) is not None for name in stated):
+                raise ValueError("geocode reads data.published, a Census file, which says who published it and how")
+            return self
+        if self.constraints is not None:
+            raise ValueError("constraints are those of a census geography; give geocode, or leave them out")
+        lacking = [name for name in ("source", *stated) if getattr(self, name) is None]
+        if self.published is not None and lacking:
+            raise ValueError(f"published tables need {', '.join(lacking)}: a page says who drew the noise, and how")
+        extra = [name for name in (*stated, "total", "adjacency", "queries") if getattr(self, name) is not None]
+        if self.published is None and extra:
+            raise ValueError(f"{' and '.join(extra)} are said of data.published, and there is none; leave them out")
+        return self
+
+
+class TableSection(Section):
+    """A published table of noisy counts (`dpbayes.privacy.PublishedTable`)."""
+
+    value: str | dict[str, str | int]
+    """Column of the counts; of a wide file each column of counts with its level of `across`."""
+    levels: list[str] | dict[str, str] = Field(default_factory=list)
+    """Columns of the levels, by the attributes' names if these differ; none for the number of records."""
+    law: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian", "exact"]
+    """The law of the noise; "exact" for a number of records without noise."""
+    scale: float | str | None = None
+    """Scale (of two-sided geometric and Laplace noise) or standard deviation of the noise: a number, or a column."""
+    variance: float | str | None = None
+    """Variance of the noise in place of its scale: a number, or a column."""
+    across: str | None = None
+    """Of a wide file: the attribute whose levels stand side by side."""
+    where: dict[str, str | int | bool] = Field(default_factory=dict)
+    """Columns and the value that a row of this table has there, for files of several tables."""
+    threshold: float | None = None
+    """Counts below it were left out: empty fields, or no rows."""
+    file: str | None = None
+    """Another file than data.published, beside it."""
+
+
+class PublishedSpec(RunSpec):
+    """A run of a system that fits releases of tables."""
+
+    tables: list[TableSection] | None = None
+    """With data.published: what stands where, and under which noise."""
+
+    @model_validator(mode="after")
+    def _tables_are_said(self) -> Any:
+        from dpbayes.privacy.published import PublishedTable
+
+        data: Any = self.data  # type: ignore[attr-defined]
+        published = data.published is not None and data.geocode is None
+        if published != bool(self.tables):
+            raise ValueError(
+                "data.published needs a [[tables]] for each of its tables"
+                if published
+                else "[[tables]] say what stands in data.published, and there is none; leave them out"
+            )
+        for table in self.tables or ():
+            PublishedTable(**table.model_dump())  # its errors say what does not fit together
+        return self
+
+    def published_release(self, beside: Path) -> Release:
+        """Read the published tables that the spec names."""
+        from dpbayes.privacy.published import PublishedTable, read_published
+        from dpbayes.privacy.readers import read_census_measurements
+        from dpbayes.privacy.release import AS_PUBLISHED, Publication
+
+        data: Any = self.data  # type: ignore[attr-defined]
+        if data.geocode is not None:
+            exact = None if data.constraints is None else beside / data.constraints
+            options = {
+                "geocodes": data.geocode,
+                "queries": ["total_dpq", *(data.queries or CENSUS_QUERIES)],
+                "total": data.total,
+            }
+            return read_census_measurements(beside / data.published, exact, **options)[data.geocode].release
+        return read_published(
+            beside / data.published,
+            [PublishedTable(**table.model_dump()) for table in self.tables or ()],
+            publication=Publication(data.publisher, data.source, data.date, data.mechanism),
+            levels=data.levels,
+            total=data.total,
+            adjacency=data.adjacency or AS_PUBLISHED,
         )
 
 
@@ -386,3 +510,103 @@ def _index(text: str) -> dict[tuple[str, ...], int]:
 
 def _split(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted))
+
+
+_WORDS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+@dataclass(frozen=True)
+class SpecKey:
+    """A key of a section."""
+
+    name: str
+    takes: str
+    rule: str  # whether it must be given, and what holds if not
+    meaning: str
+
+
+@dataclass(frozen=True)
+class SpecSection:
+    """A table of a spec."""
+
+    heading: str
+    meaning: str
+    required: bool
+    keys: tuple[SpecKey, ...]
+
+
+def spec_sections(system: str) -> list[SpecSection]:
+    """Return the sections that a system's run spec may have, with their keys; those at the top of the file first."""
+    schema = system_module(system).Spec.model_json_schema()
+    tables = {name: found for name, field in schema["properties"].items() if (found := _table(field, schema["$defs"]))}
+    plain = {name: field for name, field in schema["properties"].items() if name not in tables}
+    sections = [SpecSection("", schema.get("description", ""), True, _keys(plain, schema))]
+    for name, (heading, table) in tables.items():
+        meaning = _one_line(table.get("description", ""))
+        required = name in schema.get("required", ())
+        sections.append(SpecSection(heading.format(name), meaning, required, _keys(table["properties"], table)))
+    return sorted(sections, key=lambda section: section.heading.startswith("[["))  # arrays of tables come last
+
+
+def _table(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the heading and the schema of a field that is a table, or an array of tables."""
+    arrays = [option["items"] for option in (field, *field.get("anyOf", ())) if "items" in option]
+    for heading, form in (("[{}]", field), *(("[[{}]]", items) for items in arrays)):
+        for option in (form, *form.get("anyOf", ())):
+            if "$ref" in option:
+                return heading, definitions[option["$ref"].rpartition("/")[2]]
+    return None
+
+
+def _keys(fields: Mapping[str, Any], owner: Mapping[str, Any]) -> tuple[SpecKey, ...]:
+    """Return the keys of a section; JSON's numbers, texts, lists and truth values are TOML's."""
+    keys = []
+    for name, field in fields.items():
+        default = "optional" if field.get("default") is None else f"default {json.dumps(field['default'])}"
+        rule = "required" if name in owner.get("required", ()) else default
+        keys.append(SpecKey(name, _takes(field), rule, _one_line(field.get("description", ""))))
+    return tuple(keys)
+
+
+def _takes(field: Mapping[str, Any]) -> str:
+    """Say in words what a field takes."""
+    if "anyOf" in field:
+        return " or ".join(_takes(option) for option in field["anyOf"] if option.get("type") != "null")
+    if "const" in field or "enum" in field:
+        return " or ".join(json.dumps(value) for value in field.get("enum", [field.get("const")]))
+    if "$ref" in field:
+        return "table"
+    if field.get("type") == "array":
+        return f"list of {_within(field['items'])}" if "items" in field else "list"
+    if field.get("type") == "object":
+        entries = field.get("additionalProperties")
+        return f"table of {_within(entries)}" if isinstance(entries, Mapping) else "table"
+    bounds = [f"{sign} {field[bound]:,}" for bound, sign in _BOUNDS.items() if bound in field]
+    return " ".join([_WORDS[field["type"]], " and ".join(bounds)]).strip()
+
+
+def _within(field: Mapping[str, Any]) -> str:
+    """Say what an entry takes, in brackets where that is a choice."""
+    takes = _takes(field)
+    return f"({takes})" if " or " in takes else takes
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
+
+
+def key_lines(system: str) -> Iterator[str]:
+    """Yield the keys of a system as lines for a terminal, long ones wrapped at 100 characters."""
+    for section in spec_sections(system):
+        title = section.heading or f'system = "{system}"'
+        yield title if section.required else f"{title} (optional)"
+        yield from _wrapped(section.meaning, "  ")
+        for key in section.keys:
+            yield from _wrapped(f"{key.name}: {key.takes}; {key.rule}", "  ")
+            yield from _wrapped(key.meaning, "      ")
+        yield ""
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return wrap(text, 100, initial_indent=indent, subsequent_indent=indent.rjust(6), break_on_hyphens=False)

@@ -302,7 +302,7 @@ def claim_variances(exact: Posterior) -> tuple[float, float]:
 
 
 def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
-    from dpbayes.report.widths import shares_section
+    from dpbayes.report.sensitivity import shares_section
 
     meaning = (
         "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "

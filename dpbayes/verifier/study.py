@@ -505,7 +505,7 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         chains=settings.chains,
         random_seed=settings.seed,
         target_accept=0.95,
-        progressbar=context.progressbar,
+        progressbar=False,
         progress=context.progress,
     )
 

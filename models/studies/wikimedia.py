@@ -297,7 +297,12 @@ def fit(spec: Spec, release: None, context: Context) -> xr.DataTree:
 
     panel, exact = _panel(spec, context.beside)
     settings = spec.sampling.model_dump(exclude={"seed"}) | {"target_accept": 0.8, "adaptation": "diag"}
-    options = settings | {"random_seed": spec.sampling.seed, "progressbar": context.progressbar, "predictive": False}
+    options = settings | {
+        "random_seed": spec.sampling.seed,
+        "progressbar": False,
+        "progress": context.progress,
+        "predictive": False,
+    }
     if exact is not None:
         context.keep("truth", by_summer(panel, exact.sum(axis=1)).tolist())
     context.echo("model: compiling (a minute the first time)")

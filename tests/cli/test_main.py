@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from dpbayes import __version__
 from dpbayes.cli.main import app, main
-from dpbayes.report import Callout, Column, Document, Fact, PrivacyTerms, Section, Table, write_report
+from dpbayes.report.document import Callout, Column, Document, Fact, PrivacyTerms, Section, Table, write_report
 
 runner = CliRunner()
 

@@ -75,7 +75,7 @@ def test_other_noise_is_released_with_the_book_that_the_page_opens_for_it(tmp_pa
     rng = np.random.default_rng(1)
     frame = pl.DataFrame({name: rng.choice(levels, 500) for name, levels in loaded.spec.data.levels.items()})
     frame.write_csv(tmp_path / "records.csv")
-    context = Context(tmp_path, tmp_path, False, lambda line: None)
+    context = Context(tmp_path, tmp_path, lambda line: None)
     monkeypatch.setattr(study, "try_fit", lambda spec, design, context: None)
     release = _release(loaded, context)
     assert release.sampler == "opendp" and release.n_public == ("total_share" not in keys)

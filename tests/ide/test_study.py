@@ -12,7 +12,8 @@ from dpbayes.ide import GroupRelease, Prior, estimate, k_marginal_score
 from dpbayes.ide.study import public_prior
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger, open_ledger
-from dpbayes.report import Callout, compare_runs
+from dpbayes.report import compare_runs
+from dpbayes.report.document import Callout
 from dpbayes.runs import execute, load_spec, rebuild_report
 from dpbayes.runs.calibration import calibration_of
 

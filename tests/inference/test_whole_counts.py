@@ -12,7 +12,7 @@ from dpbayes.inference.schema import check
 from dpbayes.inference.whole_counts import _move, _numbers, _seed
 from dpbayes.privacy import DiscreteGaussian, NoisyTable, NoisyTotal, Publication, Release, TwoSidedGeometric
 from dpbayes.privacy.readers import read_census_measurements
-from dpbayes.runs.published import CENSUS_QUERIES
+from dpbayes.runs.spec import CENSUS_QUERIES
 
 STATED = Publication("An office", "https://example.org", "2026", "as in the tests")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dpbayes.data import Domain, datasets
+from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.latent_class import page
 from dpbayes.latent_class.page import cells_section, fit_section, margins_section, sources_section
 from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables
@@ -27,10 +27,10 @@ def test_without_privacy_noise_all_width_is_sampling():
         "exact_counts": (("chain", "draw", "count"), np.broadcast_to(exact, margin.shape)),
     })  # fmt: skip
     section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
-    assert "0% is left by the privacy noise and 100%" in section.blocks[0].text
+    assert "accounts for 0\N{NO-BREAK SPACE}% of" in section.blocks[0].text
     for row in section.blocks[2].facts():
-        assert row["privacy_sd"] < 0.2 * row["sampling_sd"]
-        assert row["sampling_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
+        assert row["privacy_sd"] < 0.2 * row["rest_sd"]
+        assert row["rest_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
 
 
 def test_a_fit_without_confidential_counts_says_why_nothing_is_split():
@@ -65,7 +65,7 @@ def test_a_page_on_a_noisy_number_of_records_is_scaled_by_the_posterior_of_that_
     row = cells_section(trace, release).blocks[-1].facts()[0]
     np.testing.assert_allclose([row["estimate"], row["lower"]], np.array([400.0, ends[0]]) / release.domain.size)
     row = sources_section(trace, release).blocks[2].facts()[0]
-    assert row["sampling_sd"] == pytest.approx(share * n.std(ddof=1))
+    assert row["rest_sd"] == pytest.approx(share * n.std(ddof=1))
     assert row["binomial_sd"] == pytest.approx(np.sqrt(400 * share * (1 - share)))
 
 
@@ -98,5 +98,32 @@ def test_the_answer_says_shares_in_words_and_the_strongest_association():
     assert "citizen 93.9\N{NO-BREAK SPACE}% (93.9 to 93.9); 18 or over 95.5" in answer
     # Of those under 18, 9 of 454 have such an income; of the others 6,781 of 9,546.
     assert "income above 11,880 has a share of 2.0\N{NO-BREAK SPACE}% (2.0 to 2.0) among under 18 and 71.0" in answer
+    place = sum(t.counts.size for t in tables[: [t.attributes for t in tables].index(("age", "income"))]) + 1
+    trace["posterior"]["margin"] = trace["posterior"]["margin"].where(np.arange(exact.size) != place, 0.0)
+    assert "among under 18" not in page._answer(trace, release, shares)  # an assumption, and no finding
     picture = page._picture(shares)
     assert [label.get_text() for label in picture.figure.axes[0].get_yticklabels()][:2] == ["citizen", "18 or over"]
+
+
+def test_large_tables_are_not_drawn_and_every_level_of_every_attribute_stands_in_a_table():
+    domain = Domain.from_levels({"month": range(12), "hour": range(24), "sex": ("f", "m")})
+    sets = [("month", "hour"), ("month", "sex"), ("hour", "sex")]
+    sizes = [domain.project(names).shape for names in sets]
+    tables = [Marginal(domain.project(names), np.full(shape, 8)) for names, shape in zip(sets, sizes, strict=True)]
+    release = release_tables(tables[:1], epsilon=1.0, rng=np.random.default_rng(5))
+    release = replace(
+        release,
+        domain=domain,
+        tables=tuple(replace(release.tables[0], domain=t.domain, counts=t.counts) for t in tables),
+    )
+    margin = np.concatenate([np.full(np.prod(shape), 1 / np.prod(shape)) for shape in sizes])
+    posterior = xr.Dataset({"margin": ((*DIMS, "count"), np.broadcast_to(margin, (2, 50, margin.size)))})
+    trace = xr.DataTree.from_dict({"posterior": posterior})
+    figure = margins_section(trace, release, None).blocks[1]
+    assert figure.caption.startswith("1 of 3 tables are drawn.")
+    assert [axis.get_title() for axis in figure.figure.axes] == ["month x sex"]
+    table = page._shares_section(page.population_shares(trace, release)).blocks[0]
+    assert len(table.rows) == 12 + 24 + 2 and table.rows[-1][2] == pytest.approx(50.0)
+    picture = page._picture(page.population_shares(trace, release))
+    assert "2 of 3 attributes are drawn" in picture.caption
+    assert len(picture.figure.axes[0].get_yticklabels()) == 13

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.report import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
+from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PDFTOPPM = shutil.which("pdftoppm")

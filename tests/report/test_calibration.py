@@ -3,9 +3,8 @@
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.report import Callout, Document, write_report
 from dpbayes.report.calibration import calibration_section
-from dpbayes.report.document import Table
+from dpbayes.report.document import Callout, Document, Table, write_report
 
 SPEC = 'system = "verifier"\ntitle = "{}"\n[privacy]\nepsilon = {}\n[sampling]\ndraws = {}\n'
 

@@ -6,19 +6,9 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import DamagedFileError, InputError
-from dpbayes.report import (
-    Callout,
-    Column,
-    Document,
-    Fact,
-    Figure,
-    PrivacyTerms,
-    Section,
-    Table,
-    compare_runs,
-    write_report,
-)
+from dpbayes.report import compare_runs
 from dpbayes.report.compare import Interval, ladder_panels, read_runs, shared_tables
+from dpbayes.report.document import Callout, Column, Document, Fact, Figure, PrivacyTerms, Section, Table, write_report
 
 CELLS = ("a", "b", "c")
 

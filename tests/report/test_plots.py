@@ -20,3 +20,15 @@ def test_panels_of_margins_are_whole_and_each_column_has_its_axis(n_tables):
     lowest = {axis.get_position().x0: axis for axis in figure.axes if axis.get_visible()}  # row by row, downwards
     assert all(any(tick.label1.get_visible() for tick in axis.xaxis.get_major_ticks()) for axis in lowest.values())
     plt.close(figure)
+
+
+def test_a_row_of_panels_is_as_high_as_its_largest_table_asks():
+    sizes = [2, 2, 2, 40, 2]
+    labels = [[f"a long label of cell {i}" * 2 for i in range(size)] for size in sizes]
+    ends = [np.tile([10.0, 0.0, 20.0], (size, 1)) for size in sizes]
+    counts = [np.full(size, 9.0) for size in sizes]
+    figure = interval_panels([f"table {i}" for i in range(5)], labels, ends, None, counts, None)
+    figure.draw_without_rendering()
+    boxes = [axis.get_position().height for axis in figure.axes if axis.get_visible()]
+    assert boxes[3] > 4 * boxes[0]
+    plt.close(figure)

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.report import (
+from dpbayes.report.document import (
     Callout,
     Column,
     Document,

@@ -7,7 +7,7 @@ import pytest
 
 from dpbayes.data import datasets
 from dpbayes.privacy import DiscreteGaussian, Gaussian, Laplace, TwoSidedGeometric, release_tables
-from dpbayes.report import PrivacyTerms
+from dpbayes.report.document import PrivacyTerms
 from dpbayes.report.tables import privacy_fact, privacy_terms, released_section
 
 

@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
 from dpbayes.errors import SpecError
-from dpbayes.runs import spec_sections
 from dpbayes.runs.registry import SYSTEMS, system_module
+from dpbayes.runs.spec import spec_sections
 
 
 def sections_of(spec):

@@ -13,7 +13,7 @@ from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import Tenths
+from dpbayes.runs.execution import Progress
 from dpbayes.runs.plan import plan_lines
 
 SPEC = """system = "latent-class"
@@ -107,19 +107,38 @@ def test_an_entry_that_the_ledger_must_hold_is_given_in_the_spec_or_on_the_comma
             execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None, **options)
 
 
-def test_progress_is_a_line_per_stage_and_tenth():
-    lines, now = [], iter(range(100))
-    said = Tenths(lines.append, clock=lambda: next(now))
-    for share in (0.0, 0.04, 0.1, 0.15, 0.5, 1.0):
+def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_seconds():
+    lines, now = [], [0.0]
+    said = Progress(lines.append, clock=lambda: now[0])
+    for seconds, share in ((0, 0.0), (1, 0.04), (2, 0.1), (3, 0.15), (10, 0.5), (20, 1.0)):
+        now[0] = float(seconds)
         said("sampling", share)
     said("predicting", 0.0)
     assert lines == [
         "sampling ...",
         "sampling: 10 %, about 18 s left",
-        "sampling: 50 %, about 4 s left",
+        "sampling: 50 %, about 10 s left",
         "sampling: 100 %",
         "predicting ...",
     ]
+    for seconds in range(21, 41):
+        now[0] = float(seconds)
+        said.tick()
+    assert lines[5:] == ["predicting: 9 s so far", "predicting: 18 s so far"]
+    said.at("writing the page")
+    now[0] = 60.0
+    said.tick()
+    assert lines[-1] == "writing the page: 20 s so far"
+
+
+def test_on_a_terminal_one_line_is_rewritten(capsys):
+    lines, now = [], [0.0]
+    said = Progress(lines.append, terminal=True, clock=lambda: now[0])
+    said("sampling", 0.25)
+    now[0] = 10.0
+    said.tick()
+    assert not lines
+    assert capsys.readouterr().err == "\r\x1b[K█████░░░░░░░░░░░░░░░ sampling: 25 %, about 30 s left"
 
 
 def _other_adjacency(folder):

@@ -178,7 +178,7 @@ def test_a_finished_release_is_announced_by_what_drew_it(tmp_path, monkeypatch):
     (tmp_path / "study.toml").write_text('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "given.json"\n')
     loaded, lines = load_spec(tmp_path / "study.toml"), []
     monkeypatch.setattr("dpbayes.inference.sample", _stop, raising=False)
-    context = Context(tmp_path, tmp_path, False, lines.append)
+    context = Context(tmp_path, tmp_path, lines.append)
     with pytest.raises(_AtModelError):
         _run(loaded, context)
     assert [("SIMULATION" in line) for line in lines if line.startswith("release: 40")] == [True]
@@ -198,7 +198,7 @@ def test_a_real_release_of_a_file_cannot_be_drawn_again_from_its_folder(tmp_path
     monkeypatch.setattr(study, "try_fit", lambda spec, design, context: built.append(design))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        context = Context(tmp_path / name, tmp_path, False, lambda line: None)
+        context = Context(tmp_path / name, tmp_path, lambda line: None)
         drawn.append(_release(load_spec(path), context).tables[0].counts)
     assert len(built) == 2  # on placeholder counts, before the real ones
     # Two draws of four counts at scale 200 agree less than once in 10^10.

@@ -5,7 +5,7 @@ import pytest
 from dpbayes.errors import ExistingRunError, SpecError
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.folder import workspace
-from dpbayes.runs.own_model import SAVED, keep_model, load_model
+from dpbayes.runs.registry import SAVED, keep_model, load_model
 
 SPEC = """
 system = "latent-class"

@@ -11,7 +11,8 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.inference import read_trace
 from dpbayes.privacy import read_release
 from dpbayes.privacy.ledger import create_ledger
-from dpbayes.report import Callout, Figure, compare_runs
+from dpbayes.report import compare_runs
+from dpbayes.report.document import Callout, Figure
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.protocol import Context
