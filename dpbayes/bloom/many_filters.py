@@ -41,7 +41,7 @@ from dpbayes.bloom.claims import (
 )
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
-from dpbayes.privacy.convolution import lattice_sum
+from dpbayes.privacy.composition import lattice_sum
 from dpbayes.privacy.loss_law import UNIT, Bounds
 from dpbayes.privacy.losses import PrivacyLoss
 

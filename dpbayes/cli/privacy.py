@@ -105,7 +105,7 @@ def laplace(scale: float, sensitivity: float, runs: int) -> Any:
 
     Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`
     """
-    from dpbayes.privacy.closed_forms import laplace_loss
+    from dpbayes.privacy.losses import laplace_loss
 
     return laplace_loss(scale=scale, sensitivity=sensitivity).compose(runs)
 
@@ -116,7 +116,7 @@ def geometric(scale: float, sensitivity: int, runs: int) -> Any:
 
     Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`
     """
-    from dpbayes.privacy.closed_forms import geometric_loss
+    from dpbayes.privacy.losses import geometric_loss
 
     return geometric_loss(scale=scale, sensitivity=sensitivity).compose(runs)
 
@@ -127,7 +127,7 @@ def discrete_gaussian(stddev: float, sensitivity: int, runs: int) -> Any:
 
     Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`
     """
-    from dpbayes.privacy.closed_forms import discrete_gaussian_loss
+    from dpbayes.privacy.losses import discrete_gaussian_loss
 
     return discrete_gaussian_loss(stddev=stddev, sensitivity=sensitivity).compose(runs)
 
@@ -146,7 +146,7 @@ def randomized_response(
     Example: `dpbayes privacy randomized-response --truth-probability 0.75 --compositions 100 --delta 1e-6`
     """
     from dpbayes.cli.tables import Query, answer
-    from dpbayes.privacy.closed_forms import randomized_response_loss
+    from dpbayes.privacy.losses import randomized_response_loss
 
     def loss(probability: float) -> Any:
         return randomized_response_loss(truth_probability=probability, categories=categories).compose(compositions)

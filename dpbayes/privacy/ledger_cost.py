@@ -318,7 +318,7 @@ def _is_finite(cost: Cost, n: int) -> bool:
 
 def _finite_epsilon(groups: Groups, delta: float) -> float:
     r"""Certified epsilon of laws whose loss takes finitely many values."""
-    from dpbayes.privacy.closed_forms import lattice_law, symmetric
+    from dpbayes.privacy.losses import lattice_law, symmetric
 
     losses = []
     for cost, n in groups:

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.closed_forms import (
+from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
+from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
+from dpbayes.privacy.losses import (
+    PrivacyLoss,
     discrete_gaussian_loss,
     geometric_loss,
     laplace_loss,
     randomized_response_loss,
 )
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
-from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
-from dpbayes.privacy.losses import PrivacyLoss
 
 
 def summed(log_prob, move: int, epsilon: float, reach: int) -> float:
