@@ -82,23 +82,6 @@ class Total(Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianTotal:
-    """Composed Gaussian mechanisms: sensitivity times the root of the number of runs, over the stddev."""
-
-    mu: float
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return the bounds of the smallest epsilon at `delta`; the closed form is right to 1e-12."""
-        from dpbayes.privacy.gaussian import gaussian_epsilon
-        from dpbayes.privacy.loss_law import Bounds
-
-        if delta <= 0:
-            return Bounds(math.inf, math.inf)
-        value = float(gaussian_epsilon(self.mu, delta))
-        return Bounds(value * (1 - 1e-12), value * (1 + 1e-12))
-
-
-@dataclass(frozen=True)
 class Query:
     """What was asked on the command line about one mechanism."""
 

@@ -28,7 +28,7 @@ from dpbayes.mvg.sensitivity import (
     check_sensitivity,
 )
 from dpbayes.privacy.adjacency import Adjacency
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
+from dpbayes.privacy.curves import gaussian_delta, gaussian_epsilon, gaussian_stddev
 
 
 def mu_for(epsilon: float, delta: float) -> float:

@@ -56,7 +56,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, grid, noise_from_dict
+from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
 
 _MOST_QUERIES = 10**9
@@ -104,13 +104,11 @@ class Guarantee:
         """Return 1: the worst mechanism is randomized response, whose loss is epsilon or -epsilon."""
         return 1
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
         """Return dp-accounting's distribution of randomized response, a discrete Laplace law that moves by 1."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
+        from dp_accounting.pld.privacy_loss_distribution import from_discrete_laplace_mechanism
 
-        return pld.from_discrete_laplace_mechanism(
-            float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid(interval)
-        )
+        return from_discrete_laplace_mechanism(float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that the ledger stores."""
@@ -283,7 +281,7 @@ def _pure_epsilon(cost: Cost) -> float:
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
     """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
-    from dpbayes.privacy.gaussian import gaussian_epsilon_upper
+    from dpbayes.privacy.curves import gaussian_epsilon_upper
 
     square = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
     mu = math.sqrt(float_up(square))
@@ -336,13 +334,13 @@ def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
     if max(losses) > _LARGEST_LOSS or max(n for _, n in groups) > _MOST_COMPOSED or not math.isfinite(bound):
         return math.inf
     interval = max(min(1e-4, min(losses) / 4), max(2 * bound, *losses) / _GRID_POINTS)
-    whole = None
+    grid, whole = {"value_discretization_interval": interval, "use_connect_dots": True}, None
     with np.errstate(all="ignore"):  # the far tails underflow, as they should
         for cost, n in groups:
             steps = cost.law.loss_steps(cost.sensitivity or 1)
             # A move of too many steps: any pure guarantee is at worst randomized response.
             law = Guarantee(_pure_epsilon(cost)) if steps is not None and steps > _LARGEST_MOVE else cost.law
-            part = law.loss_distribution(cost.sensitivity or 1, interval=interval)
+            part = law.loss_distribution(cost.sensitivity or 1, **grid)
             part = part.self_compose(n) if n > 1 else part
             whole = part if whole is None else whole.compose(part)
         assert whole is not None

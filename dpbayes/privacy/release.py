@@ -29,7 +29,7 @@ from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import NoiseLaw, PureNoise, check_law, noise_from_dict
-from dpbayes.privacy.selection import Selection
+from dpbayes.privacy.sampling import Selection
 
 type Sampler = Literal["opendp", "simulation", "published"]
 type Unit = Literal["record", "partition"]

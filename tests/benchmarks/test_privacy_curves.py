@@ -11,7 +11,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as peer
 from scipy.stats import binom, norm
 
-from dpbayes.privacy.gaussian import gaussian_epsilon
+from dpbayes.privacy.curves import gaussian_epsilon
 from dpbayes.privacy.losses import PrivacyLoss, discrete_gaussian_loss, geometric_loss, laplace_loss
 
 # dp-accounting divides by a vanishing mass on the way; its result is finite all the same.

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.privacy import app
 from dpbayes.errors import InputError
-from dpbayes.privacy.gaussian import gaussian_delta
+from dpbayes.privacy.curves import gaussian_delta
 from dpbayes.privacy.losses import geometric_loss, randomized_response_loss
 
 runner = CliRunner()

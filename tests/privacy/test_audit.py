@@ -14,9 +14,9 @@ from audit import (
 
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal
+from dpbayes.privacy.curves import zcdp_delta
 from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.mechanism import release_tables
-from dpbayes.privacy.zcdp import zcdp_delta
 
 RELATIONS = ["replace-one", "add-remove"]
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": (0, 1)})

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
+from dpbayes.privacy.curves import gaussian_delta, gaussian_epsilon, gaussian_stddev
 from dpbayes.privacy.laws import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.losses import (
     PrivacyLoss,

@@ -7,7 +7,7 @@ from scipy.stats import binom, norm
 
 from dpbayes.errors import InputError
 from dpbayes.privacy.composition import ComposedLoss, GridLaw, convolve, find_lattice, on_grid
-from dpbayes.privacy.gaussian import gaussian_epsilon
+from dpbayes.privacy.curves import gaussian_epsilon
 from dpbayes.privacy.loss_law import LossLaw
 from dpbayes.privacy.losses import PrivacyLoss
 

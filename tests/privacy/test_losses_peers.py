@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as peer
 
-from dpbayes.privacy.gaussian import gaussian_epsilon
+from dpbayes.privacy.curves import gaussian_epsilon
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.privacy.losses import (
     PrivacyLoss,

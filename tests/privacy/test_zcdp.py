@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
-from dpbayes.privacy import zcdp
+from dpbayes.privacy import curves
+from dpbayes.privacy.curves import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpbayes.privacy.laws import DiscreteGaussian
-from dpbayes.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
 rhos = st.floats(1e-10, 1e6)
 deltas = st.floats(1e-250, 0.9)
@@ -77,8 +77,8 @@ DELTAS = [1e-300, 1e-150, 1e-30, 1e-6, 0.5, 0.999, 1 - 1e-12]
 def evaluations(monkeypatch):
     """How often the bound was evaluated since the test began."""
     counted = []
-    evaluate = zcdp._log_delta
-    monkeypatch.setattr(zcdp, "_log_delta", lambda rho, epsilon: counted.append(1) or evaluate(rho, epsilon))
+    evaluate = curves._log_zcdp_delta
+    monkeypatch.setattr(curves, "_log_zcdp_delta", lambda rho, epsilon: counted.append(1) or evaluate(rho, epsilon))
     return counted
 
 

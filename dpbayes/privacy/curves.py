@@ -1,29 +1,31 @@
-r"""The privacy curve of the Gaussian mechanism in closed form, to nearly the last digit.
+r"""Privacy curves in closed form: the Gaussian mechanism to nearly the last digit, and zero-concentrated DP.
 
 For outputs N(0, 1) and N(mu, 1), with mu = sensitivity / stddev, Balle and Wang (2018, Theorem 8) give
+:math:`\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)`, whose terms can agree in
+most of their digits. With :math:`a = \epsilon/\mu - \mu/2` and the Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)`
+the exponential cancels, :math:`\delta = \varphi(a) (m(a) - m(a + \mu))`, and for small mu the difference is the integral
+of :math:`-m'(x) = 1 - x m(x)`, a continued fraction without cancellation. a is formed exactly, as two doubles.
 
-.. math:: \delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu).
+A mechanism is rho-zCDP when its Rényi divergence of every order a > 1 between neighbours is at most rho a (Bun and
+Steinke 2016, Definition 1.1); delta is the least over a of Canonne, Kamath and Steinke (2020, Proposition 12).
 
-Both terms can agree in most of their digits. With :math:`a = \epsilon/\mu - \mu/2`, :math:`b = a + \mu` and the
-Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)` the exponential cancels,
-:math:`\delta = \varphi(a) (m(a) - m(b))`, and for small mu the difference is the integral of
-:math:`-m'(x) = 1 - x m(x)`, which a continued fraction gives without cancellation. a itself is formed exactly and
-rounded to two doubles.
-
-mu, epsilon and delta know no datasets, so `gaussian_delta` and `gaussian_epsilon` take no adjacency; the sensitivity in
-mu belongs to one, and whatever keeps the cost (a `PrivacyLoss`, a release, a ledger) states it.
+Functions of mu, rho, epsilon and delta know no datasets and take no adjacency: the sensitivity belongs to one, and
+whatever keeps the cost (a `PrivacyLoss`, a release, a ledger) states it.
 """
 
 import math
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import real_numbers
+from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.loss_law import Bounds
 
 _LOG_SQRT_TAU = 0.91893853320467274178
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -118,6 +120,26 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Ad
             "needs a stddev that no double holds; measure the released values in another unit"
         )
     return float(value) if np.ndim(value) == 0 else value
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """Privacy loss of Gaussian noise; `mu` is the sensitivity over the stddev, and adds in squares over releases."""
+
+    mu: float
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Return bounds of the smallest epsilon at `delta`, which the closed form gives to 1e-12."""
+        value = gaussian_epsilon(self.mu, delta) if delta > 0 else math.inf
+        return Bounds(value * (1 - 1e-12), value * (1 + 1e-12))
+
+    def epsilon(self, delta: float) -> float:
+        """Upper end of `epsilon_bounds`."""
+        return self.epsilon_bounds(delta).upper
+
+    def compose(self, runs: int) -> "GaussianLoss":
+        """Loss of using the mechanism so many times."""
+        return GaussianLoss(self.mu * math.sqrt(whole_number(runs, "the number of runs")))
 
 
 def _mills(x: float) -> float:
@@ -262,3 +284,112 @@ def _inside(delta: Any) -> np.ndarray:
 
 def _shown(values: np.ndarray) -> str:
     return ", ".join(f"{value:g}" for value in values.flat[:3]) + (", ..." if values.size > 3 else "")
+
+
+# --- zero-concentrated differential privacy --------------------------------------------------------------------------
+
+_RHO_REMEDY = "it is the total zCDP cost, the sum over the releases"
+_EPSILON_REMEDY = "zCDP promises nothing at delta = 0; a usual range is 0.1 to 10"
+_DELTA_REMEDY = "a usual choice is well below 1 / n"
+# A larger order would overflow; any order gives a valid bound.
+_LARGEST_SHIFT = 1e150
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    r"""Return a delta for which rho-zCDP implies (epsilon, delta)-DP."""
+    cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
+    loss = positive_finite(epsilon, "epsilon", remedy=_EPSILON_REMEDY)
+    log_delta = _log_zcdp_delta(cost, loss)
+    return min(1.0, math.exp(min(0.0, log_delta)))
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP.
+
+    It is at least 0, rounded upwards, and infinite where it exceeds every double. `InputError` unless rho is positive
+    and finite and delta lies strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> round(zcdp_epsilon(0.1, 1e-5), 4)
+    1.9142
+    """
+    cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
+    target = math.log(probability_below_one(delta, "delta", remedy=_DELTA_REMEDY))
+    if _log_zcdp_delta(cost, sys.float_info.min) <= target:
+        return 0.0
+    # rho + 2 sqrt(rho log 1/delta) is enough but for roundings (Bun and Steinke 2016, Proposition 1.3).
+    enough = cost + 2.0 * math.sqrt(cost) * math.sqrt(-target)
+    while math.isfinite(enough) and _log_zcdp_delta(cost, enough) > target:
+        enough *= 2.0
+    if not math.isfinite(enough):
+        return math.inf
+    return _bisect(lambda loss: _log_zcdp_delta(cost, loss) <= target, enough, sys.float_info.min)
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Return the largest rho found, rounded downwards, for which rho-zCDP implies (epsilon, delta)-DP.
+
+    Raises
+    ------
+    InputError
+        Unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small enough.
+
+    Examples
+    --------
+    >>> rho = zcdp_rho(1.0, 1e-6)
+    >>> round(rho, 6), zcdp_epsilon(rho, 1e-6) <= 1.0 + 1e-9
+    (0.024356, True)
+    """
+    loss = positive_finite(epsilon, "epsilon", remedy=_EPSILON_REMEDY)
+    target = math.log(probability_below_one(delta, "delta", remedy=_DELTA_REMEDY))
+
+    def holds(rho: float) -> bool:
+        return _log_zcdp_delta(rho, loss) <= target
+
+    # Bun and Steinke's bound solved for rho is enough but for roundings; this form of it cancels nothing.
+    good = (loss / (math.sqrt(loss - target) + math.sqrt(-target))) ** 2
+    if good < sys.float_info.min or not holds(good):
+        good = sys.float_info.min
+        if not holds(good):
+            raise InputError(
+                f"epsilon {loss!r} at delta {delta!r} needs a rho below the smallest double; ask for a larger epsilon"
+            )
+    # Where epsilon is tiny the answer is far above that start: the steps grow.
+    bad, step = 2.0 * good, 2.0
+    while bad <= sys.float_info.max and holds(bad):
+        step *= step
+        good, bad = bad, bad * step
+    return _bisect(holds, good, min(bad, sys.float_info.max))
+
+
+def _log_zcdp_delta(rho: float, epsilon: float) -> float:
+    """Upper end of log delta, minimised over the Rényi order a = 1 + shift."""
+
+    def slope(shift: float) -> float:
+        return (2.0 * shift + 1.0) * rho - epsilon - math.log1p(1.0 / shift)
+
+    low, high = 1e-12, 1.0
+    while high < min(_LARGEST_SHIFT, 1e300 / epsilon) and slope(high) < 0:
+        low, high = high, 2.0 * high
+    for _ in range(100):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    terms = (high * ((high + 1.0) * rho), -high * epsilon, -high * math.log1p(1.0 / high), -math.log1p(high))
+    if not all(map(math.isfinite, terms)):
+        return math.inf
+    # Each term is right to a few units in the last place: stay above the truth by that much.
+    return math.fsum(terms) + 8.0 * sys.float_info.epsilon * sum(abs(term) for term in terms)
+
+
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """Return a double next to where a monotone condition stops holding; it holds at `good`, both are positive."""
+    for _ in range(200):
+        near = max(good, bad) <= 2.0 * min(good, bad)
+        middle = good + 0.5 * (bad - good) if near else math.sqrt(good) * math.sqrt(bad)
+        if not min(good, bad) < middle < max(good, bad):
+            break
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
