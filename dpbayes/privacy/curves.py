@@ -3,7 +3,7 @@ r"""Privacy curves in closed form: the Gaussian mechanism to nearly the last dig
 For outputs N(0, 1) and N(mu, 1), with mu = sensitivity / stddev, Balle and Wang (2018, Theorem 8) give
 :math:`\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)`, whose terms can agree in
 most of their digits. With :math:`a = \epsilon/\mu - \mu/2` and the Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)`
-the exponential cancels, :math:`\delta = \varphi(a) (m(a) - m(a + \mu))`, and for small mu the difference is the integral
+the exponential cancels, :math:`\delta = \varphi(a) (m(a) - m(a + \mu))`, and for small mu the difference is an integral
 of :math:`-m'(x) = 1 - x m(x)`, a continued fraction without cancellation. a is formed exactly, as two doubles.
 
 A mechanism is rho-zCDP when its Rényi divergence of every order a > 1 between neighbours is at most rho a (Bun and
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, whole_number
+from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.loss_law import Bounds
@@ -38,20 +38,10 @@ _LEAST_MU, _LARGEST_MU = sys.float_info.min, 2e154
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> Any:
-    """Return the smallest delta at `epsilon` of the Gaussian mechanism.
+    """Return the smallest delta at `epsilon` of the Gaussian mechanism: relative error below 1e-12 down to 1e-300.
 
-    Parameters
-    ----------
-    mu
-        Sensitivity divided by the noise's standard deviation, above 0. For k releases use sqrt(sum of mu**2). The
-        L2 sensitivity is that of the adjacency in use.
-    epsilon
-        At least 0; broadcasts with `mu`.
-
-    Returns
-    -------
-    float or numpy.ndarray
-        Relative error below 1e-12 down to delta = 1e-300. `InputError` if an argument is out of range.
+    `mu`, above 0, is the L2 sensitivity divided by the noise's standard deviation; for k releases sqrt(sum of mu**2).
+    `epsilon`, at least 0, broadcasts with it. `InputError` if an argument is out of range.
 
     Examples
     --------
@@ -64,14 +54,7 @@ def gaussian_delta(mu: Any, epsilon: Any) -> Any:
 
 
 def gaussian_epsilon(mu: Any, delta: Any) -> Any:
-    """Return the smallest epsilon >= 0 at `delta` of the Gaussian mechanism: the inverse of `gaussian_delta`.
-
-    Parameters
-    ----------
-    mu
-        As in `gaussian_delta`.
-    delta
-        Between 0 and 1, both excluded; broadcasts with `mu`. From 2 Phi(mu / 2) - 1 on, epsilon is 0.
+    """Return the smallest epsilon >= 0 at `delta`, in (0, 1), of the Gaussian mechanism: inverts `gaussian_delta`.
 
     Examples
     --------
@@ -86,18 +69,10 @@ def gaussian_epsilon(mu: Any, delta: Any) -> Any:
 
 
 def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Adjacency | None = None) -> Any:
-    """Return the smallest standard deviation of Gaussian noise that gives (epsilon, delta).
+    """Return the smallest standard deviation of Gaussian noise that gives (epsilon, delta), rounded up by 4e-15.
 
-    It is rounded up by at least 4e-15 of itself, so that the noise is never too small for the claim.
-
-    Parameters
-    ----------
-    sensitivity
-        L2 sensitivity under the adjacency in use, above 0; the result has its unit.
-    epsilon, delta
-        At least 0; between 0 and 1, both excluded. `InputError` if no double is the stddev that they need.
-    adjacency
-        The relation that `sensitivity` was derived under, for the reader; checked, and without effect on the number.
+    `sensitivity` is the L2 sensitivity and gives the unit; `adjacency`, checked, names the relation that it was derived
+    under. `InputError` if an argument is out of range, or if no double is the stddev that they need.
 
     Examples
     --------
@@ -116,7 +91,7 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Ad
         value = sensitivity / mu
     if not (np.isfinite(value) & (value >= sys.float_info.min)).all():
         raise InputError(
-            f"noise for a sensitivity of {_shown(sensitivity)} at epsilon {_shown(epsilon)} and delta {_shown(delta)} "
+            f"noise for a sensitivity of {_first(sensitivity)} at epsilon {_first(epsilon)} and delta {_first(delta)} "
             "needs a stddev that no double holds; measure the released values in another unit"
         )
     return float(value) if np.ndim(value) == 0 else value
@@ -261,28 +236,29 @@ def _mu(epsilon: float, delta: float) -> float:
     )
 
 
-def _positive(value: Any, name: str) -> np.ndarray:
+def _checked(value: Any, name: str, words: str, holds: Callable[[np.ndarray], Any], remedy: str = "") -> np.ndarray:
+    """Return numbers of any shape that all hold, or say what they must be."""
     array = real_numbers(value, name)
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise InputError(f"{name} must be positive and finite, got {value!r}")
+    if not (np.isfinite(array) & holds(array)).all():
+        raise InputError(f"{name} must be {words}, got {shown(value)}{remedy}")
     return array
+
+
+def _positive(value: Any, name: str) -> np.ndarray:
+    return _checked(value, name, "positive and finite", lambda x: x > 0)
 
 
 def _not_negative(value: Any, name: str) -> np.ndarray:
-    array = real_numbers(value, name)
-    if not (np.isfinite(array) & (array >= 0)).all():
-        raise InputError(f"{name} must be finite and at least 0, got {value!r}")
-    return array
+    return _checked(value, name, "finite and at least 0", lambda x: x >= 0)
 
 
 def _inside(delta: Any) -> np.ndarray:
-    array = real_numbers(delta, "delta")
-    if not ((array > 0) & (array < 1)).all():
-        raise InputError(f"delta must be between 0 and 1, both excluded, got {delta!r}; a usual choice is below 1 / n")
-    return array
+    remedy = "; a usual choice is below 1 / n"
+    return _checked(delta, "delta", "between 0 and 1, both excluded", lambda x: (x > 0) & (x < 1), remedy)
 
 
-def _shown(values: np.ndarray) -> str:
+def _first(values: np.ndarray) -> str:
+    """Return the first few of several numbers for a message."""
     return ", ".join(f"{value:g}" for value in values.flat[:3]) + (", ..." if values.size > 3 else "")
 
 
@@ -293,14 +269,6 @@ _EPSILON_REMEDY = "zCDP promises nothing at delta = 0; a usual range is 0.1 to 1
 _DELTA_REMEDY = "a usual choice is well below 1 / n"
 # A larger order would overflow; any order gives a valid bound.
 _LARGEST_SHIFT = 1e150
-
-
-def zcdp_delta(rho: float, epsilon: float) -> float:
-    r"""Return a delta for which rho-zCDP implies (epsilon, delta)-DP."""
-    cost = positive_finite(rho, "rho", remedy=_RHO_REMEDY)
-    loss = positive_finite(epsilon, "epsilon", remedy=_EPSILON_REMEDY)
-    log_delta = _log_zcdp_delta(cost, loss)
-    return min(1.0, math.exp(min(0.0, log_delta)))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

@@ -21,6 +21,7 @@ from dpbayes._arguments import number, one_of, positive_finite, real_numbers, wh
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, Relation, check_adjacency, check_relation
 from dpbayes.privacy.composition import ComposedLoss, last_where, tail_lower, tail_upper
+from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
 Direction = Literal["both", "forward", "backward"]
@@ -361,22 +362,11 @@ def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Ad
     # exp(-37**2 / 2) = 1e-297: what is left out is below 1e-295 and counted as infinite loss.
     radius = int(np.ceil(37 * stddev)) + 1
     x = np.arange(radius, -radius - 1, -1, dtype=float)
-    with np.errstate(over="ignore"):
-        mass = np.exp(-0.5 * (x / stddev) ** 2 - _log_norm(stddev))
+    mass = np.exp(DiscreteGaussian(stddev).log_prob(x))
     keep = mass > _UNDERFLOW
     loss = (0.5 * move - x) * (move / (stddev * stddev))
     law = LossLaw(loss[keep], mass[keep], missing=1e-290, log_error=3e-13, shift=2e-15 * float(loss[-1]))
     return symmetric(law, adjacency)
-
-
-def _log_norm(sigma: float) -> float:
-    """Logarithm of the sum of exp(-x**2 / (2 sigma**2)) over the integers."""
-    if sigma < 1.0:
-        with np.errstate(over="ignore"):
-            return float(np.log1p(2 * np.sum(np.exp(-0.5 * (np.arange(1, 40) / sigma) ** 2))))
-    # Poisson summation: the dual sum converges at once.
-    dual = np.exp(-2 * (np.pi * sigma * np.arange(1, 4)) ** 2)
-    return float(np.log(sigma * np.sqrt(2 * np.pi)) + np.log1p(2 * np.sum(dual)))
 
 
 def laplace_loss(
