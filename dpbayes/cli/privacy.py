@@ -27,7 +27,7 @@ app = typer.Typer(
 
         dpbayes privacy gaussian --stddev 10 --compositions 1000 --delta 1e-6
 
-    How much two-sided geometric noise do 10 tables need together, for epsilon 1, when replacing a person changes two
+    How much two-sided geometric noise do 10 tables need together, for epsilon 1, when replacing a record changes two
     counts of every table by 1 (so 2 in L1)?
 
         dpbayes privacy geometric --epsilon 1 --sensitivity 2 --compositions 10 --delta 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 _MEANING = {
-    "replace-one": "neighbours differ in the record of one person; the number of records is public",
+    "replace-one": "neighbours differ in one record; the number of records is public",
     "add-remove": "one neighbour holds one record more; the number of records is protected",
 }
 _SUFFIXES = (".png", ".svg", ".pdf")

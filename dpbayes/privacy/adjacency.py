@@ -37,7 +37,7 @@ def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
     r"""Return the largest L1 change, in records, of one contingency table between neighbours.
 
     Adding or removing a record changes its cell by 1; replacing it takes 1 from one cell and adds 1 to another. For T
-    tables the change adds up to T times this number: one person is in every table. `InputError` without a relation.
+    tables the change adds up to T times this number: one record is in every table. `InputError` without a relation.
 
     Examples
     --------
