@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw
+from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw, outward
 from dpbayes.privacy.rounding import suffix_sums
 
 # The minorant works with exp(loss); outside this range outcomes are dropped (below) or rounded down (above).
@@ -299,8 +299,8 @@ class TiltedSum:
         def fits(epsilon: float) -> bool:
             return self.upper(epsilon, tail=tail) <= delta
 
-        lower = _outward(root, -1, low, lambda e: self.lower(e, tail=tail) > delta) if root > 0 else 0.0
-        return Bounds(lower, 0.0 if fits(0.0) else _outward(root, +1, high, fits))
+        lower = outward(root, -1, low, lambda e: self.lower(e, tail=tail) > delta) if root > 0 else 0.0
+        return Bounds(lower, 0.0 if fits(0.0) else outward(root, +1, high, fits))
 
 
 def tail_upper(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
@@ -324,19 +324,6 @@ def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float
         if middle in (low, high):
             return low
         low, high = (middle, high) if holds(middle) else (low, middle)
-
-
-def _outward(root: float, direction: int, end: float, holds: Callable[[float], bool]) -> float:
-    """First point from `root` outward where `holds` certifies the bound; 0 or infinity when the window has none."""
-    gap, inner, outer = 4 * UNIT * max(1.0, abs(root)), root, root
-    while not holds(outer):
-        if (outer - end) * direction >= 0:
-            return 0.0 if direction < 0 else np.inf
-        inner, outer, gap = outer, outer + direction * gap, 2 * gap
-    for _ in range(30):
-        middle = 0.5 * (inner + outer)
-        inner, outer = (inner, middle) if holds(middle) else (middle, outer)
-    return max(0.0, outer)
 
 
 # Tail probabilities are bounded at these multiples of 1 / (half a window) beyond the tilt itself.
@@ -577,9 +564,14 @@ class ComposedLoss:
     parts: tuple[tuple[LossLaw, int], ...]
     _sums: list[TiltedSum] = field(default_factory=list, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if (runs := sum(count for _, count in self.parts)) > _MOST_RUNS:
+            shown = f"{runs:,}" if runs < 10**30 else "far more"
+            raise InputError(f"a loss composes at most {_MOST_RUNS:,} times, got {shown}; doubles certify no more")
+
     def repeat(self, count: int) -> "ComposedLoss":
         """Sum of `count` independent copies."""
-        return ComposedLoss(_checked(tuple((law, count * times) for law, times in self.parts)))
+        return ComposedLoss(tuple((law, count * times) for law, times in self.parts))
 
     def join(self, other: "ComposedLoss") -> "ComposedLoss":
         """Sum of this and another, independent; a law that occurs in both is counted together."""
@@ -590,7 +582,7 @@ class ComposedLoss:
                 merged.append((law, times))
             else:
                 merged[same] = (law, merged[same][1] + times)
-        return ComposedLoss(_checked(tuple(merged)))
+        return ComposedLoss(tuple(merged))
 
     @cached_property
     def infinite(self) -> Bounds:
@@ -645,18 +637,13 @@ class ComposedLoss:
         drop = 0.0 if tail else float(np.log1p(-rest * np.exp(-log_mass)))
         return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
 
-    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
-        return self._law.bounds(epsilon, tail=tail) if self._law is not None else self._read(epsilon, tail=tail)
-
-    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
-        return self._law.crossing(delta, tail=tail) if self._law is not None else self._cross(delta, tail=tail)
-
     def _never_finite(self) -> bool:
         return any(not law.loss.size for law, _ in self.parts)
 
-    def _read(self, epsilon: float, *, tail: bool) -> Bounds:
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
+        if self._law is not None:
+            return self._law.bounds(epsilon, tail=tail)
         infinite = self.infinite
         if self._never_finite() or epsilon >= self._highest.upper:
             return infinite
@@ -670,7 +657,10 @@ class ComposedLoss:
                 break
         return best
 
-    def _cross(self, delta: float, *, tail: bool) -> Bounds:
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
+        if self._law is not None:
+            return self._law.crossing(delta, tail=tail)
         infinite, highest = self.infinite, self._highest
         if delta < infinite.lower:
             return Bounds(np.inf, np.inf)
@@ -698,14 +688,6 @@ class ComposedLoss:
             self._sums.insert(0, self._tilter.tilted_sum(tilt))
             del self._sums[_KEPT:]
             yield self._sums[0]
-
-
-def _checked(parts: tuple[tuple[LossLaw, int], ...]) -> tuple[tuple[LossLaw, int], ...]:
-    """Refuse more runs than doubles can certify."""
-    if (runs := sum(count for _, count in parts)) > _MOST_RUNS:
-        shown = f"{runs:,}" if runs < 10**30 else "far more"
-        raise InputError(f"a loss composes at most {_MOST_RUNS:,} times, got {shown}; doubles certify no more")
-    return parts
 
 
 # Totals and pairs of totals that are worth listing.

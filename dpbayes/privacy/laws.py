@@ -304,13 +304,9 @@ class TwoSidedGeometric(PureNoise):
 
     .. math:: P(X = x) = \tanh\frac{1}{2s}\; e^{-|x|/s}, \qquad x \in \mathbb Z.
 
-    Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s`
-    (Ghosh, Roughgarden and Sundararajan 2012, the geometric mechanism with :math:`\alpha = e^{-1/s}`).
-
-    Parameters
-    ----------
-    scale
-        s, in the unit of the counts; positive and finite, else `InputError`.
+    Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s` (Ghosh,
+    Roughgarden and Sundararajan 2012). `scale` is s, in the unit of the counts; `InputError` unless positive and
+    finite.
 
     Examples
     --------
@@ -390,12 +386,8 @@ class Laplace(PureNoise):
     r"""The Laplace law on the real line, of density :math:`e^{-|x|/s} / 2s`.
 
     Added to reals whose L1 sensitivity is :math:`\Delta`, it costs :math:`\varepsilon = \Delta / s` (Dwork, McSherry,
-    Nissim and Smith 2006). A release must draw it on a lattice, see `dpbayes.privacy.release_values`.
-
-    Parameters
-    ----------
-    scale
-        s, in the unit of the released values; positive and finite, else `InputError`.
+    Nissim and Smith 2006). `scale` is s, in the unit of the values; `InputError` unless positive and finite. A release
+    must draw it on a lattice, see `dpbayes.privacy.release_values`.
 
     Examples
     --------
@@ -454,13 +446,9 @@ class DiscreteGaussian(ConcentratedNoise):
     .. math:: P(X = x) = \frac{e^{-x^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-k^2/2\sigma^2}}, \qquad x \in \mathbb Z.
 
     Added to integers whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP
-    (Canonne, Kamath and Steinke 2020, Theorem 4). `stddev` is the parameter sigma: the law's standard deviation is
-    below it, and equals it to sixteen digits from sigma = 1.5 on.
-
-    Parameters
-    ----------
-    stddev
-        sigma, in the unit of the counts; positive and finite, else `InputError`.
+    (Canonne, Kamath and Steinke 2020, Theorem 4). `stddev` is the parameter sigma, in the unit of the counts: the law's
+    standard deviation is below it, and equals it to sixteen digits from sigma = 1.5 on. `InputError` unless positive
+    and finite.
 
     Examples
     --------
@@ -571,13 +559,9 @@ class Gaussian(ConcentratedNoise):
     r"""The Gaussian law on the real line.
 
     Added to reals whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP (Bun and
-    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. A release
-    must draw it on a lattice, see `dpbayes.privacy.release_values`.
-
-    Parameters
-    ----------
-    stddev
-        sigma, in the unit of the released values; positive and finite, else `InputError`.
+    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. `stddev` is
+    sigma, in the unit of the values; `InputError` unless positive and finite. A release must draw it on a lattice, see
+    `dpbayes.privacy.release_values`.
 
     Examples
     --------
