@@ -72,22 +72,10 @@ class PrivacyLoss:
     ) -> "PrivacyLoss":
         """Build the loss of two log-pmf arrays on the same outcomes.
 
-        Parameters
-        ----------
-        log_p, log_q
-            Natural logarithms of the probabilities under D and D', same shape; minus infinity where an outcome is
-            impossible.
-        log_error
-            How far each logarithm may be from the truth; the certified bounds allow for it. Probability that is missing
-            from either side beyond it is counted as infinite loss in the upper bounds.
-        adjacency
-            The relation between D and D'.
-
-        Raises
-        ------
-        InputError
-            If the shapes differ, an entry is NaN or plus infinity, or a total exceeds 1 by more than `log_error`
-            and rounding explain.
+        `log_p` and `log_q` are natural logarithms under D and D', minus infinity where an outcome is impossible. Each
+        may be off by `log_error`, which the certified bounds allow for; probability that is missing beyond it is
+        counted as infinite loss in the upper bounds. `adjacency` is the relation between D and D'. `InputError` if the
+        shapes differ, an entry is NaN or plus infinity, or a total exceeds 1 by more than `log_error` explains.
         """
         log_p, log_q = _log_masses(log_p, "log_p"), _log_masses(log_q, "log_q")
         if log_p.shape != log_q.shape:

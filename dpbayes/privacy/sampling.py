@@ -1,11 +1,10 @@
 """Adding noise, and choosing the best k with noise: exactly for a release, fast for a simulation.
 
 A release passes its values *through* a sampler of OpenDP: exact discrete sampling in rational arithmetic from the
-operating system's cryptographic generator. For the continuous laws the noisy value itself is drawn on the lattice of
-spacing 2^-1074 and only then rounded to a double, so that which doubles can appear does not depend on the confidential
-value. `value + rng.laplace()` has neither property: the generator's state can be recovered from its outputs, and the
-low bits of the sum give the value away (Mironov 2012, "On significance of the least significant bits for differential
-privacy"). NumPy generators therefore serve simulation only, and a `Release` says which of the two made it.
+operating system's cryptographic generator; a continuous law is drawn on the lattice of spacing 2^-1074 and only then
+rounded, so that which doubles can appear does not depend on the value. `value + rng.laplace()` has neither property:
+the generator can be recovered from its outputs, and the low bits of the sum give the value away (Mironov 2012). NumPy
+generators therefore serve simulation only, and a `Release` says which of the two made it.
 """
 
 from collections.abc import Sequence
@@ -47,26 +46,22 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
     Parameters
     ----------
     values
-        Confidential numbers of any shape. A discrete law takes integers of at most 64 bits; a continuous law takes
-        integers or finite floats.
+        Confidential numbers of any shape: integers of at most 64 bits, or finite floats under a continuous law.
     law
         The noise; its parameter is in the unit of `values`.
     rng
-        None, the default, draws with OpenDP and is what a release must use. A generator simulates: **not for release**,
-        because a seeded generator is predictable and floating-point addition leaks the value through its low bits.
+        None, the default, draws with OpenDP and is what a release must use. A generator simulates: **not for release**.
 
     Returns
     -------
     numpy.ndarray
         int64 under a discrete law, float64 under a continuous one; the shape of `values`. A discrete result saturates
-        at the ends of int64: post-processing, which costs no privacy, and with counts below 2^62 happens with
-        probability below exp(-1000).
+        at the ends of int64: post-processing, which costs no privacy, and improbable for counts below 2^62.
 
     Raises
     ------
     InputError
-        If `rng` is neither None nor a generator, `values` have the wrong type or are not finite, or the law cannot be
-        drawn (`check_drawable`). No message shows a value.
+        If an argument is wrong or the law cannot be drawn (`check_drawable`). No message shows a value.
 
     Examples
     --------
