@@ -112,7 +112,8 @@ def synthesize_groups(
     random_state
         Seed of the updates' order and of the records drawn; it touches nothing confidential.
     n_jobs
-        Processes that share the groups, by joblib; under ``joblib.parallel_config(backend="dask")`` a cluster's.
+        Processes that share the groups, by joblib, as many as there are processors at most; under
+        ``joblib.parallel_config(backend="dask")`` a cluster's.
 
     Returns
     -------
@@ -140,7 +141,7 @@ def synthesize_groups(
     (['place', 'x', 'y'], [49, 50])
     """
     instance(released, GroupRelease, "released", remedy="release_groups makes one")
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, effective_n_jobs
 
     one_of(method, ("algorithm-1", "noise-aware"), "method")
     priors = _priors(prior, released)
@@ -150,7 +151,8 @@ def synthesize_groups(
     }
     jobs = list(_chunks(units, released))
     seeds = dict(zip(released.groups, np.random.SeedSequence(random_state).spawn(len(released.groups)), strict=True))
-    parts = Parallel(n_jobs=n_jobs)(
+    # More would only start: a thousand processes of one small study starve the machine.
+    parts = Parallel(n_jobs=min(n_jobs, effective_n_jobs(-1)))(
         delayed(_run_chunk)(
             units[unit].distribution,
             [released.groups[group] for group in groups],
