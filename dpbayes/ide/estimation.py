@@ -29,7 +29,7 @@ from dpbayes.ide.algorithm1 import Iterations, iterate, kl_divergence, table_ans
 from dpbayes.ide.cells import CellMap, Measurements, measure
 from dpbayes.ide.noise_aware import Solution, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
-from dpbayes.ide.prior import Prior, records_of
+from dpbayes.ide.prior import Prior, check_rows, records_of
 from dpbayes.ide.strength import Strength, choose_strength, posterior_variance
 from dpbayes.privacy.release import Release
 
@@ -146,7 +146,8 @@ class Estimate:
         polars.DataFrame
             One column per attribute, of an Enum type where the levels are text.
         """
-        counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
+        check_rows(rows := whole_number(n_rows, "n_rows", low=0), self.prior.domain)
+        counts = rng.multinomial(rows, self.weights / self.weights.sum())
         return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
-from dpbayes.ide.prior import Prior
+from dpbayes.ide.prior import Prior, check_rows
 from dpbayes.ide.release import GroupRelease, Hierarchy, release_groups
 from dpbayes.ide.workload import choose_cliques, choose_roots, dependence_graph
 from dpbayes.privacy.mechanism import release_tables
@@ -227,6 +227,9 @@ def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> Non
     prior = public_prior(spec, context.beside)
     for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
         measure(prior, one)
+    shares = design.groups.values() if isinstance(design, GroupRelease) else [design]
+    sizes = sum(max(one.n if isinstance(one.n, int) else one.n.value, 1) for one in shares)
+    check_rows(sizes if groups else spec.synthesis.n_rows or sizes, prior.domain)
 
 
 def release(
