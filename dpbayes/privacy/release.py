@@ -415,7 +415,7 @@ class Release(Enveloped):
             n,
             body["sampler"],
             unit,
-            body.get("protected_unit"),
+            body["protected_unit"] if unit == "partition" else body.get("protected_unit"),
             Selection.from_dict(body["selection"]) if "selection" in body else None,
             body.get("max_rows_per_unit", 1),
             Publication(**body["publication"]) if "publication" in body else None,
