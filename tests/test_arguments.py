@@ -30,10 +30,10 @@ from dpbayes.privacy import (
     Release,
     TwoSidedGeometric,
     gaussian_delta,
-    laplace_loss,
     release_tables,
     release_values,
 )
+from dpbayes.privacy.losses import laplace_loss
 
 HUGE = 10**5000
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m", "x")})

@@ -40,7 +40,7 @@ from dpbayes.bloom.claims import (
 )
 from dpbayes.bloom.filters import largest_loss
 from dpbayes.errors import InputError
-from dpbayes.privacy.convolution import lattice_sum
+from dpbayes.privacy.composition import lattice_sum
 from dpbayes.privacy.loss_law import UNIT, Bounds
 
 # Log of the probability that Chernoff's inequality may leave outside of the lattice on either side.

@@ -27,7 +27,7 @@ app = typer.Typer(
 
         dpbayes privacy gaussian --stddev 10 --compositions 1000 --delta 1e-6
 
-    How much two-sided geometric noise do 10 tables need together, for epsilon 1, when replacing a person changes two
+    How much two-sided geometric noise do 10 tables need together, for epsilon 1, when replacing a record changes two
     counts of every table by 1 (so 2 in L1)?
 
         dpbayes privacy geometric --epsilon 1 --sensitivity 2 --compositions 10 --delta 0
@@ -49,15 +49,58 @@ Scale = Annotated[float | None, typer.Option(help="Scale of the noise.")]
 Stddev = Annotated[float | None, typer.Option(help="Standard deviation of the noise.")]
 
 
-def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bool = False) -> Any:
-    """Register a noise law as a command of the options that all laws share.
+# Command: its noise law, the options of its parameter and sensitivity, and its help text.
+_COMMANDS: dict[str, tuple[str, Any, Any, str]] = {
+    "gaussian": (
+        "gaussian",
+        Stddev,
+        RealMove,
+        """Gaussian noise on numbers with an L2 sensitivity.
 
-    The decorated function of (parameter, sensitivity, runs) gives the composed loss; its docstring is the help text.
-    `pure` says that epsilon at delta 0 is exactly runs * sensitivity / parameter.
-    """
-    name = "scale" if parameter is Scale else "stddev"
-    options = {
-        name: (parameter, None),
+        Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.""",
+    ),
+    "laplace": (
+        "laplace",
+        Scale,
+        RealMove,
+        """Laplace noise on one number; density exp(-|x| / scale) / (2 scale).
+
+        Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`""",
+    ),
+    "geometric": (
+        "two-sided-geometric",
+        Scale,
+        WholeMove,
+        """Two-sided geometric (discrete Laplace) noise on one integer; pmf tanh(1 / (2 scale)) exp(-|x| / scale).
+
+        Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`""",
+    ),
+    "discrete-gaussian": (
+        "discrete-gaussian",
+        Stddev,
+        WholeMove,
+        """Discrete Gaussian noise on one integer; pmf proportional to exp(-x^2 / (2 stddev^2)).
+
+        Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`""",
+    ),
+}
+
+
+def _register(command: str, name: str, parameter: Any, sensitivity: Any, text: str) -> None:
+    """Register the command of a noise law, with the options that all laws share."""
+
+    def run(**given: Any) -> None:
+        from dpbayes.cli.tables import Query, answer
+        from dpbayes.privacy.laws import law_named
+
+        value, move, runs, epsilon, delta, adjacency, plot = given.values()
+        law = law_named(name)
+        title = law.words[0].upper() + law.words[1:]
+        query = Query(title, law.parameter, value, move, runs, epsilon, delta, adjacency, plot, pure=law.is_pure)
+        answer(query, lambda noise: law.of(noise).loss(sensitivity=move).compose(runs))
+
+    options: dict[str, tuple[Any, Any]] = {
+        "scale" if parameter is Scale else "stddev": (parameter, None),
         "sensitivity": (sensitivity, 1),
         "compositions": (Runs, 1),
         "epsilon": (Epsilon, None),
@@ -65,71 +108,17 @@ def _noise(command: str, law: str, *, parameter: Any, sensitivity: Any, pure: bo
         "adjacency": (Relation, "replace-one"),
         "plot": (Plot, None),
     }
-
-    def register(build: Callable[[float, Any, int], Any]) -> Callable[[float, Any, int], Any]:
-        def run(**given: Any) -> None:
-            from dpbayes.cli.tables import Query, answer
-
-            value, move, runs, epsilon, delta, adjacency, plot = (given[option] for option in options)
-            query = Query(law, name, value, move, runs, epsilon, delta, adjacency, plot, pure=pure)
-            answer(query, lambda noise: build(noise, move, runs))
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [
-            inspect.Parameter(option, keyword, default=default, annotation=kind)
-            for option, (kind, default) in options.items()
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {option: kind for option, (kind, _) in options.items()}
-        run.__doc__ = build.__doc__
-        app.command(command)(run)
-        return build
-
-    return register
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(o, keyword, default=default, annotation=kind) for o, (kind, default) in options.items()]
+    )
+    run.__annotations__ = {option: kind for option, (kind, _) in options.items()}
+    run.__doc__ = text
+    app.command(command)(run)
 
 
-@_noise("gaussian", "Gaussian", parameter=Stddev, sensitivity=RealMove)
-def gaussian(stddev: float, sensitivity: float, runs: int) -> Any:
-    """Gaussian noise on numbers with an L2 sensitivity.
-
-    Example: `dpbayes privacy gaussian --epsilon 1 --delta 1e-5` prints 3.73064, the least standard deviation.
-    """
-    from dpbayes.cli.tables import GaussianTotal
-
-    return GaussianTotal(sensitivity * runs**0.5 / stddev)
-
-
-@_noise("laplace", "Laplace", parameter=Scale, sensitivity=RealMove, pure=True)
-def laplace(scale: float, sensitivity: float, runs: int) -> Any:
-    """Laplace noise on one number; density exp(-|x| / scale) / (2 scale).
-
-    Example: `dpbayes privacy laplace --scale 20 --compositions 100 --delta 1e-8`
-    """
-    from dpbayes.privacy.closed_forms import laplace_loss
-
-    return laplace_loss(scale=scale, sensitivity=sensitivity).compose(runs)
-
-
-@_noise("geometric", "Two-sided geometric", parameter=Scale, sensitivity=WholeMove, pure=True)
-def geometric(scale: float, sensitivity: int, runs: int) -> Any:
-    """Two-sided geometric (discrete Laplace) noise on one integer; pmf tanh(1 / (2 scale)) exp(-|x| / scale).
-
-    Example: `dpbayes privacy geometric --scale 20 --sensitivity 2 --compositions 10`
-    """
-    from dpbayes.privacy.closed_forms import geometric_loss
-
-    return geometric_loss(scale=scale, sensitivity=sensitivity).compose(runs)
-
-
-@_noise("discrete-gaussian", "Discrete Gaussian", parameter=Stddev, sensitivity=WholeMove)
-def discrete_gaussian(stddev: float, sensitivity: int, runs: int) -> Any:
-    """Discrete Gaussian noise on one integer; pmf proportional to exp(-x^2 / (2 stddev^2)).
-
-    Example: `dpbayes privacy discrete-gaussian --stddev 10 --compositions 1000 --delta 1e-6`
-    """
-    from dpbayes.privacy.closed_forms import discrete_gaussian_loss
-
-    return discrete_gaussian_loss(stddev=stddev, sensitivity=sensitivity).compose(runs)
+for _command, _options in _COMMANDS.items():
+    _register(_command, *_options)
 
 
 @app.command("randomized-response")
@@ -146,7 +135,7 @@ def randomized_response(
     Example: `dpbayes privacy randomized-response --truth-probability 0.75 --compositions 100 --delta 1e-6`
     """
     from dpbayes.cli.tables import Query, answer
-    from dpbayes.privacy.closed_forms import randomized_response_loss
+    from dpbayes.privacy.losses import randomized_response_loss
 
     def loss(probability: float) -> Any:
         return randomized_response_loss(truth_probability=probability, categories=categories).compose(compositions)

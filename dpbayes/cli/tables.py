@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 _MEANING = {
-    "replace-one": "neighbours differ in the record of one person; the number of records is public",
+    "replace-one": "neighbours differ in one record; the number of records is public",
     "add-remove": "one neighbour holds one record more; the number of records is protected",
 }
 _SUFFIXES = (".png", ".svg", ".pdf")
@@ -79,23 +79,6 @@ class Total(Protocol):
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Return the bounds of the smallest epsilon at `delta`."""
         ...
-
-
-@dataclass(frozen=True)
-class GaussianTotal:
-    """Composed Gaussian mechanisms: sensitivity times the root of the number of runs, over the stddev."""
-
-    mu: float
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return the bounds of the smallest epsilon at `delta`; the closed form is right to 1e-12."""
-        from dpbayes.privacy.gaussian import gaussian_epsilon
-        from dpbayes.privacy.loss_law import Bounds
-
-        if delta <= 0:
-            return Bounds(math.inf, math.inf)
-        value = float(gaussian_epsilon(self.mu, delta))
-        return Bounds(value * (1 - 1e-12), value * (1 + 1e-12))
 
 
 @dataclass(frozen=True)

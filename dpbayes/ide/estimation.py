@@ -29,7 +29,7 @@ from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
 from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
-from dpbayes.ide.prior import Prior, records_of
+from dpbayes.ide.prior import Prior, check_rows, records_of
 from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 
@@ -112,7 +112,8 @@ class Estimate:
 
     def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
         """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
-        counts = rng.multinomial(whole_number(n_rows, "n_rows", low=0), self.weights / self.weights.sum())
+        check_rows(rows := whole_number(n_rows, "n_rows", low=0), self.prior.domain)
+        counts = rng.multinomial(rows, self.weights / self.weights.sum())
         return records_of(self.prior.domain, np.repeat(self.prior.codes, counts, axis=0))
 
 

@@ -626,7 +626,7 @@ def synthesize_groups(
     (['place', 'x', 'y'], [49, 50])
     """
     instance(released, GroupRelease, "released", remedy="release_groups makes one")
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, effective_n_jobs
 
     one_of(method, ("algorithm-1", "noise-aware"), "method")
     priors = _priors(prior, released)
@@ -638,7 +638,8 @@ def synthesize_groups(
         for unit in released.units
         for chunk in batched(released.hierarchy.children(unit), _CHUNK)
     ]
-    parts = Parallel(n_jobs=n_jobs)(
+    # More would only start: a thousand processes of one small study starve the machine.
+    parts = Parallel(n_jobs=min(n_jobs, effective_n_jobs(-1)))(
         delayed(_run_chunk)(start, [(released.groups[group], seeds[group]) for group in chunk], how)
         for start, chunk in jobs
     )

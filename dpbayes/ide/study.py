@@ -27,7 +27,7 @@ from dpbayes.ide.groups import (
 )
 from dpbayes.ide.noise_aware import Measurements, estimated_size, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
-from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, check_rows, k_marginal_score
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
@@ -239,6 +239,9 @@ def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> Non
     prior = public_prior(spec, context.beside)
     for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
         measure(prior, one)
+    shares = design.groups.values() if isinstance(design, GroupRelease) else [design]
+    sizes = sum(max(one.n if isinstance(one.n, int) else one.n.value, 1) for one in shares)
+    check_rows(sizes if groups else spec.synthesis.n_rows or sizes, prior.domain)
 
 
 def release(

@@ -27,8 +27,7 @@ from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.ledger_cost import Guarantee
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm
 from dpbayes.privacy.release import NoisyTable, Release
-from dpbayes.privacy.sampling import release_values, sampler_name
-from dpbayes.privacy.selection import Selection, noisy_top_k, selection_within
+from dpbayes.privacy.sampling import Selection, noisy_top_k, release_values, sampler_name, selection_within
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger

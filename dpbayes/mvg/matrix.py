@@ -29,7 +29,7 @@ from dpbayes.mvg.sensitivity import (
     clip_records,
 )
 from dpbayes.privacy.adjacency import Adjacency
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_stddev
+from dpbayes.privacy.curves import gaussian_delta, gaussian_epsilon, gaussian_stddev
 from dpbayes.privacy.laws import Gaussian
 from dpbayes.privacy.mechanism import Digested, Part, reserve_draw_confirm
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name

@@ -12,41 +12,32 @@ So it is not replace-one, and no release of records and no ledger counts under i
 import math
 from typing import Any, Literal, get_args
 
-from dpbayes._arguments import shown
-from dpbayes.errors import InputError
+from dpbayes._arguments import one_of
 
 Adjacency = Literal["replace-one", "add-remove"]
 """Neighbouring relations of records: what a release of records, or a ledger, counts under."""
+
+_REMEDY = "choose replace-one when the number of records is public, add-remove when it is not"
 
 Relation = Literal["replace-one", "add-remove", "one-position"]
 """Neighbouring relations that a privacy loss may be labelled with."""
 
 
 def check_adjacency(value: Any) -> Adjacency:
-    """Return `value` when it names a neighbouring relation."""
-    return _named(value, get_args(Adjacency), "")
+    """Return `value` when it names a neighbouring relation of records."""
+    return one_of(value, get_args(Adjacency), "adjacency", remedy=_REMEDY)
 
 
 def check_relation(value: Any) -> Relation:
     """Return `value` when it names a relation that a privacy loss may be labelled with."""
-    return _named(value, get_args(Relation), ", one-position for Bloom filters")
-
-
-def _named(value: Any, known: tuple[str, ...], further: str) -> Any:
-    if isinstance(value, str) and value in known:
-        return value
-    raise InputError(
-        f"adjacency must be one of {', '.join(known)}, got {shown(value)}; choose replace-one when the number of "
-        f"records is public, add-remove when it is not{further}"
-    )
+    return one_of(value, get_args(Relation), "adjacency", remedy=f"{_REMEDY}; one-position is for Bloom filters")
 
 
 def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
     r"""Return the largest L1 change, in records, of one contingency table between neighbours.
 
-    Every record falls in exactly one cell. Adding or removing one changes that cell by 1. Replacing a record moves it
-    from one cell to another: the first loses 1 and the second gains 1, so the change is 2. For a workload of T tables
-    it adds up to T times this number, because one person is in every table. `InputError` if there is no such relation.
+    Adding or removing a record changes its cell by 1; replacing it takes 1 from one cell and adds 1 to another. For T
+    tables the change adds up to T times this number: one record is in every table. `InputError` without a relation.
 
     Examples
     --------

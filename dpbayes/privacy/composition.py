@@ -1,24 +1,556 @@
 """Sums of independent privacy losses with certified tails: enumeration where it is short, else tilting and FFT.
 
-An FFT convolution has errors near 1e-16 of the *largest* probability, which drowns a delta of 1e-15. Here each law is
-first tilted, mass times exp(tilt * loss) and normalized, so that the composed law is centred on the very losses that
-decide the answer; the tilt is undone exactly afterwards and the error stays relative to delta (Keich 2005, "sFFT",
-J. Comput. Biol. 12). What can go wrong is bounded and added to the ends: FFT and powering round-off, mass that wraps
-around the window (Chernoff bound), rounding of sums, and the grid.
+*Tilting.* An FFT convolution has errors near 1e-16 of the *largest* probability, which drowns a delta of 1e-15. Here
+each law is first tilted, mass times exp(tilt * loss) and normalized, so that the composed law is centred on the very
+losses that decide the answer; the tilt is undone exactly afterwards and the error stays relative to delta (Keich 2005,
+"sFFT", J. Comput. Biol. 12).
+
+*On a grid.* From above, an outcome between two grid points is split between them so that both its P- and its Q-mass are
+kept: the hockey-stick curve is then interpolated linearly in exp(epsilon) ("connecting the dots", Doroshenko, Ghazi,
+Kamath, Kumar and Manurangsi 2022, Theorem 4.1). From below stands the greatest convex minorant of the exact values
+lowered by the interpolation gap. Both errors are quadratic in the step.
+
+*The transform.* With masses that add up to 1, each coefficient of an FFT of length N is off by at most 8 u log2 N (per
+stage a twiddle rounded to u, a complex product at sqrt(5) u and an addition; Higham 2002, section 24.1). Raising a
+coefficient F to the n multiplies that by n |F|^(n - 1) and adds n sqrt(5) u |F|^n. Summing over coefficients bounds
+the error of every output, and summing squares that of all together (Parseval). Negative outputs are set to 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.convolution import TiltedSum, Tilter, last_where, tail_lower, tail_upper
-from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw
+from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw, outward
+from dpbayes.privacy.rounding import suffix_sums
 
-type Curve = Callable[[float], float]
-type TailBound = Callable[[Curve, Curve, float], float]
+# The minorant works with exp(loss); outside this range outcomes are dropped (below) or rounded down (above).
+_LOWEST, _HIGHEST = -200.0, 400.0
+_MANY = 100.0
+
+
+@dataclass(frozen=True)
+class GridLaw:
+    """Masses on ``offset + step * index``, with their errors: those of the law, and what placing it added."""
+
+    index: np.ndarray
+    mass: np.ndarray
+    offset: float
+    step: float
+    log_error: float
+    shift: float
+
+    @cached_property
+    def loss(self) -> np.ndarray:
+        """Loss of each entry."""
+        return self.offset + self.step * self.index
+
+    @cached_property
+    def log_mass(self) -> np.ndarray:
+        """Natural logarithm of the mass of each entry."""
+        return np.log(self.mass)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Smallest and largest loss."""
+        return float(self.loss.min()), float(self.loss.max())
+
+    def log_mgf(self, tilt: float) -> float:
+        """Logarithm of the sum of mass times exp(tilt * loss)."""
+        exponent = self.log_mass + tilt * self.loss
+        peak = float(exponent.max())
+        return peak + float(np.log(np.sum(np.exp(exponent - peak))))
+
+    def tilted(self, tilt: float, size: int) -> tuple[np.ndarray, float, float]:
+        """Tilted masses folded on `size` residues, the logarithm of their norm, and a relative error bound."""
+        norm = self.log_mgf(tilt)
+        residue = self.index % size
+        folded = np.bincount(residue, np.exp(self.log_mass + tilt * self.loss - norm), minlength=size)
+        crowd = int(np.bincount(residue, minlength=size).max())
+        largest = max(abs(end) for end in self.ends)
+        magnitude = float(np.max(np.abs(self.log_mass))) + 4 * abs(tilt) * largest + abs(norm)
+        return folded, norm, (16 + crowd + 4 * magnitude) * UNIT
+
+
+def find_lattice(law: LossLaw, *, largest_size: int = 1 << 22, tolerance: float = 1e-11) -> float | None:
+    """Return the coarsest step of a lattice with every loss, to `tolerance` of the largest; 0 for one loss; or None."""
+    loss = law.loss
+    if not loss.size:
+        return 0.0
+    tolerance = tolerance * float(np.max(np.abs(loss))) + 8 * law.shift
+    span = float(loss[-1] - loss[0])
+    if span <= tolerance:
+        return 0.0
+    gaps = np.diff(loss)
+    gaps = gaps[gaps > tolerance]
+    if not gaps.size:
+        return None
+    step = float(gaps.min())
+    while step * largest_size >= span:
+        rest = np.abs(gaps - step * np.rint(gaps / step))
+        rest = rest[rest > tolerance]
+        if rest.size == 0:
+            step = span / float(np.rint(span / step))
+            residual = float(np.max(np.abs(loss - loss[0] - step * np.rint((loss - loss[0]) / step))))
+            return step if residual <= 10 * tolerance else None
+        step = float(rest.min())
+    return None
+
+
+def on_grid(law: LossLaw, *, offset: float, step: float, kind: str) -> GridLaw:
+    """Place `law` on a grid."""
+    position = (law.loss - offset) / step
+    magnitude = float(np.max(np.abs(law.loss))) + abs(offset) if law.loss.size else 0.0
+    rounding = 8 * UNIT * (magnitude + step)
+    if kind == "nearest":
+        index = np.rint(position).astype(np.int64)
+        residual = float(np.max(np.abs(law.loss - (offset + step * index)), initial=0.0))
+        return GridLaw(index, law.mass, offset, step, law.log_error, law.shift + rounding + residual)
+    cell = np.floor(position).astype(np.int64)
+    rise = np.clip(law.loss - (offset + step * cell), 0.0, step)
+    whole = -np.expm1(-step)
+    up = law.mass * (-np.expm1(-rise) / whole)
+    down = law.mass * (np.exp(-rise) * -np.expm1(rise - step) / whole)
+    if kind == "above":
+        index, mass = np.concatenate([cell, cell + 1]), np.concatenate([down, up])
+        keep, added = mass > 0, 16 * UNIT
+        return GridLaw(index[keep], mass[keep], offset, step, law.log_error + added, law.shift + rounding)
+    index, mass = _minorant(law, cell, down, up, offset, step)
+    added = (64 + 16 * np.sqrt(index.size)) * UNIT
+    return GridLaw(index, mass, offset, step, law.log_error + added, law.shift + rounding)
+
+
+def _minorant(
+    law: LossLaw, cell: np.ndarray, down: np.ndarray, up: np.ndarray, offset: float, step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Greatest convex minorant, on the grid, of the curve ``H(x) = E_Q (P/Q - x)_+`` lowered by its chord gap."""
+    # scipy.optimize takes longer to import than a short query takes to answer.
+    from scipy.optimize import isotonic_regression
+
+    inside = (law.loss >= _LOWEST) & (law.loss <= _HIGHEST)
+    high = law.loss > _HIGHEST
+    rest = cell[high], law.mass[high]
+    if not inside.any():
+        return rest
+    cell, down, up = cell[inside], down[inside], up[inside]
+    points, place = np.unique(np.concatenate([cell, cell + 1]), return_inverse=True)
+    left = place[: cell.size]
+    centre = 0.5 * (offset + step * (points[0] + points[-1]))
+    x = np.exp(offset + step * points - centre)
+    width = x[:-1] * np.expm1(step * np.diff(points))
+    p = np.bincount(place, np.concatenate([down, up]), minlength=points.size)
+    above = np.append(suffix_sums(p / x)[1:], 0.0)
+    height = np.append(suffix_sums(width * above[:-1]), 0.0)
+    # One outcome split into `down` at the left point and `up` at the right one has Q-mass q and place `share`.
+    q = down / x[left] + up / x[left + 1]
+    share = np.divide(up / x[left + 1], q, out=np.zeros_like(up), where=q > 0)
+    gap, drop = (
+        np.bincount(left, q * part * width[left], minlength=points.size)[:-1] for part in (share * (1 - share), share)
+    )
+    # Where the curve to the right of a cell is not far above its gap (isolated outcomes, the end of the support), the
+    # line through the exact value at the right point is the better one: it lowers only the left point, by `drop`.
+    even = height[1:] >= _MANY * gap
+    lowered = np.maximum(np.append(np.where(even, gap, drop), 0.0), np.insert(np.where(even, gap, 0.0), 0, 0.0))
+    value = height - lowered
+    slope = -above[:-1] - np.diff(lowered) / width
+    # From the first non-positive value on the minorant is 0; that point is lowered by all its height, enough for both.
+    zero = int(np.argmax(value <= 0))
+    value[zero:] = 0.0
+    slope[zero:] = 0.0
+    if zero:
+        slope[zero - 1] = -value[zero - 1] / width[zero - 1]
+    total = float(np.sum(p))
+    slopes = np.insert(slope, 0, (value[0] - total) / x[0])
+    fitted = isotonic_regression(slopes, weights=np.insert(width, 0, x[0])).x
+    masses = np.diff(np.append(fitted, 0.0)) * x
+    keep = masses > 0
+    return np.concatenate([points[keep], rest[0]]), np.concatenate([masses[keep], rest[1]])
+
+
+# Spacings (in epsilon) of the divided differences that bound a tail probability by hockey-stick values.
+_GAPS = 10.0 ** np.arange(-9, 0)
+# Logarithm of factors that no answer needs: what would be multiplied by more is not known at all.
+_FAR = 600.0
+
+
+@dataclass(frozen=True)
+class TailSum:
+    """Tail sums of a composed law in one tilted window, with what is uncertain about them."""
+
+    start: float
+    step: float
+    reference: float
+    tilt: float
+    log_scale: float
+    plain: np.ndarray
+    damped: np.ndarray
+    bin_error: float
+    square_error: float
+    wrapped: float
+    log_error: float
+    shift: float
+    exact: bool
+    whole: bool
+
+    @property
+    def end(self) -> float:
+        """Last point where the tail can be read."""
+        return self.start + self.step * (self.plain.size - 2)
+
+    def covers(self, epsilon: float) -> bool:
+        """Tell whether the tail at `epsilon` can be read."""
+        return (self.whole or self.start <= epsilon) and epsilon <= self.end
+
+    @property
+    def scale(self) -> float:
+        """Factor that turns tilted sums into probabilities."""
+        return float(np.exp(min(self.log_scale, _FAR)))
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the errors of a very long composition have swallowed everything."""
+        return max(self.log_scale, self.log_error) > _FAR
+
+    def value(self, epsilon: float, *, tail: bool = False) -> tuple[float, float]:
+        """Return the hockey stick (or the tail) at `epsilon` and its absolute error, before the common `scale`."""
+        first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
+        plain = float(self.plain[first])
+        ahead = 0.0 if tail else epsilon - self.reference
+        # That far ahead the factor overflows and the damped sum underflows: between nothing and the plain sum.
+        if ahead > _FAR:
+            return 0.0, plain * (1 + 1e-9) + self.bin_error * float(self.plain.size - first) + self.wrapped
+        value = plain if tail else plain - float(np.exp(ahead)) * float(self.damped[first])
+        # Left of the window no outcome is near epsilon, so the factor 1 - exp(-t) may be 1 for each.
+        most, total, squares = self._weights(float(self.plain.size - first), tail=tail or epsilon < self.start)
+        noise = min(self.bin_error * total, self.square_error * np.sqrt(squares))
+        weight = float(np.exp(-self.tilt * (max(epsilon, self.start) - self.reference)))
+        rounding = 4 * (2 * np.sqrt(self.plain.size) + 64) * UNIT * plain
+        return max(value, 0.0), weight * (float(noise) + most * self.wrapped) + rounding
+
+    def _weights(self, count: float, *, tail: bool) -> tuple[float, float, float]:
+        """Largest value, sum and sum of squares of the weights of the outcomes above a point."""
+        a = self.tilt
+        if a == 0:
+            return 1.0, count, count
+        if tail:
+            return 1.0, min(count, 1 / (a * self.step) + 1), min(count, 1 / (2 * a * self.step) + 1)
+        most = 1 / (1 + a)
+        total = 1 / (a * (a + 1) * self.step) + most
+        squares = 1 / (2 * a * (2 * a + 1) * (a + 1) * self.step) + most * most
+        return most, min(count * most, total), min(count * most * most, squares)
+
+
+@dataclass(frozen=True)
+class TiltedSum:
+    """A composed law near one loss: from above and from below, plus the mass at infinity."""
+
+    tilt: float
+    above: TailSum
+    below: TailSum
+    infinite: Bounds
+
+    def upper(self, epsilon: float, *, tail: bool = False) -> float:
+        """Upper end at `epsilon` of the hockey stick, or of the tail probability; 1 outside the window."""
+        law, point = self.above, epsilon - self.above.shift
+        if law.says_nothing or not law.covers(point):
+            return 1.0
+        if tail and not law.exact:
+            return tail_upper(self.upper, self.lower, epsilon)
+        value, error = law.value(point, tail=tail)
+        return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
+
+    def lower(self, epsilon: float, *, tail: bool = False) -> float:
+        """Lower end at `epsilon` of the hockey stick, or of the tail probability; that at infinity outside."""
+        law, point = self.below, epsilon + self.below.shift
+        if not law.whole and not (tail and not law.exact):
+            point = max(point, law.start)  # the curve falls: on its left it is at least what it is there
+        if law.says_nothing or not law.covers(point):
+            return self.infinite.lower
+        if tail and not law.exact:
+            return tail_lower(self.upper, self.lower, epsilon)
+        value, error = law.value(point, tail=tail)
+        return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
+
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds at `epsilon`."""
+        return Bounds(float(min(1.0, self.lower(epsilon, tail=tail))), float(self.upper(epsilon, tail=tail)))
+
+    def error_share(self, epsilon: float) -> float:
+        """Absolute error at `epsilon` as a share of the hockey stick; infinite outside the window."""
+        if not self.above.covers(epsilon):
+            return np.inf
+        value, error = self.above.value(epsilon)
+        return error / value if value > 0 else np.inf
+
+    @property
+    def good_share(self) -> float:
+        """Error share that a better tilt would not improve by much: that at the centre of this one, or 1e-9."""
+        return max(1e-9, 100 * self.error_share(self.above.reference))
+
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return bounds, within the window, of the smallest epsilon >= 0 where the curve is at most `delta`."""
+        low, high = (0.0 if self.above.whole else max(0.0, self.above.start)), self.above.end
+        read = tail and self.above.exact
+        finite = delta - self.infinite.lower
+        root = last_where(low, high, lambda e: self.above.scale * self.above.value(e, tail=read)[0] > finite)
+
+        def fits(epsilon: float) -> bool:
+            return self.upper(epsilon, tail=tail) <= delta
+
+        lower = outward(root, -1, low, lambda e: self.lower(e, tail=tail) > delta) if root > 0 else 0.0
+        return Bounds(lower, 0.0 if fits(0.0) else outward(root, +1, high, fits))
+
+
+def tail_upper(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
+    """Upper bound of the probability of losses above `epsilon`."""
+    slopes = [(upper(epsilon - gap) - lower(epsilon)) / -np.expm1(-gap) for gap in _GAPS]
+    return min(1.0, upper(epsilon) + float(min(slopes)))
+
+
+def tail_lower(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
+    """Lower end of the probability of losses above `epsilon`, see `tail_upper`."""
+    slopes = [(lower(epsilon) - upper(epsilon + gap)) / np.expm1(gap) for gap in _GAPS]
+    return lower(epsilon) + max(0.0, float(max(slopes)))
+
+
+def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
+    """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
+    if high <= low or not holds(low):
+        return low
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return low
+        low, high = (middle, high) if holds(middle) else (low, middle)
+
+
+# Tail probabilities are bounded at these multiples of 1 / (half a window) beyond the tilt itself.
+_TURNS = (20.0, 60.0, 100.0, 150.0)
+
+
+@dataclass(frozen=True)
+class LatticeSum:
+    """Masses of a sum on consecutive lattice points; each is off by `bin_error`, all by `square_error` in 2-norm."""
+
+    mass: np.ndarray
+    bin_error: float
+    square_error: float
+
+
+def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> LatticeSum:
+    """Return the law of a sum of independent lattice variables modulo the window's length."""
+    size = parts[0][0].size
+    stage = 8 * UNIT * np.log2(size)
+    product: np.ndarray | float = 1.0
+    log_bound: np.ndarray | float = 0.0
+    growth: np.ndarray | float = 0.0
+    for folded, count in parts:
+        spectrum = np.fft.rfft(folded)
+        bound = np.abs(spectrum) + stage
+        product = product * _power(spectrum, count)
+        log_bound = log_bound + count * np.log(bound)
+        growth = growth + count * (stage + 6 * UNIT) / bound
+    # The forward error is known coefficient by coefficient, the inverse transform's from the whole spectrum.
+    errors = np.exp(log_bound) * growth, stage * np.abs(product)
+    return LatticeSum(
+        np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size)),
+        2 * sum(float(np.sum(e)) for e in errors) / size,
+        sum(float(np.sqrt(2 * np.sum(e * e) / size)) for e in errors),
+    )
+
+
+def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, size: int, exact: bool) -> TailSum:
+    """Compose grid laws, each as often as its count, at `tilt` in a window of `size` grid points around `centre`."""
+    step = addends[0][0].step
+    offset = sum(n * law.offset for law, n in addends)
+    least, most = (sum(n * law.ends[side] for law, n in addends) for side in (0, 1))
+    # Centred on the tilted mean, but not reaching past the support while something is left out on the other side.
+    left = max(min(centre - 0.5 * size * step, most + 2 * step - size * step), least - step)
+    first = int(np.floor((left - offset) / step))
+    tilted = [(*law.tilted(tilt, size), n) for law, n in addends]
+    total = lattice_sum([(folded, n) for folded, _, _, n in tilted], first=first)
+    log_scale = sum(n * norm for _, norm, _, n in tilted)
+    magnitude = sum(n * abs(norm) for _, norm, _, n in tilted)
+    log_error = sum(n * (law.log_error + part[2]) for (law, n), part in zip(addends, tilted, strict=True))
+    start = offset + step * first
+    # Left of this, undoing the tilt would overflow; nothing that far from the centre is ever asked for.
+    keep = min(max(0, int(np.ceil((centre - 600.0 / (tilt + 1) - start) / step))), size - 2)
+    points = start + step * np.arange(keep, size)
+    plain = total.mass[keep:] * np.exp(-tilt * (points - centre))
+    rounding = 16 * UNIT * (abs(start) + step * size + abs(offset))
+    return TailSum(
+        start=float(points[0]),
+        step=step,
+        reference=centre,
+        tilt=tilt,
+        log_scale=log_scale - tilt * centre,
+        plain=suffix_sums(plain),
+        damped=suffix_sums(plain * np.exp(centre - points)),
+        bin_error=total.bin_error,
+        square_error=total.square_error,
+        wrapped=_wrapped(addends, tilt, (start, start + step * (size - 1)), (least, most)),
+        log_error=log_error + 8 * UNIT * (magnitude + abs(tilt * centre)) + tilt * rounding,
+        shift=sum(n * law.shift for law, n in addends) + rounding,
+        exact=exact,
+        whole=keep == 0 and start <= least,
+    )
+
+
+def _wrapped(
+    addends: list[tuple[GridLaw, int]], tilt: float, window: tuple[float, float], support: tuple[float, float]
+) -> float:
+    """Chernoff bound on the tilted mass outside `window`: E exp(t (S - top)) above, E exp(t (bottom - S)) below."""
+    margin = 1e-12 * (abs(support[0]) + abs(support[1]))
+    slack = 1e-9 + 1e-12 * sum(n for _, n in addends)
+
+    def log_mgf(at: float) -> float:
+        return sum(n * law.log_mgf(at) for law, n in addends)
+
+    total = 0.0
+    for sign, side in ((1, 1), (-1, 0)):
+        if sign * (support[side] - window[side]) > margin:
+            pushes = [sign * turn / (0.5 * (window[1] - window[0])) for turn in _TURNS]
+            tries = [log_mgf(tilt + push) - log_mgf(tilt) - push * window[side] for push in pushes]
+            total += float(np.exp(min(0.0, *tries) + slack))
+    return total
+
+
+def _power(base: np.ndarray, count: int) -> np.ndarray:
+    """Raise `base` to the `count` by repeated squaring: relative error count - 1 product roundings."""
+    result: np.ndarray | None = None
+    while count:
+        if count & 1:
+            result = base if result is None else result * base
+        count >>= 1
+        if count:
+            base = base * base
+    assert result is not None
+    return result
+
+
+_SIZE = 1 << 20
+_LATTICE_SIZE = 1 << 21
+_COARSE = 4096
+# Half width of the window in tilted standard deviations; a Gaussian has 1e-23 outside.
+_SPREAD = 10.0
+
+
+@dataclass(frozen=True)
+class Tilter:
+    """Chooses tilts for the sum of `parts`, pairs of a law with finite losses and its count, and composes there."""
+
+    parts: tuple[tuple[LossLaw, int], ...]
+    infinite: Bounds
+
+    @cached_property
+    def _lattice_step(self) -> float | None:
+        """Step of a lattice that holds every law, or None; 1 when each law has a single loss."""
+        found = [find_lattice(law) for law, _ in self.parts]
+        steps = np.array([step for step in found if step])
+        if None in found or not steps.size:
+            return None if None in found else 1.0
+        multiples = steps / steps.min()
+        return float(steps.min()) if np.all(np.abs(multiples - np.rint(multiples)) < 1e-12 * multiples) else None
+
+    @cached_property
+    def _coarse(self) -> list[tuple[np.ndarray, np.ndarray, int]]:
+        """Each law with at most `_COARSE` points: good enough to choose a tilt, which is free to be any number."""
+        return [(*_coarsen(law), count) for law, count in self.parts]
+
+    @cached_property
+    def _reach(self) -> float:
+        """Distance between the smallest and the largest total loss."""
+        return float(sum(count * (law.loss[-1] - law.loss[0]) for law, count in self.parts))
+
+    def _cumulants(self, tilt: float) -> tuple[float, float, float]:
+        """Cumulant generating function of the total loss at `tilt` and its first two derivatives."""
+        total = np.zeros(3)
+        for loss, log_mass, count in self._coarse:
+            exponent = log_mass + tilt * loss
+            peak = float(exponent.max())
+            weight = np.exp(exponent - peak)
+            mass = float(weight.sum())
+            mean = float(weight @ loss) / mass
+            total += count * np.array([peak + np.log(mass), mean, float(weight @ (loss - mean) ** 2) / mass])
+        return float(total[0]), float(total[1]), float(total[2])
+
+    def tilt_for_epsilon(self, epsilon: float) -> float:
+        """Tilt >= 0 that centres the total loss on `epsilon`."""
+        return self._root(lambda tilt, value, slope, curvature: slope >= epsilon)
+
+    def tilt_for_delta(self, delta: float) -> float:
+        """Tilt >= 0 whose saddle-point estimate of the hockey stick is `delta`."""
+        goal = np.log(delta) if delta > 0 else -700.0
+
+        def small(tilt: float, value: float, slope: float, curvature: float) -> bool:
+            spread = np.log1p(tilt * (1 + tilt) * np.sqrt(2 * np.pi * max(curvature, 0.0)))
+            return bool(value - tilt * slope - spread <= goal)
+
+        return self._root(small)
+
+    def _root(self, reached: Callable[[float, float, float, float], bool]) -> float:
+        """Smallest tilt where `reached`, or where the tilted total already sits on its largest value."""
+        most = sum(float(loss[-1]) * count for loss, _, count in self._coarse)
+
+        def done(tilt: float) -> bool:
+            value, slope, curvature = self._cumulants(tilt)
+            return most - slope <= np.sqrt(curvature) + 1e-12 * abs(most) or reached(tilt, value, slope, curvature)
+
+        if done(0.0):
+            return 0.0
+        low, high = 0.0, 1.0
+        while not done(high) and high < 1e9:
+            low, high = high, 2 * high
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if done(middle) else (middle, high)
+        return high
+
+    def tilted_sum(self, tilt: float) -> TiltedSum:
+        """Compose at `tilt`, widening the window until next to nothing wraps around it."""
+        _, centre, variance = self._cumulants(tilt)
+        width = min(self._reach, 2 * _SPREAD * float(np.sqrt(variance))) + 1e-9
+        while True:
+            step, size, exact = self._grid(width)
+            above = self._compose(tilt, centre, step, size, "nearest" if exact else "above")
+            if above.wrapped <= 1e-17 or width > 2 * self._reach:
+                break
+            width = 1.5 * width + 1e-9
+        below = above if exact else self._compose(tilt, centre, step, size, "below")
+        return TiltedSum(tilt, above, below, self.infinite)
+
+    def _grid(self, width: float) -> tuple[float, int, bool]:
+        """Step, number of points, and whether the losses lie on the grid as they are."""
+        if self._lattice_step is not None:
+            size = 1 << max(4, int(np.ceil(np.log2(width / self._lattice_step + 4))))
+            if size <= _LATTICE_SIZE:
+                return self._lattice_step, size, True
+        step = width / (_SIZE - 4)
+        if len(self.parts) == 1:
+            # Both ends of the law on the grid: its extreme outcomes are then exact.
+            span = float(self.parts[0][0].loss[-1] - self.parts[0][0].loss[0])
+            step = span / max(1, int(span / step)) if span > 0 else step
+        return step, _SIZE, False
+
+    def _compose(self, tilt: float, centre: float, step: float, size: int, kind: str) -> TailSum:
+        addends = [(on_grid(law, offset=float(law.loss[-1]), step=step, kind=kind), count) for law, count in self.parts]
+        return convolve(addends, tilt=tilt, centre=centre, size=size, exact=kind == "nearest")
+
+
+def _coarsen(law: LossLaw) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and log-masses of at most `_COARSE` groups of neighbouring outcomes."""
+    loss, mass = law.loss, law.mass
+    if loss.size <= _COARSE:
+        return loss, np.log(mass)
+    span = float(loss[-1] - loss[0])
+    place = np.minimum(((loss - loss[0]) * (_COARSE / span)).astype(int), _COARSE - 1)
+    total = np.bincount(place, mass, minlength=_COARSE)
+    mean = np.bincount(place, mass * (loss - loss[0]), minlength=_COARSE)
+    keep = total > 0
+    return loss[0] + mean[keep] / total[keep], np.log(total[keep])
+
 
 _KEPT = 4
 # An error of 1e-12 in the logarithm of a mass adds up to 1 over as many runs.
@@ -32,9 +564,14 @@ class ComposedLoss:
     parts: tuple[tuple[LossLaw, int], ...]
     _sums: list[TiltedSum] = field(default_factory=list, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if (runs := sum(count for _, count in self.parts)) > _MOST_RUNS:
+            shown = f"{runs:,}" if runs < 10**30 else "far more"
+            raise InputError(f"a loss composes at most {_MOST_RUNS:,} times, got {shown}; doubles certify no more")
+
     def repeat(self, count: int) -> "ComposedLoss":
         """Sum of `count` independent copies."""
-        return ComposedLoss(_checked(tuple((law, count * times) for law, times in self.parts)))
+        return ComposedLoss(tuple((law, count * times) for law, times in self.parts))
 
     def join(self, other: "ComposedLoss") -> "ComposedLoss":
         """Sum of this and another, independent; a law that occurs in both is counted together."""
@@ -45,7 +582,7 @@ class ComposedLoss:
                 merged.append((law, times))
             else:
                 merged[same] = (law, merged[same][1] + times)
-        return ComposedLoss(_checked(tuple(merged)))
+        return ComposedLoss(tuple(merged))
 
     @cached_property
     def infinite(self) -> Bounds:
@@ -100,18 +637,13 @@ class ComposedLoss:
         drop = 0.0 if tail else float(np.log1p(-rest * np.exp(-log_mass)))
         return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
 
-    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
-        return self._law.bounds(epsilon, tail=tail) if self._law is not None else self._read(epsilon, tail=tail)
-
-    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
-        return self._law.crossing(delta, tail=tail) if self._law is not None else self._cross(delta, tail=tail)
-
     def _never_finite(self) -> bool:
         return any(not law.loss.size for law, _ in self.parts)
 
-    def _read(self, epsilon: float, *, tail: bool) -> Bounds:
+    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
+        if self._law is not None:
+            return self._law.bounds(epsilon, tail=tail)
         infinite = self.infinite
         if self._never_finite() or epsilon >= self._highest.upper:
             return infinite
@@ -125,7 +657,10 @@ class ComposedLoss:
                 break
         return best
 
-    def _cross(self, delta: float, *, tail: bool) -> Bounds:
+    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
+        if self._law is not None:
+            return self._law.crossing(delta, tail=tail)
         infinite, highest = self.infinite, self._highest
         if delta < infinite.lower:
             return Bounds(np.inf, np.inf)
@@ -153,58 +688,6 @@ class ComposedLoss:
             self._sums.insert(0, self._tilter.tilted_sum(tilt))
             del self._sums[_KEPT:]
             yield self._sums[0]
-
-
-@dataclass(frozen=True)
-class BracketedLoss:
-    """A total loss known only between two others: `above` dominates it, `below` is dominated by it."""
-
-    above: ComposedLoss
-    below: ComposedLoss
-
-    def repeat(self, count: int) -> "BracketedLoss":
-        """Sum of `count` independent copies."""
-        return BracketedLoss(self.above.repeat(count), self.below.repeat(count))
-
-    def bounds(self, epsilon: float) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
-        return Bounds(self.below.bounds(epsilon).lower, self.above.bounds(epsilon).upper)
-
-    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 where that, or the tail, is at most `delta`."""
-        least = Bounds(self.below.crossing(delta).lower, self.above.crossing(delta).upper)
-        if not tail:
-            return least
-        if delta < self.below.infinite.lower:
-            return Bounds(np.inf, np.inf)
-
-        def beyond(epsilon: float, read: TailBound) -> bool:
-            return read(lambda e: self.bounds(e).upper, lambda e: self.bounds(e).lower, epsilon) > delta
-
-        # The tail weighs every loss by 1, the hockey stick by less: the quantile is at least epsilon(delta).
-        far = max(least.upper, 1.0) if np.isfinite(least.upper) else np.inf
-        while np.isfinite(far) and beyond(far, tail_upper):
-            far = 2 * far if far < 1e6 else np.inf
-        if not np.isfinite(far):
-            return Bounds(least.lower, np.inf)
-        high = np.nextafter(last_where(least.lower, far, lambda e: beyond(e, tail_upper)), np.inf)
-        return Bounds(float(last_where(least.lower, far, lambda e: beyond(e, tail_lower))), float(high))
-
-
-def _checked(parts: tuple[tuple[LossLaw, int], ...]) -> tuple[tuple[LossLaw, int], ...]:
-    """Refuse more runs than doubles can certify."""
-    if (runs := sum(count for _, count in parts)) > _MOST_RUNS:
-        shown = f"{runs:,}" if runs < 10**30 else "far more"
-        raise InputError(f"a loss composes at most {_MOST_RUNS:,} times, got {shown}; doubles certify no more")
-    return parts
-
-
-def join(one: ComposedLoss | BracketedLoss, other: ComposedLoss | BracketedLoss) -> ComposedLoss | BracketedLoss:
-    """Sum of two independent totals; bracketed when one of them is."""
-    if isinstance(one, ComposedLoss) and isinstance(other, ComposedLoss):
-        return one.join(other)
-    ends = [(loss, loss) if isinstance(loss, ComposedLoss) else (loss.above, loss.below) for loss in (one, other)]
-    return BracketedLoss(ends[0][0].join(ends[1][0]), ends[0][1].join(ends[1][1]))
 
 
 # Totals and pairs of totals that are worth listing.

@@ -7,13 +7,9 @@
 | `DiscreteGaussian(stddev)` | integers | rho = D2^2 / (2 stddev^2) |
 | `Gaussian(stddev)` | reals | the same rho, and the exact curve delta(epsilon) |
 
-A law knows its name in JSON and in words, its parameter, support, exact log-probability (NumPy) and log-density graph
-(PyTensor), tails, moments, the rates of its exponent, the density on the real line that stands for it, its samplers
-(OpenDP for a release, NumPy for a simulation) and its privacy cost in both directions. The conversions round outwards:
-the cost of the double that is stored never exceeds the cost that was asked for.
-
-A new law is one class here (and its distribution in `dpbayes.distributions`). Importing this module loads neither
-PyTensor, SciPy nor OpenDP.
+The conversions round outwards: the cost of the double that is stored never exceeds the cost that was asked for. A new
+law is one class here (and its distribution in `dpbayes.distributions`). Importing this module loads neither PyTensor,
+SciPy nor OpenDP.
 """
 
 import math
@@ -28,6 +24,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import number, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
+from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
 
 type FloatArray = npt.NDArray[np.float64]
@@ -47,7 +44,6 @@ _CURVE_ERROR = 1e-12
 # Up to this sigma a discrete Gaussian's tail is summed; above it Euler and Maclaurin's series has 13 digits.
 _LONGEST_SUM = 1e3
 _BLOCK = 1 << 14
-_MOSTLY_ZERO = 0.5
 
 
 class NoiseLaw(ABC):
@@ -55,16 +51,10 @@ class NoiseLaw(ABC):
 
     Attributes
     ----------
-    name
-        The law in specs, releases and ledgers.
-    words
-        The law in a sentence.
-    parameter
-        Name of its parameter, ``"scale"`` or ``"stddev"``.
-    is_discrete
-        Whether it lives on the integers.
-    is_pure
-        Whether its cost is a pure epsilon; otherwise it is a rho of zCDP.
+    name, words, parameter
+        The law in specs, releases and ledgers; in a sentence; its parameter, ``"scale"`` or ``"stddev"``.
+    is_discrete, is_pure
+        Whether it lives on the integers; whether its cost is a pure epsilon, not a rho of zCDP.
     norm
         Which sensitivity its cost depends on: 1 for L1, 2 for L2.
     adds_in_squares
@@ -159,30 +149,48 @@ class NoiseLaw(ABC):
         return math.ceil(radius) if self.is_discrete else math.nextafter(radius, math.inf)
 
     def rho(self, *, sensitivity: float) -> float:
-        """Return the zCDP cost of one release, sensitivity^2 / (2 spread^2) rounded upwards.
-
-        `sensitivity` is in the law's norm. Of a pure law it is a bound, epsilon^2 / 2 (Bun and Steinke 2016,
-        Proposition 1.4).
-        """
+        """Return the zCDP cost of one release, rounded up; of a pure law epsilon^2 / 2 (Bun and Steinke, Prop. 1.4)."""
         return float_up(_change(sensitivity) ** 2 / (2 * Fraction(self.spread) ** 2))
 
     @classmethod
     def from_rho(cls, rho: float, *, sensitivity: float) -> Self:
-        """Return the law with the least noise whose zCDP cost is at most `rho`."""
-        return cls(_spread_from_rho(rho, sensitivity))  # type: ignore[call-arg]
+        """Return the law of the least noise, up to a few units in the last place, whose zCDP cost is at most `rho`."""
+        cost, change = positive_finite(rho, "rho", remedy=_COST), float(_change(sensitivity))
+        spread = change / (math.sqrt(2.0) * math.sqrt(cost))
+        while 0 < spread < math.inf and Fraction(change) ** 2 > 2 * Fraction(cost) * Fraction(spread) ** 2:
+            spread = math.nextafter(spread, math.inf)
+        # The sampler's own accountant rounds each of its steps upwards; this margin keeps it within `rho` as well.
+        return cls.of(math.nextafter(math.nextafter(spread, math.inf), math.inf))
 
     @classmethod
     @abstractmethod
     def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
         """Return the law with the least noise that spends at most an exact budget: epsilon if pure, else rho."""
 
+    @abstractmethod
+    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
+        """Return the privacy loss of this noise on one number that neighbours change by at most `sensitivity`.
+
+        `compose` it, and ask for `epsilon` or `epsilon_bounds` at a delta. `adjacency` is the relation that
+        `sensitivity` belongs to. `InputError` if an argument is out of range.
+
+        Examples
+        --------
+        >>> round(TwoSidedGeometric(10.0).loss().compose(100).epsilon(1e-6), 6)
+        4.774568
+        >>> round(DiscreteGaussian(10.0).loss().compose(1000).epsilon(1e-6), 5)
+        19.42366
+        >>> 1 - np.exp((0.3 - 1.0) / 2) in Laplace(1.0).loss().delta_bounds(0.3)
+        True
+        """
+
     def loss_steps(self, sensitivity: float) -> int | None:
         """Return in how many equal steps the privacy loss of a query falls, or None where it takes more values."""
         return None
 
-    @abstractmethod
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
-        """Return dp-accounting's pessimistic privacy loss distribution of one query; None where it has none."""
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
+        """Return dp-accounting's privacy loss distribution of one query, or None where it has none for a vector."""
+        return None
 
     @abstractmethod
     def measurement(self) -> Any:
@@ -296,13 +304,9 @@ class TwoSidedGeometric(PureNoise):
 
     .. math:: P(X = x) = \tanh\frac{1}{2s}\; e^{-|x|/s}, \qquad x \in \mathbb Z.
 
-    Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s`
-    (Ghosh, Roughgarden and Sundararajan 2012, the geometric mechanism with :math:`\alpha = e^{-1/s}`).
-
-    Parameters
-    ----------
-    scale
-        s, in the unit of the counts; positive and finite, else `InputError`.
+    Added to integers whose L1 sensitivity is :math:`\Delta`, it costs exactly :math:`\varepsilon = \Delta / s` (Ghosh,
+    Roughgarden and Sundararajan 2012). `scale` is s, in the unit of the counts; `InputError` unless positive and
+    finite.
 
     Examples
     --------
@@ -315,16 +319,22 @@ class TwoSidedGeometric(PureNoise):
     words: ClassVar[str] = "two-sided geometric"
     is_discrete: ClassVar[bool] = True
 
+    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
+        """Return the privacy loss: sensitivity + 1 values on a lattice."""
+        from dpbayes.privacy.losses import geometric_loss
+
+        return geometric_loss(scale=self.scale, sensitivity=sensitivity, adjacency=adjacency)
+
     def loss_steps(self, sensitivity: float) -> int | None:
         """Return the sensitivity: the loss of a move by s takes the values (s - 2t) / scale, t = 0, ..., s."""
         return int(sensitivity)
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
         """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
+        from dp_accounting.pld.privacy_loss_distribution import from_discrete_laplace_mechanism
 
         rate = self.epsilon(sensitivity=sensitivity) / sensitivity
-        return pld.from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **grid(interval))
+        return from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **grid)
 
     @property
     def _rate(self) -> float:
@@ -360,10 +370,14 @@ class TwoSidedGeometric(PureNoise):
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return simulated noise, int64."""
         drawn = np.empty(math.prod(shape), dtype=np.int64)
-        fill = _fill_sparse if self.scale < _MOSTLY_ZERO else _fill_dense
         # Blocks that fit the cache: the arithmetic around the generator then costs next to nothing.
         for start in range(0, drawn.size, _BLOCK):
-            fill(drawn[start : start + _BLOCK], self.scale, rng)
+            block = drawn[start : start + _BLOCK]
+            # By inversion of one exponential for the magnitude, and one random bit for the sign.
+            magnitude = self.scale * rng.standard_exponential(block.size)
+            magnitude += self.scale * math.log1p(math.tanh(0.5 * self._rate))
+            signs = np.unpackbits(np.frombuffer(rng.bytes(-(-block.size // 8)), dtype=np.uint8), count=block.size)
+            np.multiply(magnitude.astype(np.int64), 2 * signs.view(np.int8) - 1, out=block)
         return drawn.reshape(shape)
 
 
@@ -372,12 +386,8 @@ class Laplace(PureNoise):
     r"""The Laplace law on the real line, of density :math:`e^{-|x|/s} / 2s`.
 
     Added to reals whose L1 sensitivity is :math:`\Delta`, it costs :math:`\varepsilon = \Delta / s` (Dwork, McSherry,
-    Nissim and Smith 2006). A release must draw it on a lattice, see `dpbayes.privacy.release_values`.
-
-    Parameters
-    ----------
-    scale
-        s, in the unit of the released values; positive and finite, else `InputError`.
+    Nissim and Smith 2006). `scale` is s, in the unit of the values; `InputError` unless positive and finite. A release
+    must draw it on a lattice, see `dpbayes.privacy.release_values`.
 
     Examples
     --------
@@ -390,11 +400,17 @@ class Laplace(PureNoise):
     words: ClassVar[str] = "Laplace"
     is_discrete: ClassVar[bool] = False
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
-        """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
+    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
+        """Return the privacy loss, between two discrete ones."""
+        from dpbayes.privacy.losses import laplace_loss
 
-        return pld.from_laplace_mechanism(self.scale, sensitivity=sensitivity, **grid(interval))
+        return laplace_loss(scale=self.scale, sensitivity=sensitivity, adjacency=adjacency)
+
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
+        """Return dp-accounting's distribution of a move by the sensitivity."""
+        from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
+
+        return from_laplace_mechanism(self.scale, sensitivity=sensitivity, **grid)
 
     @property
     def variance(self) -> float:
@@ -430,13 +446,9 @@ class DiscreteGaussian(ConcentratedNoise):
     .. math:: P(X = x) = \frac{e^{-x^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-k^2/2\sigma^2}}, \qquad x \in \mathbb Z.
 
     Added to integers whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP
-    (Canonne, Kamath and Steinke 2020, Theorem 4). `stddev` is the parameter sigma: the law's standard deviation is
-    below it, and equals it to sixteen digits from sigma = 1.5 on.
-
-    Parameters
-    ----------
-    stddev
-        sigma, in the unit of the counts; positive and finite, else `InputError`.
+    (Canonne, Kamath and Steinke 2020, Theorem 4). `stddev` is the parameter sigma, in the unit of the counts: the law's
+    standard deviation is below it, and equals it to sixteen digits from sigma = 1.5 on. `InputError` unless positive
+    and finite.
 
     Examples
     --------
@@ -449,24 +461,22 @@ class DiscreteGaussian(ConcentratedNoise):
     words: ClassVar[str] = "discrete Gaussian"
     is_discrete: ClassVar[bool] = True
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
-        """Return None: the curve of a vector depends on the direction of the change, not on its length alone."""
-        return None
+    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
+        """Return the privacy loss on one number; of a vector it depends on the direction of the change."""
+        from dpbayes.privacy.losses import discrete_gaussian_loss
+
+        return discrete_gaussian_loss(stddev=self.stddev, sensitivity=sensitivity, adjacency=adjacency)
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
-        """Return a law that is (epsilon, delta)-DP by way of zCDP, in any dimension.
-
-        The exact curve of a vector depends on the direction of the change, not on its length alone; this bound does
-        not (Canonne, Kamath and Steinke 2020, Corollary 13).
-        """
-        from dpbayes.privacy.zcdp import zcdp_rho
+        """Return a law that is (epsilon, delta)-DP by way of zCDP, which bounds a change in any direction."""
+        from dpbayes.privacy.curves import zcdp_rho
 
         return cls.from_rho(zcdp_rho(epsilon, delta), sensitivity=sensitivity)
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return an epsilon of one release at `delta` by way of zCDP; an upper bound in any dimension."""
-        from dpbayes.privacy.zcdp import zcdp_epsilon
+        from dpbayes.privacy.curves import zcdp_epsilon
 
         return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
 
@@ -549,13 +559,9 @@ class Gaussian(ConcentratedNoise):
     r"""The Gaussian law on the real line.
 
     Added to reals whose L2 sensitivity is :math:`\Delta`, it costs :math:`\rho = \Delta^2/2\sigma^2` of zCDP (Bun and
-    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. A release
-    must draw it on a lattice, see `dpbayes.privacy.release_values`.
-
-    Parameters
-    ----------
-    stddev
-        sigma, in the unit of the released values; positive and finite, else `InputError`.
+    Steinke 2016, Proposition 1.6) and, exactly, the curve delta(epsilon) of Balle and Wang 2018, Theorem 8. `stddev` is
+    sigma, in the unit of the values; `InputError` unless positive and finite. A release must draw it on a lattice, see
+    `dpbayes.privacy.release_values`.
 
     Examples
     --------
@@ -569,31 +575,37 @@ class Gaussian(ConcentratedNoise):
     is_discrete: ClassVar[bool] = False
     adds_in_squares: ClassVar[bool] = True
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
-        """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
+    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
+        """Return the privacy loss, in closed form."""
+        from dpbayes.privacy.curves import GaussianLoss
 
-        return pld.from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **grid(interval))
+        if adjacency is not None:
+            check_adjacency(adjacency)
+        return GaussianLoss(float_up(_change(sensitivity) / Fraction(self.stddev)))
+
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
+        """Return dp-accounting's distribution of a move by the sensitivity."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **grid)
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
-        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve.
-
-        Balle and Wang (2018), Theorem 8; 1e-12 of the stddev is added for the rounding of the curve.
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12.
 
         Examples
         --------
         >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
         3.73063163
         """
-        from dpbayes.privacy.gaussian import gaussian_stddev
+        from dpbayes.privacy.curves import gaussian_stddev
 
         cost = number(epsilon, "epsilon"), number(delta, "delta")
         return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve."""
-        from dpbayes.privacy.gaussian import gaussian_epsilon
+        from dpbayes.privacy.curves import gaussian_epsilon
 
         mu = float_up(_change(sensitivity) / Fraction(self.stddev))
         return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
@@ -647,45 +659,21 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     """Return the law that `to_dict` recorded: `law`, and the law's parameter, and nothing else."""
     if not isinstance(record, Mapping):
         raise InputError(f"a noise law's record must be a mapping, got {shown(record)}; see to_dict")
-    name = record.get("law")
-    if not isinstance(name, str) or name not in LAWS:
-        raise InputError(
-            f"law must be one of {', '.join(LAWS)}, got {shown(name)}; a release names the law of its noise"
-        )
-    law = LAWS[name]
+    law = law_named(record.get("law"))
     expected = {"law", law.parameter}
     if set(record) != expected:
         missing = sorted(expected - set(record))
         unknown = sorted(str(key) for key in set(record) - expected)
         raise InputError(
-            f"the record of a {name} law has missing keys {missing} and unknown keys {unknown}; "
+            f"the record of a {law.name} law has missing keys {missing} and unknown keys {unknown}; "
             f"give law and {law.parameter} and nothing else"
         )
-    return law(record[law.parameter])  # type: ignore[call-arg]
-
-
-# --- costs, rounded outwards -----------------------------------------------------------------------------------------
+    return law.of(record[law.parameter])
 
 
 def _change(sensitivity: float) -> Fraction:
     """Return a sensitivity as an exact number."""
     return Fraction(positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY))
-
-
-def _spread_from_rho(rho: float, sensitivity: float) -> float:
-    """Double with sensitivity^2 / (2 stddev^2) <= rho, a few units in the last place above the smallest one."""
-    cost = positive_finite(rho, "rho", remedy=_COST)
-    change = positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY)
-    stddev = change / (math.sqrt(2.0) * math.sqrt(cost))
-    while 0 < stddev < math.inf and Fraction(change) ** 2 > 2 * Fraction(cost) * Fraction(stddev) ** 2:
-        stddev = math.nextafter(stddev, math.inf)
-    # The sampler's own accountant rounds each of its steps upwards; this margin keeps it within `rho` as well.
-    for _ in range(2):
-        stddev = math.nextafter(stddev, math.inf)
-    return stddev
-
-
-# --- parts of the laws -----------------------------------------------------------------------------------------------
 
 
 def _vectors(integers: bool) -> Any:
@@ -695,33 +683,3 @@ def _vectors(integers: bool) -> Any:
 
     enable_features("contrib")
     return vector_domain(atom_domain(T="i64") if integers else atom_domain(T="f64", nan=False))
-
-
-def grid(interval: float) -> dict[str, Any]:
-    """Return dp-accounting's options of a pessimistic distribution on a grid."""
-    return {"value_discretization_interval": interval, "use_connect_dots": True}
-
-
-def _fill_dense(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
-    r"""Two-sided geometric by inversion of one exponential E for the magnitude, one random bit for the sign."""
-    magnitude = rng.standard_exponential(block.size)
-    magnitude *= scale
-    magnitude += scale * math.log1p(math.tanh(0.5 / scale))
-    np.multiply(magnitude.astype(np.int64), _random_signs(block.size, rng), out=block)
-
-
-def _fill_sparse(block: npt.NDArray[np.int64], scale: float, rng: np.random.Generator) -> None:
-    """Two-sided geometric at small scales: most draws are 0, and given |X| >= 1 the excess |X| - 1 is geometric."""
-    q = math.exp(-1.0 / max(scale, 1e-3))
-    block[:] = 0
-    hits = np.flatnonzero(rng.random(block.size) < 2.0 * q / (1.0 + q))
-    excess = (scale * rng.standard_exponential(hits.size)).astype(np.int64)
-    block[hits] = (excess + 1) * _random_signs(hits.size, rng)
-
-
-def _random_signs(size: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
-    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-size // 8)), dtype=np.uint8), count=size)
-    signs = bits.view(np.int8)
-    signs *= 2
-    signs -= 1
-    return signs

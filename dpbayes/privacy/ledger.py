@@ -1,14 +1,9 @@
 """Privacy-budget ledger of one confidential dataset: every release is recorded before its noise is drawn.
 
-The order is reserve, draw, confirm. `Ledger.reserve` writes what the release will cost, or refuses; only then may noise
-be drawn; `Ledger.confirm` adds the digest of what came out. Whatever dies in between, the cost is in the ledger: a
-reservation that was never confirmed counts as spent and is shown as such.
-
-`dpbayes.privacy.ledger_cost` says what a release costs and under which conditions each composition holds,
-`dpbayes.privacy.ledger_store` what the chain of digests protects against and what it cannot.
-
-Not in the ledger, ever: data, counts, noise, seeds. Laws and numbers are checked, and the only free texts are the
-mechanism's short name, the purpose and the dataset's label: public words that the custodian writes.
+Reserve, draw, confirm: `Ledger.reserve` writes what the release will cost, or refuses; only then may noise be drawn;
+`Ledger.confirm` adds the digest of what came out. Whatever dies in between, the cost is in the ledger: a reservation
+that was never confirmed counts as spent. Not in the ledger, ever: data, counts, noise, seeds. The only free texts are
+the mechanism's short name, the purpose and the dataset's label: public words that the custodian writes.
 """
 
 import csv
@@ -43,6 +38,8 @@ Composition = Literal["basic", "tight"]
 EPOCH = "1970-01-01T00:00:00+00:00"
 _ARGUMENTS = {"mechanism", "law", "sensitivity", "adjacency", "purpose"}
 _OPTIONAL = {"count": 1, "delta": 0.0}
+_COLUMNS = ["entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta"]
+_COLUMNS += ["purpose", "status", "digest"]
 _HEX = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9 ._-]{0,63}")
 _KEYS = {
@@ -50,8 +47,6 @@ _KEYS = {
     "reserve": "kind seq time mechanism law sensitivity count delta adjacency purpose",
     "confirm": "kind seq time entry digest",
 }
-_COLUMNS = ["entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta"]
-_COLUMNS += ["purpose", "status", "digest"]
 # A spreadsheet runs a field that starts with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROUNDING = Fraction(1, 10**12)
@@ -72,7 +67,7 @@ class LedgerTerms:
 
     @property
     def exact_epsilon(self) -> Fraction:
-        """The total as an exact number: the larger reading of the double (itself, or the decimal it prints as)."""
+        """The larger reading of the total: the double itself, or the decimal that it prints as."""
         return max(Fraction(self.epsilon), decimal_reading(self.epsilon))
 
     @property
@@ -134,15 +129,8 @@ class Remaining:
 class Ledger:
     """A privacy-budget ledger, opened with `open_ledger` or `create_ledger`.
 
-    One object may be shared by threads, forked and pickled; several processes may hold the same ledger. Within a
-    process operations take turns, and `os.fork` waits for the one in progress, so that a child finds none half done.
-
-    Attributes
-    ----------
-    path, head_file
-        The file, and the file that keeps the head, or None.
-    terms
-        Total epsilon and delta, adjacency, composition, dataset and time of creation.
+    One object may be shared by threads, forked and pickled; several processes may hold the same ledger. `path` is its
+    file, `head_file` the file that keeps the head or None, and `terms` what it was opened with.
 
     Examples
     --------
@@ -214,16 +202,12 @@ class Ledger:
 
         Parameters
         ----------
-        mechanism
-            Short public name, such as ``"two-sided-geometric"``.
+        mechanism, purpose
+            Short public name, such as ``"two-sided-geometric"``, and what the release is for; public text.
         law
             Law of the noise, or the `Guarantee` of a mechanism that has none.
         sensitivity
-            L1 (two-sided geometric, Laplace) or L2 (Gaussians) sensitivity of one query; None for a `Guarantee`.
-        adjacency
-            Neighbouring relation of the sensitivity; must be the ledger's.
-        purpose
-            What the release is for; public text.
+            Of one query, in the law's norm (L1 or L2), under `adjacency`, the ledger's; None for a `Guarantee`.
         count
             How many such queries, each with fresh noise.
         delta
@@ -247,19 +231,9 @@ class Ledger:
     def confirm(self, entry: int | Sequence[int], digest: str) -> None:
         """Record that the release of one reservation, or of several together, was made.
 
-        Parameters
-        ----------
-        entry
-            What `reserve` or `reserve_all` returned.
-        digest
-            SHA-256 of the release, 64 hexadecimal digits (`Release.digest`).
-
-        Raises
-        ------
-        InputError
-            If there is no such reservation or it was confirmed before. Nothing is recorded then.
-        LedgerError, DamagedFileError
-            If the ledger cannot be written or is damaged; the reservation still counts as spent.
+        `entry` is what `reserve` or `reserve_all` returned, `digest` the release's SHA-256 (`Release.digest`).
+        `InputError` if there is no such reservation or it was confirmed before; `LedgerError` or `DamagedFileError` if
+        the ledger cannot be written or is damaged. Nothing is recorded then, and the reservation counts as spent.
         """
         entries = list(entry) if isinstance(entry, Sequence) else [entry]
         if len(set(map(shown, entries))) < len(entries):
@@ -319,9 +293,7 @@ class Ledger:
         target = io.StringIO()
         writer = csv.DictWriter(target, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for release in self.entries():
-            row = release.to_dict()
-            writer.writerow({key: _no_formula(value) for key, value in row.items()})
+        writer.writerows({k: _no_formula(v) for k, v in entry.to_dict().items()} for entry in self.entries())
         return target.getvalue()
 
     def _repr_html_(self) -> str:
@@ -406,12 +378,12 @@ def open_ledger(path: str | Path, *, expected_head: str | None = None, head_file
     path
         The file that `create_ledger` made.
     expected_head
-        A head digest noted earlier (`Ledger.head`). The history up to it must be in the ledger unchanged; what was
-        appended since is allowed. Without it, somebody who rewrites the whole file goes unnoticed.
+        A head digest noted earlier (`Ledger.head`), which must be in the history. Without it, somebody who rewrites the
+        whole file goes unnoticed.
     head_file
-        A file that keeps the head from one opening to the next, for runs that nobody watches: its head is expected if
-        it exists, and it is written anew after every entry. It notices a ledger that was put back to an older copy, as
-        long as the file itself was not put back with it: keep it on another disk or in another backup.
+        A file that keeps the head, for runs that nobody watches: its head is expected if it exists, and it is written
+        anew after every entry. It notices a ledger that was put back to an older copy, unless the file was put back
+        with it: keep it on another disk or in another backup.
 
     Raises
     ------
@@ -443,8 +415,8 @@ def create_ledger(
     adjacency
         Neighbouring relation; every sensitivity must be stated under it.
     composition
-        ``"basic"``: plain addition decides, whatever the order and however later releases are chosen. ``"tight"``: the
-        tightest valid bound decides; read in `dpbayes.privacy.ledger_cost` what it presumes.
+        ``"basic"``: plain addition decides, however later releases are chosen. ``"tight"``: the tightest valid bound
+        decides, which presumes that no release's parameters depend on earlier noisy answers (docs/privacy.md).
     dataset
         What to call the dataset; public text.
 

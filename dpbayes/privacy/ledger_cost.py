@@ -1,47 +1,23 @@
 r"""What a recorded release costs, by plain addition and tightly.
 
-**Exact numbers.** Sums of pure costs are rational numbers, never sums of doubles. A law's cost is its sensitivity
-divided by its scale, both read as the doubles that the sampler uses; a `Guarantee` is read as the decimal that it
-prints as, so that ten times 0.1 is exactly 1. What comes out of numerics (a Gaussian's epsilon at delta, a tight bound)
-is an upper bound.
+Sums of pure costs are rational numbers: a law's cost is its sensitivity divided by its scale, both read as the doubles
+that the sampler uses; a `Guarantee` is read as the decimal that it prints as. What comes out of numerics (a Gaussian's
+epsilon at delta, a tight bound) is an upper bound.
 
-**Plain addition** adds epsilons and deltas (Dwork and Roth 2014, Theorem 3.16). It holds even when the parameters of
-a release are chosen after looking at the earlier ones (Rogers, Roth, Ullman and Vadhan 2016).
-
-**Tight composition** is the smallest of the valid upper bounds below, at the total delta of the ledger:
+**Plain addition** adds epsilons and deltas (Dwork and Roth 2014, Theorem 3.16), also of releases chosen after looking
+at earlier ones (Rogers, Roth, Ullman and Vadhan 2016). **Tight composition** is the smallest of these upper bounds, at
+the total delta of the ledger:
 
 - plain addition;
 - Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
-  and Su 2022, Corollary 3.3 of the arXiv version), also for parameters chosen on the way (Smith and Thakurta 2022);
+  and Su 2022, Corollary 3.3), also for parameters chosen on the way (Smith and Thakurta 2022);
 - the bound of the Gaussian laws at that delta plus the epsilons of all pure mechanisms;
-- certified convolution (`dpbayes.privacy.losses`) where every loss takes finitely many values, else privacy loss
-  distributions of dp-accounting, rounded pessimistically, where no discrete Gaussian takes part;
+- certified convolution (`dpbayes.privacy.losses`) where every loss takes finitely many values, else dp-accounting's
+  pessimistic privacy loss distributions, where no discrete Gaussian takes part;
 - Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
 
-The last two presume that the parameters of the releases (laws, sensitivities) do not depend on earlier noisy answers;
-what is asked may. A custodian who cannot promise that opens a ledger of plain addition.
-
-**Vectors.** Additive Laplace noise on a vector with L1 sensitivity D is dominated by the scalar query that moves by D.
-For a move split in a + b the likelihood ratio of either experiment is a function exp(2t - D) of a statistic t in
-[0, D] (the clipped output, or the sum of two clipped outputs), the two tail functions of t cross once, from above, and
-both ratios average to 1: by Karlin and Novikoff's cut criterion the scalar experiment is the more informative one, in
-the sense of Blackwell, and that order survives composition. The same computation holds for the two-sided geometric law
-and whole moves. `tests/privacy/test_ledger_cost.py` enumerates it.
-
-**Disjoint groups.** Entries always add up: a ledger knows no partition of the people, so it cannot count too little for
-want of one. Noise on the parts of disjoint groups is one query, the vector of all parts, and parallel composition lies
-in its sensitivity, where it can be checked: one person's data change the part of one group under add-remove, and of two
-under replace-one. If the groups have different laws, record the one with the least noise. `tests/privacy/test_audit.py`
-enumerates it.
-
-References
-----------
-Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian for differential privacy. NeurIPS 33.
-Dong, J., Roth, A. and Su, W. (2022). Gaussian differential privacy. JRSS B 84(1), 3-37. arXiv:1905.02383.
-Dwork, C. and Roth, A. (2014). The algorithmic foundations of differential privacy.
-Kairouz, P., Oh, S. and Viswanath, P. (2015). The composition theorem for differential privacy. ICML.
-Rogers, R., Roth, A., Ullman, J. and Vadhan, S. (2016). Privacy odometers and filters. NeurIPS 29.
-Smith, A. and Thakurta, A. (2022). Fully adaptive composition for Gaussian differential privacy. arXiv:2210.17520.
+The last two presume that the parameters of the releases do not depend on earlier noisy answers. `docs/privacy.md` says
+why a scalar query stands for a vector, and why entries on disjoint groups add up.
 """
 
 import math
@@ -56,7 +32,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, grid, noise_from_dict
+from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
 
 _MOST_QUERIES = 10**9
@@ -104,13 +80,11 @@ class Guarantee:
         """Return 1: the worst mechanism is randomized response, whose loss is epsilon or -epsilon."""
         return 1
 
-    def loss_distribution(self, sensitivity: float, *, interval: float) -> Any:
+    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
         """Return dp-accounting's distribution of randomized response, a discrete Laplace law that moves by 1."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
+        from dp_accounting.pld.privacy_loss_distribution import from_discrete_laplace_mechanism
 
-        return pld.from_discrete_laplace_mechanism(
-            float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid(interval)
-        )
+        return from_discrete_laplace_mechanism(float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that the ledger stores."""
@@ -283,7 +257,7 @@ def _pure_epsilon(cost: Cost) -> float:
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
     """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
-    from dpbayes.privacy.gaussian import gaussian_epsilon_upper
+    from dpbayes.privacy.curves import gaussian_epsilon_upper
 
     square = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
     mu = math.sqrt(float_up(square))
@@ -318,7 +292,7 @@ def _is_finite(cost: Cost, n: int) -> bool:
 
 def _finite_epsilon(groups: Groups, delta: float) -> float:
     r"""Certified epsilon of laws whose loss takes finitely many values."""
-    from dpbayes.privacy.closed_forms import lattice_law, symmetric
+    from dpbayes.privacy.losses import lattice_law, symmetric
 
     losses = []
     for cost, n in groups:
@@ -336,13 +310,13 @@ def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
     if max(losses) > _LARGEST_LOSS or max(n for _, n in groups) > _MOST_COMPOSED or not math.isfinite(bound):
         return math.inf
     interval = max(min(1e-4, min(losses) / 4), max(2 * bound, *losses) / _GRID_POINTS)
-    whole = None
+    grid, whole = {"value_discretization_interval": interval, "use_connect_dots": True}, None
     with np.errstate(all="ignore"):  # the far tails underflow, as they should
         for cost, n in groups:
             steps = cost.law.loss_steps(cost.sensitivity or 1)
             # A move of too many steps: any pure guarantee is at worst randomized response.
             law = Guarantee(_pure_epsilon(cost)) if steps is not None and steps > _LARGEST_MOVE else cost.law
-            part = law.loss_distribution(cost.sensitivity or 1, interval=interval)
+            part = law.loss_distribution(cost.sensitivity or 1, **grid)
             part = part.self_compose(n) if n > 1 else part
             whole = part if whole is None else whole.compose(part)
         assert whole is not None

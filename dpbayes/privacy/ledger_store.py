@@ -1,23 +1,16 @@
 """The file of a privacy-budget ledger: a chain of entries in SQLite, one transaction per operation.
 
-**Chain.** An entry is one canonical JSON object (sorted keys, no spaces, ASCII, no NaN). Its digest is
-``SHA-256(tag | digest of the entry before | entry)``, the first one on 32 zero bytes. Changing, dropping,
-adding or moving any entry but the last breaks the chain; dropping the last ones contradicts the count and the
-digest that the ledger keeps of its head. There is no secret in a chain: whoever can rewrite the whole file can
-compute a new one. Against that, note the head digest outside and give it back as ``open_ledger(path,
-expected_head=...)``, or name a file that keeps it (``head_file=...``): the history up to that digest can then
-no longer be changed unnoticed.
+An entry is one canonical JSON object. Its digest is ``SHA-256(tag | digest of the entry before | entry)``, the first
+one on 32 zero bytes: changing, dropping, adding or moving any entry but the last breaks the chain, and dropping the
+last ones contradicts the count and the digest of the head row. There is no secret in a chain; against whoever can
+rewrite the whole file stands a head noted outside (docs/privacy.md).
 
-**SQLite settings, and why.** Rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss,
-and the ledger stays one file that can be copied and opened from a read-only medium, which a write-ahead log
-could not); ``BEGIN IMMEDIATE`` (whoever decides about the budget already holds the only write lock); a fresh
-connection for every operation, one at a time in a process (safe across forks and threads); triggers that refuse
-every UPDATE, DELETE and out-of-order INSERT of an entry, against accidents by hand. Locks work between
-processes of one machine; on a network file system they are only as good as it is. SQLite's own ``.backup`` and
-``VACUUM`` leave a ledger as it is.
-
-No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with
-the disk, the rights or the lock is a `LedgerError`.
+Rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the ledger stays one file that
+can be copied and opened from a read-only medium); ``BEGIN IMMEDIATE`` (whoever decides about the budget already holds
+the only write lock); a fresh connection for every operation, one at a time in a process (safe across forks and
+threads); triggers against accidents by hand. Locks work between processes of one machine. No error of SQLite leaves
+this module: what is wrong with the file is a `DamagedFileError`, what is wrong with disk, rights or lock a
+`LedgerError`.
 """
 
 import contextlib

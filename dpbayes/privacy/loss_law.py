@@ -111,10 +111,9 @@ class LossLaw:
         upper = solve((delta - self.missing - self.underflow) / factor) + shift
         # At an atom the tail jumps: the certified point lies just below it.
         lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
-        upper = _push(upper, +1, lambda e: self.bounds(e, tail=tail).upper <= delta, self.largest + 1.0)
-        return Bounds(
-            _push(lower, -1, lambda e: self.bounds(e, tail=tail).lower >= delta, 0.0), max(0.0, min(top, upper))
-        )
+        upper = outward(upper, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
+        lower = outward(lower, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
+        return Bounds(lower, max(0.0, min(top, upper)))
 
     def _solve(self, delta: float) -> float:
         """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
@@ -159,13 +158,16 @@ class LossLaw:
         return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
 
 
-def _push(value: float, direction: int, holds: Callable[[float], bool], last: float) -> float:
-    """Move `value` outward until `holds` certifies it; past `last` only 0 (down) or infinity (up) is certain."""
-    if not np.isfinite(value):
-        return value
-    gap = UNIT * max(1.0, abs(value))
-    while not holds(value):
-        if (value - last) * direction >= 0:
+def outward(start: float, direction: int, last: float, holds: Callable[[float], bool]) -> float:
+    """First point from `start` outward where `holds` certifies a bound; past `last` only 0 or infinity is certain."""
+    if not np.isfinite(start):
+        return start
+    gap, inner, outer = UNIT * max(1.0, abs(start)), start, start
+    while not holds(outer):
+        if (outer - last) * direction >= 0:
             return 0.0 if direction < 0 else np.inf
-        value, gap = value + direction * gap, 2 * gap
-    return max(0.0, value)
+        inner, outer, gap = outer, outer + direction * gap, 2 * gap
+    for _ in range(30 if outer != start else 0):
+        middle = 0.5 * (inner + outer)
+        inner, outer = (inner, middle) if holds(middle) else (middle, outer)
+    return max(0.0, outer)

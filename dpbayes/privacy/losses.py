@@ -1,23 +1,38 @@
 """Exact privacy curves: what a pair of output distributions costs, and what repeating the mechanism costs.
 
 `PrivacyLoss` holds both directions of a pair (P under D, Q under a neighbour D'), because an asymmetric mechanism is
-as private as its worse direction. Numbers come with Certified bounds; a plain `.epsilon()` or `.delta()` is the upper
-end, so a claim made from it holds.
+as private as its worse direction. Numbers come with certified bounds; a plain `.epsilon()` or `.delta()` is the upper
+end, so a claim made from it holds. dp-accounting answers the same questions: `tests/privacy/test_losses_peers.py` shows
+these bounds inside of its own and at most half as wide, and deltas below its round-off of 1e-12 are answered here.
+
+The losses of the noise laws are at the end. Noise is added to one number whose largest change between neighbours is
+`sensitivity`; every law has a log-concave density, so that the largest change is the worst one.
 """
 
+import math
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes._arguments import number, one_of, real_numbers, whole_number
+from dpbayes._arguments import number, one_of, positive_finite, real_numbers, whole_number
 from dpbayes.errors import InputError
-from dpbayes.privacy.adjacency import Relation, check_relation
-from dpbayes.privacy.composition import BracketedLoss, ComposedLoss, join
+from dpbayes.privacy.adjacency import Adjacency, Relation, check_adjacency, check_relation
+from dpbayes.privacy.composition import ComposedLoss, last_where, tail_lower, tail_upper
+from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
 Direction = Literal["both", "forward", "backward"]
+
+_LARGEST_STDDEV = 1e6
+_LARGEST_MOVE = 1 << 20
+_MOST_CELLS = 1 << 24
+# Relative error of masses computed with exp and expm1 of exactly scaled arguments.
+_ROUNDING = 1e-14
+# Masses below this are kept only as a sum and a largest loss: their products and logarithms would underflow.
+_UNDERFLOW = 1e-300
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,8 @@ class PrivacyLoss:
     adjacency
         The relation between D and D', when the pair stands for a mechanism: "replace-one", "add-remove", or
         "one-position" (Bloom filters). Losses of different relations do not compose.
+    below
+        A loss whose curve lies below the true one, where `forward` and `backward` are known only to lie above it.
 
     Examples
     --------
@@ -44,9 +61,10 @@ class PrivacyLoss:
     94.2899
     """
 
-    forward: ComposedLoss | BracketedLoss
-    backward: ComposedLoss | BracketedLoss
+    forward: ComposedLoss
+    backward: ComposedLoss
     adjacency: Relation | None = None
+    below: "PrivacyLoss | None" = None
 
     @classmethod
     def from_pmfs(
@@ -54,24 +72,12 @@ class PrivacyLoss:
     ) -> "PrivacyLoss":
         """Build the loss of two log-pmf arrays on the same outcomes.
 
-        Parameters
-        ----------
-        log_p, log_q
-            Natural logarithms of the probabilities under D and D', same shape; minus infinity where an outcome is
-            impossible.
-        log_error
-            How far each logarithm may be from the truth; the certified bounds allow for it. Probability that is missing
-            from either side beyond it is counted as infinite loss in the upper bounds.
-        adjacency
-            The relation between D and D'.
-
-        Raises
-        ------
-        InputError
-            If the shapes differ, an entry is NaN or plus infinity, or a total exceeds 1 by more than `log_error`
-            and rounding explain.
+        `log_p` and `log_q` are natural logarithms under D and D', minus infinity where an outcome is impossible. Each
+        may be off by `log_error`, which the certified bounds allow for; probability that is missing beyond it is
+        counted as infinite loss in the upper bounds. `adjacency` is the relation between D and D'. `InputError` if the
+        shapes differ, an entry is NaN or plus infinity, or a total exceeds 1 by more than `log_error` explains.
         """
-        log_p, log_q = log_masses(log_p, "log_p"), log_masses(log_q, "log_q")
+        log_p, log_q = _log_masses(log_p, "log_p"), _log_masses(log_q, "log_q")
         if log_p.shape != log_q.shape:
             raise InputError(
                 f"log_p and log_q must list the same outcomes, got shapes {log_p.shape} and {log_q.shape}; give minus "
@@ -111,37 +117,27 @@ class PrivacyLoss:
         InputError
             As in `from_pmfs`, and if the masses contradict the losses.
         """
-        loss, log_mass_p = np.ravel(real_numbers(loss, "loss")), log_masses(log_mass_p, "log_mass_p")
+        loss, log_mass_p = np.ravel(real_numbers(loss, "loss")), _log_masses(log_mass_p, "log_mass_p")
         log_error = number(log_error, "log_error")
         finite = np.isfinite(loss)
         if log_mass_q is None:
             with np.errstate(invalid="ignore"):
                 log_mass_q = np.where(finite, log_mass_p - np.where(finite, loss, 0.0), -np.inf)
-        log_mass_q = log_masses(log_mass_q, "log_mass_q")
-        check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
+        log_mass_q = _log_masses(log_mass_q, "log_mass_q")
+        _check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
         check = None if adjacency is None else check_relation(adjacency)
-        forward = direction_law(loss, log_mass_p, infinite_p, log_error, "P")
-        backward = direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
+        forward = _direction_law(loss, log_mass_p, infinite_p, log_error, "P")
+        backward = _direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)
 
-    @classmethod
-    def from_bracket(cls, above: "PrivacyLoss", below: "PrivacyLoss") -> "PrivacyLoss":
-        """Enclose a loss that is known only between two others, for example of a continuous noise.
-
-        The hockey-stick curves of `above` and `below`, of one adjacency, lie above and below the true one in both
-        directions. Upper bounds come from `above` and lower bounds from `below`, after composition too.
-        """
-        if above.adjacency != below.adjacency:
-            raise InputError(f"the ends of a bracket need one adjacency, got {above.adjacency} and {below.adjacency}")
-        ends = (above.forward, below.forward, above.backward, below.backward)
-        if not all(isinstance(end, ComposedLoss) for end in ends):
-            raise InputError("the ends of a bracket must be plain losses, got one that is bracketed already")
-        return cls(BracketedLoss(*ends[:2]), BracketedLoss(*ends[2:]), above.adjacency)  # type: ignore[arg-type]
-
-    def _directions(self, direction: Direction) -> list[ComposedLoss | BracketedLoss]:
-        if one_of(direction, get_args(Direction), "direction") == "both" and self.forward is not self.backward:
-            return [self.forward, self.backward]
-        return [self.backward if direction == "backward" else self.forward]
+    def _worse(self, direction: Direction, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
+        """Read both directions, or one, and return the bounds of the larger number."""
+        one_of(direction, get_args(Direction), "direction")
+        laws = [self.backward if direction == "backward" else self.forward]
+        if direction == "both" and self.forward is not self.backward:
+            laws.append(self.backward)
+        upper = worse([read(law) for law in laws])
+        return upper if self.below is None else Bounds(self.below._worse(direction, read).lower, upper.upper)
 
     def delta_bounds(self, epsilon: float, *, direction: Direction = "both") -> Bounds:
         """Return certified bounds of the hockey-stick divergence at any real `epsilon`, the larger of both directions.
@@ -156,7 +152,7 @@ class PrivacyLoss:
         True
         """
         value = number(epsilon, "epsilon")
-        return worse([law.bounds(value) for law in self._directions(direction)])
+        return self._worse(direction, lambda law: law.bounds(value))
 
     def delta(self, epsilon: Any, *, direction: Direction = "both") -> Any:
         """Upper end of `delta_bounds` at each `epsilon`; float for a scalar, else an array of the same shape."""
@@ -172,8 +168,8 @@ class PrivacyLoss:
         Delta 0 asks for pure differential privacy. Both bounds are infinite when outcomes that one side cannot produce
         have more mass than `delta`; `direction` as in `delta_bounds`.
         """
-        value = probability(delta)
-        return worse([law.crossing(value) for law in self._directions(direction)])
+        value = _probability(delta)
+        return self._worse(direction, lambda law: law.crossing(value))
 
     def epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper, conservative end of `epsilon_bounds`."""
@@ -181,8 +177,30 @@ class PrivacyLoss:
 
     def quantile_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
         """Return certified bounds of `quantile_epsilon`; wider after composition of losses on no common lattice."""
-        value = probability(delta)
-        return worse([law.crossing(value, tail=True) for law in self._directions(direction)])
+        value = _probability(delta)
+        if self.below is not None:
+            return self._quantile_between(value, direction)
+        return self._worse(direction, lambda law: law.crossing(value, tail=True))
+
+    def _quantile_between(self, delta: float, direction: Direction) -> Bounds:
+        """Bounds of the quantile of a loss that is known only between two others, from its hockey-stick bounds."""
+        least = self.epsilon_bounds(delta, direction=direction)
+
+        def upper(epsilon: float) -> float:
+            return self.delta_bounds(epsilon, direction=direction).upper
+
+        def lower(epsilon: float) -> float:
+            return self.delta_bounds(epsilon, direction=direction).lower
+
+        # The tail weighs every loss by 1, the hockey stick by less: the quantile is at least epsilon(delta).
+        far = max(least.upper, 1.0)
+        while np.isfinite(far) and tail_upper(upper, lower, far) > delta:
+            far = 2 * far if far < 1e6 else np.inf
+        if not np.isfinite(far):
+            return Bounds(least.lower, np.inf)
+        high = last_where(least.lower, far, lambda e: tail_upper(upper, lower, e) > delta)
+        low = last_where(least.lower, far, lambda e: tail_lower(upper, lower, e) > delta)
+        return Bounds(float(low), float(np.nextafter(high, np.inf)))
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper bound of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
@@ -217,22 +235,23 @@ class PrivacyLoss:
                     f"losses under adjacency {self.adjacency} and {other.adjacency} do not compose; derive both under "
                     "the same relation"
                 )
-            return self._map(other, join)
+            return self._map(other, ComposedLoss.join)
         runs = whole_number(other, "the number of runs", remedy="a loss also composes with another loss")
         return self._map(self, lambda law, _: law.repeat(runs))
 
-    def _map(self, other: "PrivacyLoss", combine: Callable[[Any, Any], Any]) -> "PrivacyLoss":
+    def _map(
+        self, other: "PrivacyLoss", combine: Callable[[ComposedLoss, ComposedLoss], ComposedLoss]
+    ) -> "PrivacyLoss":
         """Combine direction by direction; a pair with one law for both stays one."""
         forward = combine(self.forward, other.forward)
         same = self.forward is self.backward and other.forward is other.backward
-        return PrivacyLoss(forward, forward if same else combine(self.backward, other.backward), self.adjacency)
+        backward = forward if same else combine(self.backward, other.backward)
+        is_exact = self.below is None and other.below is None
+        below = None if is_exact else (self.below or self)._map(other.below or other, combine)
+        return PrivacyLoss(forward, backward, self.adjacency, below)
 
 
-# Masses below this are kept only as a sum and a largest loss: their products and logarithms would underflow.
-_UNDERFLOW = 1e-300
-
-
-def log_masses(values: Any, name: str) -> np.ndarray:
+def _log_masses(values: Any, name: str) -> np.ndarray:
     """Return `values` as a flat float array, or say why they are no logarithms of probabilities."""
     array = np.ravel(real_numbers(values, name))
     if not array.size or np.isnan(array).any() or (array == np.inf).any():
@@ -243,7 +262,7 @@ def log_masses(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def check_pair(loss: np.ndarray, log_p: np.ndarray, log_q: np.ndarray, finite: np.ndarray, log_error: float) -> None:
+def _check_pair(loss: np.ndarray, log_p: np.ndarray, log_q: np.ndarray, finite: np.ndarray, log_error: float) -> None:
     """Refuse shapes that differ, and masses that contradict the losses."""
     if not loss.shape == log_p.shape == log_q.shape or np.isnan(loss).any():
         raise InputError(
@@ -263,7 +282,7 @@ def check_pair(loss: np.ndarray, log_p: np.ndarray, log_q: np.ndarray, finite: n
         )
 
 
-def direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_error: float, side: str) -> LossLaw:
+def _direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_error: float, side: str) -> LossLaw:
     """One direction: sorted finite losses, mass at infinity, and what is missing from a total of 1."""
     if not 0.0 <= infinite <= 1.0:
         raise InputError(f"the mass of an infinite loss must be between 0 and 1, got {infinite!r}")
@@ -296,9 +315,158 @@ def worse(bounds: list[Bounds]) -> Bounds:
     return Bounds(max(b.lower for b in bounds), max(b.upper for b in bounds))
 
 
-def probability(delta: Any) -> float:
+def _probability(delta: Any) -> float:
     """Return `delta` as a float in [0, 1]."""
     result = number(delta, "delta")
     if not 0.0 <= result <= 1.0:
         raise InputError(f"delta must be between 0 and 1, got {delta!r}; it is a probability")
     return result
+
+
+# --- losses of the noise laws ----------------------------------------------------------------------------------------
+
+
+def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+    """Return the loss of two-sided geometric noise: sensitivity + 1 values on a lattice, exact to rounding."""
+    move, most = _ratio(scale, "scale", sensitivity, adjacency, whole=True)
+    if move > _LARGEST_MOVE:
+        raise InputError(f"a sensitivity of {move:g} needs a list of as many losses; use the Laplace curve above 2**20")
+    return symmetric(lattice_law(1 / scale, int(move), most), adjacency)
+
+
+def lattice_law(rate: float, move: int, most: float) -> LossLaw:
+    """Return the law of the loss of geometric noise of scale 1 / rate: the values (move - 2 t) rate."""
+    t = np.arange(move, -1, -1)
+    inside = np.where((t > 0) & (t < move), -np.expm1(-rate), 1.0)
+    mass = inside * np.exp(-t * rate) / (1 + np.exp(-rate))
+    return _listed((move - 2 * t) * rate, mass, largest=most, shift=2e-15 * most)
+
+
+def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+    """Return the loss of discrete Gaussian noise of a stddev up to 1e6: exact to rounding for delta above 1e-280."""
+    move, _ = _ratio(stddev, "stddev", sensitivity, adjacency, whole=True)
+    if stddev > _LARGEST_STDDEV:
+        raise InputError(f"stddev must be at most 1e6, got {stddev:g}; beyond it the Gaussian curve is the same")
+    # exp(-37**2 / 2) = 1e-297: what is left out is below 1e-295 and counted as infinite loss.
+    radius = int(np.ceil(37 * stddev)) + 1
+    x = np.arange(radius, -radius - 1, -1, dtype=float)
+    mass = np.exp(DiscreteGaussian(stddev).log_prob(x))
+    keep = mass > _UNDERFLOW
+    loss = (0.5 * move - x) * (move / (stddev * stddev))
+    law = LossLaw(loss[keep], mass[keep], missing=1e-290, log_error=3e-13, shift=2e-15 * float(loss[-1]))
+    return symmetric(law, adjacency)
+
+
+def laplace_loss(
+    *, scale: float, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
+) -> PrivacyLoss:
+    r"""Return the loss of Laplace noise between two discrete ones, which come together with the square of `cells`.
+
+    Between the two centres the loss takes every value in (-a, a), a = sensitivity / scale. Outcomes merged around each
+    point of a lattice have that point as their loss (data processing, from below), and outcomes split between
+    neighbouring points keep both masses (from above).
+    """
+    whole_number(cells, "cells", low=2, high=_MOST_CELLS)
+    _, a = _ratio(scale, "scale", sensitivity, adjacency)
+    step = 2 * (a / cells)
+    # Losses by how far below the largest one they are, which is what their mass depends on.
+    gap = step * np.arange(cells, -1, -1)
+    half, ends = 0.5 * step, np.array([0.5 * np.exp(-a), 0.5])
+    # From above: split a cell between its ends; the upper one gets the share 1 / (1 + exp(-step / 2)).
+    share = 1 / (1 + np.exp(-half))
+    cell = _interval(gap[1:], step)
+    split = np.append(cell * (1 - share), 0.0) + np.insert(cell * share, 0, 0.0)
+    split[[0, -1]] += ends
+    # From below: merge around each inner point; the half cells at the ends move down to the next point.
+    merged = np.concatenate([ends[:1], _interval(gap[1:-1] - half, step), ends[1:]])
+    merged[0] += _interval(gap[0] - half, half)
+    merged[-2] += _interval(0.0, half)
+    above, below = (
+        symmetric(_listed(a - gap, mass, largest=a, shift=4e-15 * a), adjacency) for mass in (split, merged)
+    )
+    return replace(above, below=below)
+
+
+def _interval(gap: Any, size: float) -> Any:
+    """P-mass of the losses from a - gap - size to a - gap: the integral of exp((loss - a) / 2) / 4."""
+    return 0.5 * np.exp(-0.5 * gap) * -np.expm1(-0.5 * size)
+
+
+def randomized_response_loss(*, truth_probability: float, categories: int = 2) -> PrivacyLoss:
+    """Return the privacy loss of randomized response; its adjacency is replace-one, of the respondent's answer.
+
+    Parameters
+    ----------
+    truth_probability
+        Probability of reporting the true category, between 0 and 1.
+    categories
+        Number of categories; a lie is uniform over the others.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> round(randomized_response_loss(truth_probability=0.75).compose(100).epsilon(1e-6), 4)
+    94.2899
+    """
+    truth, count = number(truth_probability, "truth_probability"), number(categories, "categories")
+    if not 2 <= count < np.inf or count != np.floor(count):
+        raise InputError(f"categories must be a whole number of at least 2, got {categories!r}")
+    if not 0.0 < truth < 1.0:
+        raise InputError(
+            f"truth_probability must be between 0 and 1, both excluded, got {truth_probability!r}; 1 hides nothing"
+        )
+    low, high = sorted((truth, other := (1.0 - truth) / (count - 1)))
+    if low < sys.float_info.min:
+        raise InputError(
+            f"truth_probability {truth:g} with {count:g} categories gives a probability of {low:g}, "
+            "too small for doubles; move it away from 0 and 1, or merge categories"
+        )
+    step = abs(float(np.log(truth / other)))
+    loss, mass = np.array([-step, 0.0, step]), np.array([low, (count - 2) * other, high])
+    law = LossLaw(loss[mass > 0], mass[mass > 0], log_error=_ROUNDING, shift=1e-15 * (1 + step))
+    return symmetric(law, "replace-one")
+
+
+def symmetric(law: LossLaw, adjacency: Adjacency | None) -> PrivacyLoss:
+    """Pair whose two directions have the same law."""
+    total = ComposedLoss(((law, 1),))
+    return PrivacyLoss(total, total, adjacency)
+
+
+def _listed(loss: np.ndarray, mass: np.ndarray, *, largest: float, shift: float) -> LossLaw:
+    """Law without the masses at which doubles end, which are counted as underflow; losses ascend up to `largest`."""
+    keep = mass > _UNDERFLOW
+    dropped = loss[~keep]
+    return LossLaw(
+        loss[keep],
+        mass[keep],
+        underflow=2 * _UNDERFLOW * dropped.size,
+        ceiling=float(dropped.max(initial=-np.inf)),
+        # Of masses exp(-x): beyond 1e3 there is none left.
+        log_error=_ROUNDING * (1 + min(largest, 1e3)),
+        shift=shift,
+    )
+
+
+def _ratio(
+    spread: Any, name: str, sensitivity: Any, adjacency: Adjacency | None, *, whole: bool = False
+) -> tuple[float, float]:
+    """Return the sensitivity, and its ratio to the spread; refuse a ratio whose square, a variance, is no double."""
+    if adjacency is not None:
+        check_adjacency(adjacency)
+    of_noise = positive_finite(spread, name, remedy="it is the spread of the noise, in the unit of the number released")
+    remedy = "it is the largest change between neighbours under the adjacency in use"
+    move = positive_finite(sensitivity, "sensitivity", remedy=remedy)
+    if whole and move != math.floor(move):
+        raise InputError(f"sensitivity must be a whole number, got {sensitivity!r}; integer noise protects integers")
+    ratio = move / of_noise
+    if not sys.float_info.min <= ratio * ratio < math.inf:
+        raise InputError(
+            f"a sensitivity of {move:g} over noise of spread {of_noise:g} is a ratio whose square no double holds; "
+            "no release has such a cost, so check the unit of both"
+        )
+    return move, ratio

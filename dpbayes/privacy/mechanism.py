@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpbayes._arguments import finite, instance, number, ordered, positive_finite, shown
+from dpbayes._arguments import finite, instance, ordered, positive_finite, shown, strictly_between
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
@@ -32,9 +32,7 @@ class Digested(Protocol):
     """A release: whatever has a digest."""
 
     @property
-    def digest(self) -> str:
-        """SHA-256 that the ledger keeps."""
-        ...
+    def digest(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,7 @@ def release_tables(
     r"""Release marginal tables with independent noise on every count.
 
     Sequential composition splits the total over the tables: table :math:`t` gets :math:`\epsilon_t = w_t \epsilon` (or
-    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity. Replacing one record moves one count of a table
-    down and another up, so the L1 sensitivity of a table is 2 (L2: :math:`\sqrt 2`) under replace-one; adding or
-    removing a record moves one count, so both are 1 under add-remove.
+    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity (`l1_sensitivity_of_counts`).
 
     Parameters
     ----------
@@ -146,12 +142,11 @@ def release_tables(
     noise
         ``"two-sided-geometric"``, ``"laplace"``, ``"discrete-gaussian"`` or ``"gaussian"``.
     adjacency
-        ``"replace-one"``: neighbours differ in one record and n is public. ``"add-remove"``: one record more or less,
-        so n is confidential and `total_share` must say what to spend on it.
+        ``"replace-one"``: n is public. ``"add-remove"``: n is confidential, and `total_share` says what to spend on it.
     shares
-        Relative share of the total for each table; even by default. Only their ratios matter.
+        Relative share of the total for each table; even by default.
     total_share
-        Share of the total, in (0, 1), spent on releasing n itself. Only under add-remove, where it is required.
+        Share of the total, in (0, 1), spent on releasing n itself; add-remove requires it.
     rng
         None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
         simulates; the release is then marked ``simulation`` and carries no guarantee.
@@ -159,14 +154,14 @@ def release_tables(
         Privacy-budget ledger in which every table is reserved, all or none, before any noise is drawn, and confirmed
         with the release's digest afterwards.
     delta
-        Share of the ledger's delta that plain addition charges for the whole release, divided like the total. Only with
-        a ledger and Gaussian laws; a ledger of plain addition needs it then, because they have no epsilon at delta 0.
+        Share of the ledger's delta that plain addition charges for the whole release, divided like the total; a ledger
+        of plain addition needs it for Gaussian laws, which have no epsilon at delta 0.
     purpose
         What the ledger's entries say this is for. Public text.
     protected_unit, max_rows_per_unit
         The column whose equal values were one unit when the tables were counted, and the most rows of a unit that count
-        (`dpbayes.data.marginals` bounds them). Sensitivities are that many times those of a row. With more than one
-        row, their number is confidential under either relation: use add-remove.
+        (`dpbayes.data.marginals` bounds them). Sensitivities are that many times those of a row. More than one row
+        makes n confidential: use add-remove.
 
     Raises
     ------
@@ -212,7 +207,7 @@ def release_tables(
             for table, law, cost in zip(tables, laws, stated, strict=False)
         )
         return Release(
-            _union(tables),
+            Domain(tuple({one.name: one for table in tables for one in table.domain}.values())),
             tuple(noisy),
             adjacency,
             released_n,
@@ -270,12 +265,4 @@ def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fract
             "under add-remove the number of records is confidential; pass total_share=0.05, say, to release it with 5 "
             "% of the budget, or use adjacency='replace-one' if n is public"
         )
-    share = number(total_share, "total_share")
-    if not 0 < share < 1:
-        raise InputError(f"total_share must lie strictly between 0 and 1, got {shown(total_share)}")
-    return Fraction(share)
-
-
-def _union(tables: Sequence[Any]) -> Domain:
-    """Return the domain of all attributes, in order of first appearance."""
-    return Domain(tuple({attribute.name: attribute for table in tables for attribute in table.domain}.values()))
+    return Fraction(strictly_between(total_share, "total_share", 0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date as calendar_date
 from functools import cached_property
@@ -14,8 +15,8 @@ import numpy.typing as npt
 
 from dpbayes._arguments import (
     as_array,
+    finite,
     instance,
-    number,
     one_of,
     ordered,
     positive_finite,
@@ -25,11 +26,11 @@ from dpbayes._arguments import (
 )
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
-from dpbayes.errors import DamagedFileError, InputError
+from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
-from dpbayes.privacy.envelope import Enveloped, FileKind, expect
+from dpbayes.privacy.envelope import Enveloped, FileKind
 from dpbayes.privacy.laws import NoiseLaw, PureNoise, check_law, noise_from_dict
-from dpbayes.privacy.selection import Selection
+from dpbayes.privacy.sampling import Selection
 
 type Sampler = Literal["opendp", "simulation", "published"]
 type Unit = Literal["record", "partition"]
@@ -44,16 +45,8 @@ AS_PUBLISHED: Literal["as published"] = "as published"  # the adjacency of a pub
 class Publication:
     """Who published a release, where and when, and the mechanism that the publisher states: nothing checks it.
 
-    Parameters
-    ----------
-    publisher
-        Who drew the noise and published the numbers.
-    source
-        Where they can be had: an address, or a citation.
-    date
-        When they were published: ``2021-08-12``, ``2021-08`` or ``2021``.
-    mechanism
-        The mechanism in the publisher's words.
+    `publisher` drew the noise and published the numbers; `source` is an address or a citation; `date` is such as
+    ``2021-08-12``, ``2021-08`` or ``2021``; `mechanism` is in the publisher's words.
 
     Raises
     ------
@@ -76,9 +69,7 @@ class Publication:
             if not isinstance(value, str) or not value.strip():
                 raise InputError(f"{name} of a published release must be text, got {shown(value)}; say what is stated")
         try:
-            calendar_date.fromisoformat(
-                self.date + "-01-01"[len(self.date) - 10 :] if len(self.date) < 10 else self.date
-            )
+            calendar_date.fromisoformat(self.date + "2000-01-01"[len(self.date) :])
         except ValueError:
             raise InputError(
                 f"date of a published release must be such as 2021-08-12, 2021-08 or 2021, got {shown(self.date)}"
@@ -102,9 +93,8 @@ class NoisyTable:
         Sensitivity of the table under the release's adjacency, in counts: L1 for two-sided geometric and Laplace
         noise, L2 for Gaussian noise.
     epsilon
-        Privacy-loss parameter of this table alone, at least sensitivity / scale up to 1e-12 of it. More than that is a
-        weaker claim that still holds, so it is allowed. None where it is not stated, and always under Gaussian noise,
-        whose cost is a curve, not a number.
+        Privacy-loss parameter of this table alone, at least sensitivity / scale up to 1e-12 of it: a weaker claim still
+        holds. None where it is not stated, and always under Gaussian noise, whose cost is a curve, not a number.
     spreads
         The parameter of the law cell by cell, of shape ``domain.shape``, where cells differ; `noise` is then the law of
         the largest.
@@ -130,11 +120,7 @@ class NoisyTable:
         check_law(self.noise)
         domain = instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
         if self.threshold is not None:
-            limit = number(self.threshold, f"threshold of table {self.label}")
-            if not math.isfinite(limit):
-                raise InputError(
-                    f"threshold of table {self.label} must be finite, got {limit}; leave it out if there is none"
-                )
+            limit = finite(self.threshold, f"threshold of table {self.label}", remedy="leave it out if there is none")
             object.__setattr__(self, "threshold", limit)
         values = _checked_values(self.counts, domain.shape, self.noise, self.label, self.threshold)
         object.__setattr__(self, "counts", values)
@@ -152,32 +138,37 @@ class NoisyTable:
         """The attributes as one line of text."""
         return " x ".join(self.domain.names)
 
+    def _by_law(self) -> Iterator[tuple[NoiseLaw, npt.NDArray[np.bool_]]]:
+        """Yield each law of the table's noise and the cells that have it, flat in C order."""
+        if self.spreads is None:
+            yield self.noise, np.ones(self.counts.size, dtype=bool)
+            return
+        flat = self.spreads.ravel()
+        for spread in np.unique(flat).tolist():
+            yield self.noise.of(spread), flat == spread
+
     @property
     def laws(self) -> tuple[NoiseLaw, ...]:
         """The law of each count's noise, in C order."""
-        if self.spreads is None:
-            return (self.noise,) * self.counts.size
-        made = {spread: self.noise.of(spread) for spread in np.unique(self.spreads).tolist()}
-        return tuple(made[spread] for spread in self.spreads.ravel().tolist())
+        found = np.empty(self.counts.size, dtype=object)
+        for law, own in self._by_law():
+            found[own] = law
+        return tuple(found)
 
     @cached_property
     def variances(self) -> npt.NDArray[np.float64]:
         """Variance of each count's noise, of the table's shape."""
-        if self.spreads is None:
-            return np.full(self.domain.shape, self.noise.variance)
-        values, place = np.unique(self.spreads, return_inverse=True)
-        return np.array([self.noise.of(value).variance for value in values])[place].reshape(self.domain.shape)
+        found = np.empty(self.counts.size)
+        for law, own in self._by_law():
+            found[own] = law.variance
+        return found.reshape(self.domain.shape)
 
     def simulated_noise(self, rng: np.random.Generator, draws: int | None = None) -> npt.NDArray[Any]:
         """Return noise of the table's laws, of its shape, behind an axis of draws where there are some; no release."""
         many = () if draws is None else (draws,)
-        if self.spreads is None:
-            return self.noise.simulate((*many, *self.domain.shape), rng)
-        values, place = np.unique(self.spreads.ravel(), return_inverse=True)
         drawn = np.empty((*many, self.counts.size), dtype=np.int64 if self.noise.is_discrete else np.float64)
-        for k, value in enumerate(values.tolist()):
-            own = place == k
-            drawn[..., own] = self.noise.of(value).simulate((*many, int(own.sum())), rng)
+        for law, own in self._by_law():
+            drawn[..., own] = law.simulate((*many, int(own.sum())), rng)
         return drawn.reshape(*many, *self.domain.shape)
 
     @property
@@ -228,19 +219,16 @@ class Release(Enveloped):
     n
         The number of records: an integer if it is public, a `NoisyTotal` if it was released with noise.
     sampler
-        ``"opendp"`` if OpenDP's exact samplers drew the noise; ``"simulation"`` if a seeded generator did, in which
-        case the release carries no privacy guarantee; ``"published"`` if somebody else did, as `publication` says.
+        Who drew the noise: ``"opendp"``, exactly; ``"simulation"``, a seeded generator, so that there is no privacy
+        guarantee; ``"published"``, somebody else, as `publication` says.
     unit
         What n counts. A number of ``"record"`` is confidential under add-remove; a number of ``"partition"`` was chosen
         by the custodian without looking at the data, so it is public under either relation.
-    protected_unit
-        The column whose equal values make rows one record of the adjacency, such as a person; None where every row is
-        one. The guarantee speaks of nothing smaller or larger.
+    protected_unit, max_rows_per_unit
+        The column whose equal values make rows one record of the adjacency, such as a person, and the most rows of a
+        unit that were counted: sensitivities are that many times those of a row. None where every row is one record.
     selection
         What choosing the tables from the confidential records cost; None where they were chosen without looking.
-    max_rows_per_unit
-        For records with a protected unit: the most rows of a unit that were counted. Sensitivities are that many times
-        those of a row.
     publication
         Who published the numbers, and what mechanism they state. Sensitivities and the adjacency may then be left open
         (None, ``"as published"``), and an exact n is public whatever the adjacency: nothing is claimed of the cost.
@@ -248,8 +236,7 @@ class Release(Enveloped):
     Raises
     ------
     InputError
-        If a part contradicts the domain, the adjacency or the unit: a table of records, for one, whose sensitivity is
-        below that of every contingency table. A larger sensitivity (a person with several records) is the custodian's.
+        If a part contradicts the domain, the adjacency or the unit, such as a sensitivity below that of every table.
 
     Examples
     --------
@@ -297,12 +284,11 @@ class Release(Enveloped):
             for attribute in table.domain:
                 if domain[attribute.name] != attribute:
                     raise InputError(f"table {table.label} gives {attribute.name!r} levels that are not the domain's")
-        if not published:
-            self._check_parts_are_our_own()
-        if self.unit == "record":
-            self._check_sensitivities()
+        for part in self.parts:
+            self._check_part(part, f"table {part.label}" if isinstance(part, NoisyTable) else "the number of records")
         if not isinstance(self.n, NoisyTotal):
-            object.__setattr__(self, "n", _public_n(self.n, self.unit))
+            remedy = f"it counts {self.unit}s; give a NoisyTotal where their number is not public"
+            object.__setattr__(self, "n", whole_number(self.n, "n", remedy=remedy))
             if self.max_rows_per_unit > 1:
                 raise InputError(
                     f"n = {self.n} cannot be public where a unit has up to {self.max_rows_per_unit} rows: one unit "
@@ -314,25 +300,26 @@ class Release(Enveloped):
                     "release n with noise or use replace-one"
                 )
 
-    def _check_parts_are_our_own(self) -> None:
-        """Refuse what only a publisher leaves out: a sensitivity, equal noise in all cells, counts."""
-        for part in self.parts:
-            what = f"table {part.label}" if isinstance(part, NoisyTable) else "the number of records"
-            if part.sensitivity is None:
-                raise InputError(
-                    f"{what} states no sensitivity; only a release with sampler 'published' may leave it out"
-                )
-            if isinstance(part, NoisyTable) and (part.spreads is not None or part.threshold is not None):
-                raise InputError(f"{what} has noise cell by cell or a threshold, which only published releases have")
-
-    def _check_sensitivities(self) -> None:
-        """Refuse a table or a number of records that claims to change less than one record changes it."""
-        if self.adjacency == AS_PUBLISHED:
+    def _check_part(self, part: NoisyTable | NoisyTotal, what: str) -> None:
+        """Refuse what only a publisher leaves out, and a sensitivity below what one record changes."""
+        if self.sampler != "published" and part.sensitivity is None:
+            raise InputError(f"{what} states no sensitivity; only a release with sampler 'published' may leave it out")
+        odd = isinstance(part, NoisyTable) and (part.spreads is not None or part.threshold is not None)
+        if self.sampler != "published" and odd:
+            raise InputError(f"{what} has noise cell by cell or a threshold, which only published releases have")
+        if self.unit != "record" or self.adjacency == AS_PUBLISHED or part.sensitivity is None:
             return
-        for table in self.tables:
-            _check_sensitivity(table, self.adjacency, self.max_rows_per_unit, f"table {table.label}")
-        if isinstance(self.n, NoisyTotal) and self.adjacency == "add-remove":
-            _check_sensitivity(self.n, self.adjacency, self.max_rows_per_unit, "the number of records")
+        # The number of records does not change at all under replace-one.
+        if isinstance(part, NoisyTable) or self.adjacency == "add-remove":
+            pure = part.noise.is_pure
+            of_a_row = (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(self.adjacency)
+            least = self.max_rows_per_unit * of_a_row
+            if falls_short(part.sensitivity, least):
+                raise InputError(
+                    f"sensitivity of {what} must be at least {least:.6g} ({'L1' if pure else 'L2'}) under "
+                    f"{self.adjacency}: so much can one record change it; got {part.sensitivity!r}; state that "
+                    "sensitivity and the epsilon it gives"
+                )
 
     @property
     def parts(self) -> tuple[NoisyTable | NoisyTotal, ...]:
@@ -400,18 +387,7 @@ class Release(Enveloped):
             "domain": self.domain.to_dict(),
             "n": _n_to_dict(self.n, self.unit),
             **self._unit(),
-            "tables": [
-                {
-                    "attributes": list(table.attributes),
-                    "counts": _listed(table),
-                    "noise": table.noise.to_dict(),
-                    "sensitivity": table.sensitivity,
-                    "epsilon": table.epsilon,
-                    **({} if table.spreads is None else {"spreads": table.spreads.tolist()}),
-                    **({} if table.threshold is None else {"threshold": table.threshold}),
-                }
-                for table in self.tables
-            ],
+            "tables": [_table_to_dict(table) for table in self.tables],
             **self._optional(),
         }
 
@@ -431,37 +407,17 @@ class Release(Enveloped):
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
         n, unit = _n_from_dict(body["n"])
-        keys = "adjacency sampler domain n tables" + (" protected_unit" if unit == "partition" else "")
-        if unit == "record" and "protected_unit" in body:
-            keys += " protected_unit max_rows_per_unit"
-        keys += "".join(f" {key}" for key in ("selection", "publication") if key in body)
-        body = expect(body, keys, "a release of tables")
         domain = Domain.from_dict(body["domain"])
-        if not isinstance(body["tables"], list):
-            raise DamagedFileError("tables must be a list")
-        tables = []
-        for item in body["tables"]:
-            given = "".join(f" {key}" for key in ("spreads", "threshold") if key in item)
-            item = expect(item, "attributes counts noise sensitivity epsilon" + given, "a table")
-            law = noise_from_dict(item["noise"])
-            part = domain.project(item["attributes"])
-            counts = np.asarray(item["counts"])
-            if "threshold" in item and counts.dtype == object:  # null is a count that was left out
-                counts = counts.astype(np.float64)
-            rest = (item.get("spreads"), item.get("threshold"))
-            tables.append(NoisyTable(part, counts, law, item["sensitivity"], item["epsilon"], *rest))
-        chosen = Selection.from_dict(body["selection"]) if "selection" in body else None
-        bound = body.get("max_rows_per_unit", 1)
         return cls(
             domain,
-            tuple(tables),
+            tuple(_table_from_dict(item, domain) for item in body["tables"]),
             body["adjacency"],
             n,
             body["sampler"],
             unit,
-            body.get("protected_unit"),
-            chosen,
-            bound,
+            body["protected_unit"] if unit == "partition" else body.get("protected_unit"),
+            Selection.from_dict(body["selection"]) if "selection" in body else None,
+            body.get("max_rows_per_unit", 1),
             Publication(**body["publication"]) if "publication" in body else None,
         )
 
@@ -478,14 +434,8 @@ class Release(Enveloped):
 def read_release(path: str | Path) -> Release:
     """Read a release that `Release.write` wrote, checked against the digest in the file.
 
-    White space and the order of keys are free, everything else is as it was written.
-
-    Raises
-    ------
-    DamagedFileError
-        If the file is not JSON, not a release, of a newer schema, or does not match its digest.
-    FileNotFoundError
-        If there is no such file.
+    `DamagedFileError` if the file is not JSON, not a release, of a newer schema, or does not match its digest;
+    `FileNotFoundError` if there is none. White space and the order of keys are free.
 
     Examples
     --------
@@ -532,15 +482,6 @@ def record_words(protected_unit: str | None) -> str:
     return "a row" if protected_unit is None else f"all rows that share a value of column {protected_unit!r}"
 
 
-def _public_n(n: Any, unit: Unit) -> int:
-    """Return a public number of records or partitions as an int, of Python or of NumPy."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise InputError(
-            f"n must be a positive whole number of {unit}s if it is public, or a NoisyTotal, got {shown(n)}"
-        )
-    return int(n)
-
-
 def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
     """Refuse a unit that names no column, and a bound on its rows that is none or has no unit."""
     if protected_unit is not None and (not isinstance(protected_unit, str) or not protected_unit):
@@ -555,19 +496,6 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
         )
 
 
-def _check_sensitivity(part: NoisyTable | NoisyTotal, adjacency: Any, rows: int, what: str) -> None:
-    """Refuse a sensitivity below that of every contingency table of so many rows of a unit."""
-    if part.sensitivity is None:
-        return
-    pure = part.noise.is_pure
-    least = rows * (l1_sensitivity_of_counts if pure else l2_sensitivity_of_counts)(adjacency)
-    if falls_short(part.sensitivity, least):
-        raise InputError(
-            f"sensitivity of {what} must be at least {least:.6g} ({'L1' if pure else 'L2'}) under {adjacency}: so much "
-            f"can one record change it; got {part.sensitivity!r}; state that sensitivity and the epsilon it gives"
-        )
-
-
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
     if isinstance(n, int):
         return {"public": True, "value": n, "unit": unit}
@@ -576,14 +504,8 @@ def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
 
 
 def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
-    if isinstance(data, dict) and data.get("public") is True:
-        value = expect(data, "public value unit", "n")["value"]
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise DamagedFileError(f"a public n must be a whole number, got {shown(value)}")
-        return value, data["unit"]
-    data = expect(data, "public value noise sensitivity epsilon", "n")
-    if data["public"] is not False:
-        raise DamagedFileError(f"n.public must be true or false, got {shown(data['public'])}")
+    if data["public"] is True:
+        return data["value"], data["unit"]
     return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"]), "record"
 
 
@@ -659,10 +581,29 @@ def _checked_spreads(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label
     return array
 
 
-def _listed(table: NoisyTable) -> Any:
-    """Return counts as nested lists, null for one that was left out."""
-    counts = table.counts.ravel().tolist()
-    if np.any(table.withheld):
+def _table_to_dict(table: NoisyTable) -> dict[str, Any]:
+    """Return the record of a table; a count that was left out is null."""
+    counts: Any = table.counts
+    if table.withheld.any():
         whole = int if table.noise.is_discrete else float
-        counts = [None if math.isnan(count) else whole(count) for count in counts]
-    return np.array(counts, dtype=object).reshape(table.counts.shape).tolist()
+        listed = [None if math.isnan(count) else whole(count) for count in counts.ravel().tolist()]
+        counts = np.array(listed, dtype=object).reshape(counts.shape)
+    return {
+        "attributes": list(table.attributes),
+        "counts": counts.tolist(),
+        "noise": table.noise.to_dict(),
+        "sensitivity": table.sensitivity,
+        "epsilon": table.epsilon,
+        **({} if table.spreads is None else {"spreads": table.spreads.tolist()}),
+        **({} if table.threshold is None else {"threshold": table.threshold}),
+    }
+
+
+def _table_from_dict(item: dict[str, Any], domain: Domain) -> NoisyTable:
+    """Read what `_table_to_dict` wrote; whatever else the record says shows in the digest."""
+    counts = np.asarray(item["counts"])
+    if "threshold" in item and counts.dtype == object:
+        counts = counts.astype(np.float64)
+    law, part = noise_from_dict(item["noise"]), domain.project(item["attributes"])
+    rest = item.get("spreads"), item.get("threshold")
+    return NoisyTable(part, counts, law, item["sensitivity"], item["epsilon"], *rest)

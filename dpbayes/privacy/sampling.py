@@ -1,20 +1,22 @@
-"""Adding noise: exactly for a release, fast for a simulation.
+"""Adding noise, and choosing the best k with noise: exactly for a release, fast for a simulation.
 
 A release passes its values *through* a sampler of OpenDP: exact discrete sampling in rational arithmetic from the
-operating system's cryptographic generator. For the continuous laws the noisy value itself is drawn on the lattice of
-spacing 2^-1074 and only then rounded to a double, so that which doubles can appear does not depend on the confidential
-value. `value + rng.laplace()` has neither property: the generator's state can be recovered from its outputs, and the
-low bits of the sum give the value away (Mironov 2012, "On significance of the least significant bits for differential
-privacy"). NumPy generators therefore serve simulation only, and a `Release` says which of the two made it.
+operating system's cryptographic generator; a continuous law is drawn on the lattice of spacing 2^-1074 and only then
+rounded, so that which doubles can appear does not depend on the value. `value + rng.laplace()` has neither property:
+the generator can be recovered from its outputs, and the low bits of the sum give the value away (Mironov 2012). NumPy
+generators therefore serve simulation only, and a `Release` says which of the two made it.
 """
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, shown
+from dpbayes._arguments import as_array, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
+from dpbayes.privacy.envelope import expect
 from dpbayes.privacy.laws import NoiseLaw, check_law
 
 SamplerName = Literal["opendp", "simulation"]
@@ -44,26 +46,22 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
     Parameters
     ----------
     values
-        Confidential numbers of any shape. A discrete law takes integers of at most 64 bits; a continuous law takes
-        integers or finite floats.
+        Confidential numbers of any shape: integers of at most 64 bits, or finite floats under a continuous law.
     law
         The noise; its parameter is in the unit of `values`.
     rng
-        None, the default, draws with OpenDP and is what a release must use. A generator simulates: **not for release**,
-        because a seeded generator is predictable and floating-point addition leaks the value through its low bits.
+        None, the default, draws with OpenDP and is what a release must use. A generator simulates: **not for release**.
 
     Returns
     -------
     numpy.ndarray
         int64 under a discrete law, float64 under a continuous one; the shape of `values`. A discrete result saturates
-        at the ends of int64: post-processing, which costs no privacy, and with counts below 2^62 happens with
-        probability below exp(-1000).
+        at the ends of int64: post-processing, which costs no privacy, and improbable for counts below 2^62.
 
     Raises
     ------
     InputError
-        If `rng` is neither None nor a generator, `values` have the wrong type or are not finite, or the law cannot be
-        drawn (`check_drawable`). No message shows a value.
+        If an argument is wrong or the law cannot be drawn (`check_drawable`). No message shows a value.
 
     Examples
     --------
@@ -123,3 +121,83 @@ def _saturating_sum(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64])
     ends = np.iinfo(np.int64)
     room_up, room_down = ends.max - np.maximum(values, 0), ends.min - np.minimum(values, 0)
     return np.asarray(values + np.clip(noise, room_down, room_up))
+
+
+# --- the noisy top k -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Selection:
+    r"""What a noisy top-k selection cost: k rounds of the exponential mechanism, one after another."""
+
+    n_candidates: int
+    n_chosen: int
+    scale: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        for name in ("n_candidates", "n_chosen"):
+            whole_number(getattr(self, name), name)
+        if self.n_chosen > self.n_candidates:
+            raise InputError(f"n_chosen must be at most the {self.n_candidates} candidates, got {self.n_chosen}")
+        for name in ("scale", "sensitivity"):
+            object.__setattr__(self, name, positive_finite(getattr(self, name), name, remedy="see Selection"))
+
+    @property
+    def epsilon(self) -> float:
+        """Pure privacy-loss parameter of all rounds."""
+        return self.n_chosen * self.epsilon_of_one
+
+    @property
+    def epsilon_of_one(self) -> float:
+        """Pure privacy-loss parameter of one round."""
+        return 2.0 * self.sensitivity / self.scale
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated DP parameter of all rounds."""
+        return self.n_chosen * self.sensitivity**2 / (2.0 * self.scale**2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record that a release stores."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Any) -> "Selection":
+        """Read what `to_dict` wrote."""
+        return cls(**expect(record, "n_candidates n_chosen scale sensitivity", "a selection"))
+
+
+def selection_within(
+    n_candidates: int, n_chosen: int, *, sensitivity: float, rho: float | None = None, epsilon: float | None = None
+) -> Selection:
+    """Return the selection of least noise that costs at most `rho`, or at most `epsilon`."""
+    if rho is not None:
+        scale = sensitivity * float(np.sqrt(n_chosen / (2.0 * rho)))
+    else:
+        assert epsilon is not None
+        scale = 2.0 * sensitivity * n_chosen / epsilon
+    return Selection(n_candidates, n_chosen, scale * (1.0 + 1e-12), sensitivity)  # roundings must not cost more
+
+
+def noisy_top_k(
+    scores: Sequence[int] | npt.NDArray[np.int64], selection: Selection, *, pure: bool, rng: np.random.Generator | None
+) -> list[int]:
+    """Return the places of the noisy top k; `rng` None draws with OpenDP, a generator simulates."""
+    values = np.asarray(scores, dtype=np.int64)
+    if len(values) != selection.n_candidates:
+        raise InputError(f"the selection is over {selection.n_candidates} candidates, got {len(values)} scores")
+    if rng is not None:
+        noisy = values + rng.gumbel(scale=selection.scale, size=len(values))
+        return np.argsort(-noisy)[: selection.n_chosen].tolist()
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_noisy_top_k
+    from opendp.measures import max_divergence, zero_concentrated_divergence
+    from opendp.metrics import linf_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    measure = max_divergence() if pure else zero_concentrated_divergence()
+    domain = vector_domain(atom_domain(T="i64"))
+    drawn = make_noisy_top_k(domain, linf_distance(T="i64"), measure, k=selection.n_chosen, scale=selection.scale)
+    return [int(place) for place in drawn(values.tolist())]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes.privacy.zcdp import zcdp_epsilon
+from dpbayes.privacy.curves import zcdp_epsilon
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
 
 if TYPE_CHECKING:

@@ -254,9 +254,10 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
             "its columns"
         )
     series = frame[name]
-    if series.dtype in (nw.Int128, nw.UInt128) or (series.dtype.is_integer() and series.null_count()):
+    if series.dtype in (nw.Int128, nw.UInt128, nw.String) or (series.dtype.is_integer() and series.null_count()):
         # NumPy has none of 128 bits: one number of 20 digits would stop the run, and tell that somebody has it. Beside
-        # a missing value it would make doubles of the others, and two names beyond 2^53 one.
+        # a missing value it would make doubles of the others, and two names beyond 2^53 one. Of text it would take as
+        # many bytes for every row as the longest one has.
         return np.array(series.to_list(), dtype=object)
     return np.asarray(series.to_numpy())
 

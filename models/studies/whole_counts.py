@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from dpbayes.runs.spec import PublishedData, PublishedSpec
 from pydantic import Field
 
 from dpbayes.errors import InputError
 from dpbayes.runs.protocol import Context, Findings
-from dpbayes.runs.spec import Section, Seed
+from dpbayes.runs.spec import PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -11,9 +11,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as peer
 from scipy.stats import binom, norm
 
-from dpbayes.privacy.closed_forms import discrete_gaussian_loss, geometric_loss, laplace_loss
-from dpbayes.privacy.gaussian import gaussian_epsilon
-from dpbayes.privacy.losses import PrivacyLoss
+from dpbayes.privacy.curves import gaussian_epsilon
+from dpbayes.privacy.losses import PrivacyLoss, discrete_gaussian_loss, geometric_loss, laplace_loss
 
 # dp-accounting divides by a vanishing mass on the way; its result is finite all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")

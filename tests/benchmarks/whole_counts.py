@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from dpbayes.runs.spec import CENSUS_QUERIES
 
 from dpbayes.inference import Verdict, sample_whole_counts
 from dpbayes.privacy import read_census_measurements
+from dpbayes.runs.spec import CENSUS_QUERIES
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("privacy", "inference")]
 from census_files import simulated_tracts, write_measurements  # noqa: E402

@@ -21,8 +21,8 @@ from dpbayes.bloom.filters import transition_matrix
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_epsilon, one_filter_loss
 from dpbayes.errors import InputError
-from dpbayes.privacy.closed_forms import geometric_loss
 from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.losses import geometric_loss
 
 
 def _histogram_law(logos, p, k):

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.privacy import app
 from dpbayes.errors import InputError
-from dpbayes.privacy.closed_forms import geometric_loss, randomized_response_loss
-from dpbayes.privacy.gaussian import gaussian_delta
+from dpbayes.privacy.curves import gaussian_delta
+from dpbayes.privacy.losses import geometric_loss, randomized_response_loss
 
 runner = CliRunner()
 
@@ -28,7 +28,7 @@ def test_the_published_gaussian_composition():
     output = run("gaussian", "--stddev", 10, "--compositions", 1000, "--delta", "1e-6")
     assert row(output, "1e-06") == ["1e-06", "19.4237", "19.4236"]
     assert "Gaussian, stddev 10, sensitivity 1, 1,000 compositions" in output
-    assert "adjacency replace-one: neighbours differ in the record of one person" in output
+    assert "adjacency replace-one: neighbours differ in one record" in output
 
 
 def test_the_calibrated_stddev_is_rounded_up_and_keeps_its_promise():

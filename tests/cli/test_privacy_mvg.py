@@ -66,7 +66,7 @@ def test_plot_is_written(tmp_path):
         (["--range", "0:1", "-n", "10", "--epsilon", "-1"], "epsilon must be positive"),
         (["--range", "0:1", "-n", "10", "--delta", "1"], "delta must be below 1"),
         (["--range", "0:1", "-n", "10", "--zeta", "other"], "zeta must be 'printed'"),
-        (["--range", "0:1", "-n", "10", "--adjacency", "near"], "adjacency must be one of"),
+        (["--range", "0:1", "-n", "10", "--adjacency", "near"], "adjacency must be 'replace-one'"),
         (["--range", "0:1", "-n", "10", "--plot", "x.png"], "two features"),
         (["--range", "0:1", "-n", "10", "--stddev", "0"], "--stddev must be positive"),
     ],

@@ -73,3 +73,10 @@ def test_an_estimate_without_posterior_says_so():
         estimate(prior, release).interval(["a"], prob=95)
     with pytest.raises(InputError, match="prior must be a Prior"):
         estimate(tables, release)
+
+
+def test_more_synthetic_records_than_memory_holds_are_refused_before_they_are_drawn():
+    prior, tables, _ = population(200.0, 3)
+    found = estimate(prior, release_tables(tables[:2], epsilon=1.0, rng=np.random.default_rng(1)))
+    with pytest.raises(InputError, match=r"1,000,000,000,000,000 synthetic records of .* ask for fewer by n_rows"):
+        found.sample(10**15, rng=np.random.default_rng(1))

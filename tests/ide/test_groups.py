@@ -135,6 +135,23 @@ def test_synthetic_groups_have_the_released_sizes_and_follow_the_tables(public, 
         assert result.groups[group].gap <= 1e-2 if method == "noise-aware" else np.isnan(result.groups[group].gap)
 
 
+def test_no_more_processes_start_than_the_machine_has_processors(monkeypatch):
+    import joblib
+
+    started = []
+
+    class Sequential:
+        def __init__(self, n_jobs):
+            started.append(n_jobs)
+
+        def __call__(self, tasks):
+            return [function(*given, **named) for function, given, named in tasks]
+
+    monkeypatch.setattr(joblib, "Parallel", Sequential)
+    synthesize_groups(Prior.full(DOMAIN), released(), n_jobs=1000)
+    assert started == [joblib.effective_n_jobs(-1)]
+
+
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_same_records_whatever_the_number_of_workers(public, backend):
     from joblib import parallel_config

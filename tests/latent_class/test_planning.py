@@ -13,7 +13,7 @@ from dpbayes.latent_class.planning import _scores, plan, release_plan
 from dpbayes.privacy import read_release
 from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.ledger import create_ledger
-from dpbayes.privacy.selection import Selection, noisy_top_k, selection_within
+from dpbayes.privacy.sampling import Selection, noisy_top_k, selection_within
 
 NAMES = [f"x{i}" for i in range(12)]
 DOMAIN = Domain.from_levels({name: range(3) for name in NAMES})

@@ -173,7 +173,7 @@ def test_feature_ranges_know_their_frobenius_radius():
     ("call", "message"),
     [
         (lambda: FrobeniusBall(0.0, "replace-one"), "radius must be positive"),
-        (lambda: FrobeniusBall(1.0, "neighbours"), "adjacency must be one of"),
+        (lambda: FrobeniusBall(1.0, "neighbours"), "adjacency must be 'replace-one'"),
         (lambda: FeatureRanges([0.0], [0.0], "replace-one"), "lower < upper"),
         (lambda: FeatureRanges([0.0, 1.0], [1.0], "replace-one"), "one length"),
         (lambda: MatrixGaussian([[1.0, 2.0], [2.0, 1.0]], np.eye(2), FrobeniusBall(1.0, "replace-one")), "definite"),

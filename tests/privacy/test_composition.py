@@ -6,9 +6,8 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.composition import ComposedLoss
-from dpbayes.privacy.convolution import Addend, GridLaw, convolve, find_lattice, on_grid
-from dpbayes.privacy.gaussian import gaussian_epsilon
+from dpbayes.privacy.composition import ComposedLoss, GridLaw, convolve, find_lattice, on_grid
+from dpbayes.privacy.curves import gaussian_epsilon
 from dpbayes.privacy.loss_law import LossLaw
 from dpbayes.privacy.losses import PrivacyLoss
 
@@ -198,7 +197,7 @@ def test_the_round_off_certificate_covers_the_actual_error():
         ]
     index = np.arange(12)
     grid = GridLaw(index, (weights / total).astype(float), 0.0, 0.1, 0.0, 0.0)
-    result = convolve([Addend(grid, 20)], tilt=0.0, centre=11.0, size=512, exact=True)
+    result = convolve([(grid, 20)], tilt=0.0, centre=11.0, size=512, exact=True)
     with mpmath.workdps(60):
         for epsilon in (0.05, 5.05, 11.05, 15.05, 21.85):
             value, error = result.value(epsilon, tail=True)
@@ -213,8 +212,8 @@ def test_the_round_off_certificate_covers_the_actual_error():
     [([-1.0, 1.0], 2.0), ([0.0, 0.3, 0.75], 0.15), ([-0.2, 0.1, 0.1 + 1e-14, 0.4], 0.3), ([0.0, 1.0, np.pi], None)],
 )
 def test_lattices_are_found(losses, step):
-    lattice = find_lattice(LossLaw(np.array(losses), np.full(len(losses), 1 / len(losses))))
-    assert (lattice is None) if step is None else lattice.step == pytest.approx(step, rel=1e-12)
+    found = find_lattice(LossLaw(np.array(losses), np.full(len(losses), 1 / len(losses))))
+    assert (found is None) if step is None else found == pytest.approx(step, rel=1e-12)
 
 
 @pytest.mark.parametrize("runs", [10**6, 10**9])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_epsilon_upper, gaussian_stddev
+from dpbayes.privacy.curves import gaussian_delta, gaussian_epsilon, gaussian_epsilon_upper, gaussian_stddev
 
 MUS = 10.0 ** np.arange(-6, 3.1, 1.5)
 DELTAS = (1e-300, 1e-150, 1e-50, 1e-15, 1e-9, 1e-6, 1e-3, 0.05, 0.5, 0.95, 0.9999)

@@ -172,7 +172,7 @@ def test_delta_takes_arrays():
         (lambda: PrivacyLoss.from_losses([1.0], [0.0], [0.0]), "the masses contradict the losses"),
         (lambda: PrivacyLoss.from_losses([0.0], [0.0], infinite_p=-0.5), "must be between 0 and 1, got -0.5"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0], log_error=0.5), "log_error must be between 0 and 0.01, got 0.5"),
-        (lambda: PrivacyLoss.from_pmfs([0.0], [0.0], adjacency="bounded"), "adjacency must be one of"),
+        (lambda: PrivacyLoss.from_pmfs([0.0], [0.0], adjacency="bounded"), "adjacency must be 'replace-one'"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).epsilon(1.5), "delta must be between 0 and 1, got 1.5"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(np.nan), "epsilon must be a number"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(1.0, direction="up"), "direction must be"),

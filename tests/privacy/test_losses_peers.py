@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as peer
 
-from dpbayes.privacy.closed_forms import (
+from dpbayes.privacy.curves import gaussian_epsilon
+from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.losses import (
+    PrivacyLoss,
     discrete_gaussian_loss,
     geometric_loss,
     laplace_loss,
     randomized_response_loss,
 )
-from dpbayes.privacy.gaussian import gaussian_epsilon
-from dpbayes.privacy.loss_law import Bounds
-from dpbayes.privacy.losses import PrivacyLoss
 
 DELTAS = (1e-2, 1e-5, 1e-8)
 RUNS = (1, 30)

@@ -344,7 +344,7 @@ def test_a_release_cannot_contradict_itself():
     with pytest.raises(InputError, match="sensitivity of table x"):
         NoisyTable(domain, [1, 1], law, 0.0, 1.0)
     table = NoisyTable(domain, [1, 1], law, 2.0, 1.0)
-    with pytest.raises(InputError, match="n must be a positive"):
+    with pytest.raises(InputError, match="n must be a whole number"):
         Release(domain, (table,), "replace-one", 0, "opendp")
     with pytest.raises(InputError, match="cannot be public under add-remove"):
         Release(domain, (table,), "add-remove", 10, "opendp")

@@ -1,10 +1,11 @@
 """In every system: what can be refused is refused before anything is spent, and a release that was paid for is used."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.privacy import mechanism
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.runs import execute, load_spec
@@ -85,6 +86,23 @@ def test_a_setting_that_no_computer_can_run_is_refused_before_anything_is_releas
     with pytest.raises(SpecError, match=rf"{key}: must be less than or equal to"):
         execute(small(name, f"{key}={10**18}"), out=tmp_path / "run", echo=lambda line: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_synthetic_records_that_memory_does_not_hold_are_refused_before_anything_is_released(tmp_path, monkeypatch):
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PHYS_PAGES" else real(name))
+    data = (
+        '[data]\npublic = "p.csv"\nprivate = "p.csv"\nby = "x"\ntables = "by-feature"\n[data.levels]\nx = ["0", "1"]\n'
+    )
+    (tmp_path / "p.csv").write_text("x,y\n" + "0,1\n1,0\n" * 50)
+    (tmp_path / "study.toml").write_text(
+        f'system = "ide"\ntitle = "t"\n{data}y = ["0", "1"]\n[privacy]\nepsilon = 1.0\nledger = "budget.db"\n'
+        "[synthesis]\nn_rows = 1_000_000\n"
+    )
+    ledger = create_ledger(tmp_path / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
+    with pytest.raises(InputError, match="1,000,000 synthetic records of 2 attributes would take"):
+        execute(load_spec(tmp_path / "study.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert not ledger.entries()
 
 
 class _StoppedError(Exception):

@@ -2,23 +2,28 @@
 
 import tracemalloc
 
+import narwhals as nw
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.verifier import count_statistic
+from dpbayes.verifier.formulas import column_values
 from dpbayes.verifier.partition import assign_partitions, unit_codes
 
 RNG = np.random.default_rng
 
 
-def test_one_long_name_does_not_widen_every_row():
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame])
+def test_one_long_name_does_not_widen_every_row(frame):
     # As an array of text, 20,000 rows of up to 20,000 characters would take 1.6 GB.
-    names = np.array([f"person {i % 5000}" for i in range(20_000)], dtype=object)
+    names = [f"person {i % 5000}" for i in range(20_000)]
     names[7] = "x" * 20_000
+    table = nw.from_native(frame({"name": names}))
     tracemalloc.start()
-    codes, n_units = unit_codes(names)
+    codes, n_units = unit_codes(column_values(table, "name"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n_units == 5001
