@@ -143,7 +143,7 @@ def _rows(release: Release, draws: Any, names: tuple[str, ...]) -> list[tuple[An
     table = next((table for table in release.tables if set(table.attributes) == set(names)), None)
     seen, half = (np.full(part.size, np.nan),) * 2 if table is None else _published(table, names)
     labels = [
-        [attribute.labels[level] for attribute, level in zip(part, place, strict=True)]
+        [attribute.words[level] for attribute, level in zip(part, place, strict=True)]
         for place in np.ndindex(part.shape)
     ]
     numbers = ((None if math.isnan(x) else float(x)) for x in seen)
