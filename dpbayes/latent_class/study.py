@@ -239,10 +239,10 @@ class Sampling(Section):
             raise ValueError("rounds are those of method = 'many-chains'; leave them out, or set the method")
         return self
 
-    def settings(self) -> dict[str, Any]:
-        """Return what `dpbayes.inference.sample` is told."""
+    def settings(self, release: Release | None = None) -> dict[str, Any]:
+        """Return what `dpbayes.inference.sample` is told, of a release of this size."""
         given = {name: getattr(self, name) for name in ("draws", "tune", "chains", "target_accept", "rounds")}
-        return sampler_defaults(method=self.method) | {
+        return sampler_defaults(release, method=self.method) | {
             name: value for name, value in given.items() if value is not None
         }
 
@@ -326,7 +326,7 @@ def expected_cost(spec: Spec, design: Release) -> str:
     from dpbayes.latent_class.cost import cost_of
     from dpbayes.latent_class.model import default_likelihood
 
-    settings = spec.sampling.settings()
+    settings = spec.sampling.settings(design)
     form = spec.model.likelihood or default_likelihood(
         design, structural_zeros=bool(spec.model.options()["impossible"])
     )
@@ -356,7 +356,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     from dpbayes.latent_class.synthesis import predict_release
 
     model = _model(spec, release, context)
-    seed, settings = spec.sampling.seed, spec.sampling.settings()
+    seed, settings = spec.sampling.seed, spec.sampling.settings(release)
     trace = sample(model, random_seed=seed, progressbar=False, progress=context.progress, **settings)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)

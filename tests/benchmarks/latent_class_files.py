@@ -224,7 +224,7 @@ def main():
     started = time.perf_counter()
     model = build_model(release, **arguments.model)
     settings = (
-        sampler_defaults(model) | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
+        sampler_defaults(release) | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
     )
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
