@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 type FloatArray = npt.NDArray[np.float64]
 
 CHAINS = 4
-_WALKERS, _WARMUP, _NODES = 64, (30, 30, 30), 24
+_WALKERS, _WARMUP, _NODES = 64, (30, 30, 30), 32
 _PROPOSALS, _MORE_PROPOSALS, _FEW_MOVES = 4, 32, 0.15
 
 

@@ -145,7 +145,7 @@ def test_a_verification_warns_of_what_the_pilot_says_and_the_mean_is_right(tmp_p
     assert said.index(warned[0]) < [line.startswith("release: ") for line in said].index(True)
     facts = json.loads((result.folder / "facts.json").read_text())
     (row,) = facts["tables"]["coefficients"]
-    assert row["prob_greater"] > 0.95
+    assert row["prob_greater"] > 0.9  # by shares it is near 0
     assert facts["tables"]["answers"][0]["prob_majority"] < 0.05
     assert "the claim holds (> 0.1) with probability" in facts["answer"]
 
