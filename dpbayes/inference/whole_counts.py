@@ -42,7 +42,7 @@ MAX_CELLS = 4096
 
 _MOST = 10**6  # draws, draws before them, and chains
 _SWEEPS, _MOVES, _FACTOR_MOVES = 3, 20, 3  # per draw; per sweep, moves of records per cell and of each factor
-# Large cells may look independent where those of rare levels are not: r beyond 30 made intervals too short.
+# Large cells may look independent where those of rare levels are not: r, how alike, is at most 30.
 _SHAPES = np.exp(np.linspace(np.log(0.05), np.log(30.0), 45))
 _WEIGHTS = np.exp(np.linspace(np.log(0.05), np.log(5.0), 40))
 _FAR = 30.0  # standard deviations above a threshold up to which the chance to be held back is tabled

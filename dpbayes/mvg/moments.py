@@ -144,7 +144,11 @@ class MomentQuery:
 
     def _of_one_record(self, row: Covariance) -> Maximum:
         radius = box_maximum(row.precision(), self.ranges.widths / 2.0)
-        k2, r2 = (self.intercept or 0.0) ** 2, radius.value
+        k2, r2 = (self.intercept or 0.0) * (self.intercept or 0.0), radius.value
+        if not math.isfinite(k2 + r2):
+            raise InputError(
+                f"intercept {self.intercept} or the ranges are too large: their squares overflow; rescale them"
+            )
         if self.ranges.adjacency == "add-remove":
             return Maximum((k2 + r2) / self.n, radius.method, (k2 + radius.lower) / self.n)
         value = math.sqrt(2.0) * (k2 + r2) if k2 <= r2 else 2.0 * math.sqrt(2.0 * k2 * r2)
@@ -406,7 +410,7 @@ def release_moments(
         result = row.colour(row.colour(symmetric).T)
         result = (result + result.T) / 2.0
         if query.intercept is not None and query.ranges.adjacency == "replace-one":
-            result[0, 0] = query.intercept**2  # a public constant
+            result[0, 0] = query.intercept * query.intercept  # a public constant
         return MomentRelease(result, noise, source)
 
     return released(drawn, noise, "symmetric-gaussian", purpose=purpose, rng=rng, ledger=ledger, delta=ledger_delta)

@@ -144,7 +144,8 @@ class Maximum:
 def box_maximum(precision: FloatArray, half: FloatArray) -> Maximum:
     r"""Return the maximum of :math:`d^T P d` over the box :math:`|d_i| \le h_i`."""
     if np.count_nonzero(precision - np.diag(np.diagonal(precision))) == 0:
-        value = float(np.diagonal(precision) @ half**2)
+        with np.errstate(over="ignore"):  # too large a box has an infinite length, which callers refuse
+            value = float(np.diagonal(precision) @ half**2)
         return Maximum(value, "closed form", value)
     form = precision * np.outer(half, half)  # the maximum of s'Qs over sign vectors s
     if half.shape[0] <= VERTEX_LIMIT:

@@ -236,6 +236,7 @@ def test_an_analyst_regresses_any_named_feature_on_any_others():
         (lambda r: MomentQuery(r, n=5).value(np.zeros((2, 4))), "states n = 5 records, but 4"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 0.0), "stddev must be positive"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1.0, np.eye(3)), "must have 2 rows"),
+        (lambda r: calibrate_moments(MomentQuery(r, n=5, intercept=1e200), mu=1.0), "their squares overflow"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5)), "give epsilon and delta, or mu"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5), mu=1.0, epsilon=1.0), "not both"),
     ],
