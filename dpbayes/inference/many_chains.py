@@ -105,9 +105,13 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     gradient = pt.grad(graphs[0] + power * graphs[1], joined)
     outputs = vectorize_graph([graphs[0], graphs[1], gradient], {joined: points})
     mode = _mode(backend)
-    with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-        density = pytensor.function([points, power], outputs, mode=mode, trust_input=True)
-        record = pytensor.function([points], vectorize_graph(graphs[2:], {joined: points}), mode=mode, trust_input=True)
+    record_graphs = vectorize_graph(graphs[2:], {joined: points})
+    try:
+        with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
+            density = pytensor.function([points, power], outputs, mode=mode, trust_input=True)
+            record = pytensor.function([points], record_graphs, mode=mode, trust_input=True)
+    except NotImplementedError as error:
+        raise InputError(f"backend {backend!r} cannot compile this model ({error}); use backend = 'numba'") from None
 
     call = _thread_safe(density, 2)
     size = sum(value.size for value in point.values())
