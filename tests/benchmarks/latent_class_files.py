@@ -4,12 +4,16 @@
     python tests/benchmarks/latent_class_files.py --case nine
     python tests/benchmarks/latent_class_files.py --case fifty --noise gaussian --planned 80
     python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --seed 0 --peer 20 50 100
+    python tests/benchmarks/latent_class_files.py FILE.csv --case resampled --epsilon 0.1 --populations 8
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
-attribute alone and so many pairs, chosen privately. Errors are sums of absolute
+attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
+populations of eight attributes of 2 to 6 levels, 10,000 records and all pairs, one for each seed: a log-linear model
+with terms of pairs, and of triples, a Bayesian network, and records drawn from FILE.csv with replacement; with
+--populations so many seeds are fitted, and the last line is their mean. Errors are sums of absolute
 differences in shares against the records' own tables, averaged over tables; coverage is of 95 % intervals of the
 records' shares, and of cells by how many records they hold. With --peer the same noisy tables are fitted by mbi's
 mixture of products (uv sync --group peers) with so many components instead, which gives errors of the same tables.
@@ -81,12 +85,49 @@ def generated(levels, n, rng):
     return np.column_stack(columns), list(levels)
 
 
-def studied(case, path, cap):
+CASES = ["sixteen", "fourteen", "nine", "fifty", "loglinear", "threeway", "network", "resampled"]
+SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
+SMALL_N = 10_000
+
+
+def loglinear(levels, n, rng, order):
+    """Records of a log-linear model with normal terms of all sets of up to `order` attributes."""
+    scores = np.zeros(levels)
+    for size in range(1, order + 1):
+        for axes in combinations(range(len(levels)), size):
+            shape = [level if axis in axes else 1 for axis, level in enumerate(levels)]
+            scores = scores + rng.normal(0, {1: 0.7, 2: 0.35, 3: 0.25}[size], shape)
+    shares = np.exp(scores - scores.max()).ravel()
+    cells = rng.choice(shares.size, n, p=shares / shares.sum())
+    return np.column_stack(np.unravel_index(cells, levels)), list(levels)
+
+
+def resampled(path, n, rng):
+    """Records of a file with replacement: eight of its attributes at random, at most six levels each."""
+    records, _ = coded(path, "fourteen", 6)
+    records = records[rng.integers(len(records), size=n)][:, np.sort(rng.choice(records.shape[1], 8, replace=False))]
+    columns = [np.unique(column, return_inverse=True)[1] for column in records.T]
+    return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
+
+
+def small(case, path, seed):
+    """Records and levels of a small population."""
+    rng = np.random.default_rng([seed, 7])
+    if case == "resampled":
+        return resampled(path, SMALL_N, rng)
+    if case == "network":
+        return generated(SMALL, SMALL_N, rng)
+    return loglinear(SMALL, SMALL_N, rng, {"loglinear": 2, "threeway": 3}[case])
+
+
+def studied(case, path, cap, seed):
     """Records, levels, and the attributes of every released table."""
     if case == "nine":
         records, shape = generated([2, 3, 4, 5, 6, 7, 8, 10, 12], 30_000, np.random.default_rng(9))
         return records, shape, [(0, 1), (1, 2, 3), (2, 4), (3, 5), (4, 6), (0, 7, 8), (5, 8)]
-    if case == "fifty":
+    if case in ("loglinear", "threeway", "network", "resampled"):
+        records, shape = small(case, path, seed)
+    elif case == "fifty":
         sizes = [2 + (7 * place) % 19 for place in range(50)]
         records, shape = generated(sizes, 50_000, np.random.default_rng(50))
     else:
@@ -171,18 +212,20 @@ def compare_peer(arguments, release, records, shape, chosen):
         }
         found = {"components": components, "seconds": round(time.perf_counter() - started, 1)}
         print(json.dumps(found | {"errors": errors}), flush=True)
+    return {}
 
 
 def asked():
     """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?")
-    parser.add_argument("--case", choices=["sixteen", "fourteen", "nine", "fifty"], default="sixteen")
+    parser.add_argument("--case", choices=CASES, default="sixteen")
     parser.add_argument("--cap", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--noise", choices=["geometric", "gaussian"], default="geometric")
     parser.add_argument("--planned", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--populations", type=int, default=1)
     parser.add_argument("--model", type=json.loads, default={})
     parser.add_argument("--sampling", type=json.loads, default={})
     parser.add_argument("--peer", type=int, nargs="+", default=[])
@@ -191,7 +234,7 @@ def asked():
 
 def released(arguments):
     """Return the records, the sizes of attributes, the attributes of each table, exact tables and the release."""
-    records, shape, sets = studied(arguments.case, arguments.file, arguments.cap)
+    records, shape, sets = studied(arguments.case, arguments.file, arguments.cap, arguments.seed)
     domain = Domain.from_levels({f"x{axis}": tuple(range(size)) for axis, size in enumerate(shape)})
     rng = np.random.default_rng([arguments.seed, 1])
     root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
@@ -209,7 +252,25 @@ def released(arguments):
 
 
 def main():
-    arguments = asked()
+    arguments, found = asked(), []
+    for seed in range(arguments.seed, arguments.seed + arguments.populations):
+        arguments.seed = seed
+        found.append(fitted(arguments))
+    if arguments.populations > 1:
+        print(json.dumps({"populations": len(found), "means": averaged(found)}), flush=True)
+
+
+def averaged(found):
+    """Return the mean of every figure over populations."""
+    figures = {(order, key) for one in found for order, values in one.items() for key in values}
+    means = {order: {} for order in found[0]}
+    for order, key in sorted(figures, key=str):
+        means[order][key] = round(float(np.mean([one[order][key] for one in found if key in one[order]])), 4)
+    return means
+
+
+def fitted(arguments):
+    """Fit one release, or its peer; print and return what was measured."""
     records, shape, sets, exact, release = released(arguments)
     noisy = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
     chooser = np.random.default_rng(arguments.seed)
@@ -217,11 +278,11 @@ def main():
     for order in (2, 3, 4) if arguments.case == "sixteen" else (2, 3):
         some = [tuple(sorted(chooser.choice(len(shape), order, replace=False).tolist())) for _ in range(40)]
         chosen[order] = pairs if order == 2 and len(pairs) < 200 else some
-    chosen["released"] = sets[:200]
+    if sets != pairs:
+        chosen["released"] = sets[:200]
     if arguments.peer:
-        compare_peer(arguments, release, records, shape, chosen)
-        return
-    started = time.perf_counter()
+        return compare_peer(arguments, release, records, shape, chosen)
+    started, before = time.perf_counter(), time.process_time()
     model = build_model(release, **arguments.model)
     settings = (
         sampler_defaults(release) | {"progressbar": False, "predictive": False, "progress": said} | arguments.sampling
@@ -229,21 +290,23 @@ def main():
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
     found = {
-        "case": vars(arguments),
+        "case": {name: value for name, value in vars(arguments).items() if name not in ("file", "peer")},
         "noise_stddev": round(release.tables[0].noise.variance ** 0.5, 2),
         "form": "cells" if "level_deviations" in model.named_vars else "tables",
         "passed": verdict.passed,
         "checks": {f.check: round(f.value, 4) for f in verdict.findings},
         "minutes": round(seconds / 60, 2),
-        "cpu_minutes": round(time.process_time() / 60, 2),
+        "cpu_minutes": round((time.process_time() - before) / 60, 2),
         "compile_seconds": round(trace.attrs["compile_seconds"], 1),
         "gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "released_error": round(float(np.mean(noisy)), 5),
         "sampler": json.loads(trace.attrs["sampler_settings"]),
     }
     print(json.dumps(found), flush=True)
-    for order, some in chosen.items():
-        print(json.dumps({order: measure(trace, release, records, shape, some, 1, 2)}), flush=True)
+    measured = {order: measure(trace, release, records, shape, some, 1, 2) for order, some in chosen.items()}
+    for order, values in measured.items():
+        print(json.dumps({order: values}), flush=True)
+    return measured
 
 
 if __name__ == "__main__":
