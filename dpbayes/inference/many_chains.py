@@ -13,7 +13,7 @@ superchains.
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import number, shown, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
+from dpbayes.inference.convergence import Finding
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -226,19 +227,17 @@ class Batch:
     def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Array]:
         """Move without adapting; return the kept states, dims (kept, chain, ...)."""
         kept: dict[str, list[Any]] = {name: [] for name in _KEPT}
-        wanted, diverged = set(keep.tolist()), np.zeros(len(self.points), bool)
+        wanted = set(keep.tolist())
         for place in range(moves):
             steps = self._steps()
             accept, diverging = self.move(steps)
             self.tick()
-            diverged |= diverging
             if place in wanted:
-                now = (self.points, self.prior + self.likelihood, self.likelihood, diverged, accept)
+                now = (self.points, self.prior + self.likelihood, self.likelihood, diverging, accept)
                 for name, value in zip(kept, now, strict=False):
                     kept[name].append(value.copy())
                 kept["steps"].append(np.full(len(accept), steps))
                 kept["step"].append(np.full(len(accept), self.step))
-                diverged = np.zeros_like(diverged)
         return {name: np.stack(values) for name, values in kept.items()}
 
     def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -322,10 +321,13 @@ def draw_many(
     *,
     random_seed: int,
     cores: int,
-    enough: Callable[[dict[str, Array], dict[str, Array]], bool],
+    short: Callable[[dict[str, Array], dict[str, Array]], Sequence[Finding]],
     progress: Progress,
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
-    """Anneal, tune and draw round after round until `enough` says so; variables and statistics by chain and draw."""
+    """Anneal, tune and draw round after round, each as long as all before, until `short` finds nothing that is short.
+
+    What was drawn before the log-likelihood was flat is dropped. Returns variables and statistics by chain and draw.
+    """
     started = time.perf_counter()
     seeds = np.random.SeedSequence(random_seed).spawn(settings.batches + 1)
     starts = density.start(np.random.default_rng(seeds[-1]), settings.chains)
@@ -339,12 +341,17 @@ def draw_many(
         list(pool.map(Batch.anneal, batches))
         meter.begin("adapting", settings.tune)
         list(pool.map(lambda batch: batch.tune(settings.tune), batches))
+        kept: list[dict[str, Array]] = []
+        found: Sequence[Finding] = []
+        moves = settings.trajectories
         for place in range(settings.rounds):
-            moves = settings.trajectories * 2**place
-            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}", moves)
+            said = ", ".join(f"{finding.title} {finding.value_text}" for finding in found)
+            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}" + f" ({said})" * bool(said), moves)
             keep = np.linspace(0, moves, settings.draws + 1, dtype=int)[1:] - 1
-            kept = list(pool.map(lambda batch, moves=moves, keep=keep: batch.draw(moves, keep), batches))
-            stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in kept[0] if name != "points"}
+            drawn = list(pool.map(lambda batch, moves=moves, keep=keep: batch.draw(moves, keep), batches))
+            moves *= 2 if kept else 1  # that the kept states are of
+            kept = [_thinned(*both) for both in zip(kept, drawn, strict=True)] if kept else drawn
+            stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
             points = np.stack([_end_to_end(one["points"]) for one in kept])
             if not np.isfinite(stats["lp"]).all():
                 raise IncompleteSamplingError(
@@ -352,9 +359,17 @@ def draw_many(
                     "NaN under the prior needs a parameterization that stays finite"
                 )
             variables = _recorded(density, points)
-            if enough(variables, stats):
+            found = short(variables, stats)
+            if not found:
                 break
+            if any(finding.check == "drift" for finding in found):
+                kept, moves = [], 2 * moves
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
+
+
+def _thinned(before: dict[str, Array], after: dict[str, Array]) -> dict[str, Array]:
+    """Lay two rounds of equal length one after the other and keep every second state."""
+    return {name: np.concatenate([before[name], after[name]])[1::2] for name in _KEPT}
 
 
 def _end_to_end(kept: Array) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpbayes._arguments import instance, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
-from dpbayes.inference.convergence import Quantity, check_convergence, drift_finding, mixing_findings_of
+from dpbayes.inference.convergence import Finding, Quantity, check_convergence, drift_finding, mixing_findings_of
 from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
 from dpbayes.inference.schema import annotate
 
@@ -520,19 +520,20 @@ def _many(
     model, members = compiled.model, settings.chains // settings.batches
     judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
 
-    def enough(variables: dict[str, Any], stats: dict[str, Any]) -> bool:
+    def short(variables: dict[str, Any], stats: dict[str, Any]) -> list[Finding]:
         shape = stats["lp"].shape
         draws = np.concatenate([np.moveaxis(variables[name].reshape(*shape, -1), -1, 0) for name in judged])
         places = [Quantity(str(place)) for place in range(len(draws))]
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
-        return all(finding.passed for finding in [*findings, drift_finding(stats["likelihood"], members)])
+        findings = [*findings, drift_finding(stats["likelihood"], members)]
+        return [finding for finding in findings if not finding.passed]
 
     found, stats, said = draw_many(
         compiled.program,
         settings,
         random_seed=seed,
         cores=cores or len(os.sched_getaffinity(0)),
-        enough=enough,
+        short=short,
         progress=progress,
     )
     sample_dims = ("chain", "draw")

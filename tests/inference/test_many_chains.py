@@ -11,8 +11,8 @@ from scipy.special import logsumexp
 
 from dpbayes.errors import InputError
 from dpbayes.inference import Verdict, compile_model, sample
-from dpbayes.inference.convergence import check_convergence, drift_finding, mixing
-from dpbayes.inference.many_chains import ManyChainSettings, batched_density
+from dpbayes.inference.convergence import Finding, check_convergence, drift_finding, mixing
+from dpbayes.inference.many_chains import Batch, ManyChainSettings, batched_density, draw_many
 
 SHORT = {"chains": 64, "draws": 16, "trajectories": 32, "tune": 40}
 
@@ -198,3 +198,40 @@ def test_unknown_methods_and_settings_are_refused_before_anything_compiles():
         sample(two_humps(), method="gibbs")
     with pytest.raises(InputError, match="method 'nuts' has no setting 'rounds'; it has draws"):
         sample(two_humps(), rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        ((), [2, 4, 6, 8]),
+        (("rhat",), [4, 8, 12, 16]),
+        (("rhat", "ess_bulk"), [8, 16, 24, 32]),
+        (("drift",), [12, 16, 20, 24]),
+        (("drift", "rhat"), [16, 24, 32, 40]),
+    ],
+)
+def test_a_further_round_joins_the_draws_before_it_unless_they_drifted(humps, monkeypatch, checks, expected):
+    """States that count the moves so far: kept ones are evenly spaced over all rounds since the last drift."""
+    done: dict[int, int] = {}
+
+    def counted(batch, moves, keep):
+        first = done.get(id(batch), 0)
+        done[id(batch)] = first + moves
+        states = np.repeat(first + 1.0 + keep[:, None], len(batch.points), axis=1)
+        names = ("lp", "likelihood", "diverging", "accept", "steps", "step")
+        return {name: states for name in names} | {"points": states[..., None]}
+
+    monkeypatch.setattr(Batch, "draw", counted)
+    failed = [[Finding(check, "theta", 2.0, 1.0, passed=False)] for check in checks]
+    settings = ManyChainSettings(chains=16, batches=2, draws=4, trajectories=8, tune=1)
+    said = []
+    _, stats, _ = draw_many(
+        humps.program,
+        settings,
+        random_seed=1,
+        cores=1,
+        short=lambda variables, stats: failed.pop(0) if failed else [],
+        progress=lambda stage, share: said.append(stage),
+    )
+    np.testing.assert_array_equal(stats["lp"].reshape(-1, 4), np.tile(expected, (16, 1)))
+    assert ("largest R-hat 2" in said[-1]) == (checks[-1:] == ("rhat",))
