@@ -1,8 +1,8 @@
 """Coverage of the slope in a regression whose counts were all released with noise, beside plugging the counts in.
 
 Run as ``python tests/benchmarks/released_regression.py AREAS DATA_SETS [TUNE DRAWS]``: parameters and data from the
-priors of ``models/released_regression.py``, noise of standard deviation 12; the model is compiled once, and each data set
-has four chains. Two chains of 500 draws are too few: the share's level and spread mix at a quarter of a draw per draw.
+priors of ``models/released_regression.py``, noise of standard deviation 12; the model is compiled once, and each data
+set has four chains. Two of 500 draws are too few: the share's level and spread mix at a quarter of a draw per draw.
 """
 
 import runpy

@@ -20,6 +20,7 @@ from dpbayes.verifier import (
     release_counts,
     sum_estimates,
 )
+from dpbayes.verifier.design import expected
 from dpbayes.verifier.exact import posterior_of_counts
 
 CLAIM = {"formula": "y ~ x", "coefficient": "x"}
