@@ -4,11 +4,11 @@ With :math:`p \sim` Dirichlet(:math:`\alpha`), counts :math:`S \mid p \sim` Mult
 :math:`y_j = S_j + x_j` with independent noise of density f,
 
 .. math:: P(S \mid y) \propto \prod_j h_j(S_j) \text{ on } \sum_j S_j = M, \qquad
-          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k)\, e^{\lambda k},
+          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k),
 
-and :math:`r \mid S \sim` Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`). The tilt :math:`\lambda` is free; it keeps
-each factor summable. A window for each count leaves out at most :math:`\sum_j (\sum_{k \text{ outside}} h_j(k))
-\max_m (h_a * h_b)(m)`, a and b the other two; noise laws are log-concave, so geometric series bound the outer sums.
+and :math:`r \mid S \sim` Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`). A window for each count leaves out at most
+:math:`\sum_j (\sum_{k \text{ outside}} h_j(k)) \max_m (h_a * h_b)(m)`, a and b the other two; noise laws are
+log-concave, so geometric series bound the outer sums.
 """
 
 from __future__ import annotations
@@ -69,34 +69,29 @@ def log_rising(alpha: float, low: int, high: int) -> FloatArray:
 
 def lattice_axes(
     noisy: FloatArray, noise: NoiseLaw, n_partitions: int, alpha: tuple[float, ...], *, tolerance: float, max_terms: int
-) -> tuple[tuple[Axis, ...], float]:
-    """Return a window for each outcome such that what they leave out is certified below `tolerance`, and the tilt."""
-    whole = (n_partitions + 1) ** (len(alpha) - 1)
-    if whole <= 4096:
-        full = (_axis(y, noise, n_partitions, a, 0.0, 0, n_partitions) for y, a in zip(noisy, alpha, strict=True))
-        return tuple(full), 0.0
-    tilt = -math.log((sum(alpha) + n_partitions) / (len(alpha) + n_partitions))
+) -> tuple[Axis, ...]:
+    """Return a window for each outcome such that what they leave out is certified below `tolerance`."""
     centres = np.clip(noisy, 0, n_partitions)
     spread = abs(float(centres.sum()) - n_partitions) + noise.tail_radius(min(tolerance, 0.1) * 1e-3)
-    for _ in range(60):
-        ends = [
-            _grown(y, noise, n_partitions, a, tilt, float(centre), spread)
-            for y, a, centre in zip(noisy, alpha, centres, strict=True)
-        ]
+    if (n_partitions + 1) ** (len(alpha) - 1) <= 4096:
+        spread = n_partitions
+    # Once the windows are the whole range nothing is left out.
+    while True:
+        lows = np.maximum(np.floor(centres - spread), 0).astype(int).tolist()
+        highs = np.minimum(np.ceil(centres + spread), n_partitions).astype(int).tolist()
+        sizes = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
         # Before any array is made: a strong prior far from the data can ask for windows without end.
-        if math.prod(high - low + 1 for low, high in ends[::2]) > max_terms or ends[1][1] - ends[1][0] >= max_terms:
-            break
-        axes = tuple(
-            _axis(y, noise, n_partitions, a, tilt, low, high)
-            for y, a, (low, high) in zip(noisy, alpha, ends, strict=True)
-        )
+        if math.prod(sizes[::2]) > max_terms or sizes[1] > max_terms:
+            raise InputError(
+                f"the posterior of the counts spreads over more than max_terms = {max_terms:,} terms (M = "
+                f"{n_partitions:,}, noise {noise}, alpha {alpha}); raise max_terms or tolerance, or sample with "
+                "verifier.build_model"
+            )
+        given = zip(noisy, alpha, lows, highs, strict=True)
+        axes = tuple(_axis(y, noise, n_partitions, a, low, high) for y, a, low, high in given)
         if omitted_mass_bound(axes, n_partitions) <= tolerance:
-            return axes, tilt
-        spread *= 1.3
-    raise InputError(
-        f"the posterior of the counts spreads over more than max_terms = {max_terms:,} terms (M = {n_partitions:,}, "
-        f"noise {noise}, alpha {alpha}); raise max_terms or tolerance, or sample with verifier.build_model"
-    )
+            return axes
+        spread = 1.3 * spread + 1
 
 
 def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
@@ -105,7 +100,7 @@ def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
         return 0.0
     if any(axis.log_tail == math.inf for axis in axes):
         return math.inf
-    log_kept = log_lattice_sum(axes, n_partitions)
+    log_kept = _logsumexp(lattice_log_weights(axes, n_partitions))
     if log_kept == -math.inf:
         return math.inf
     log_max = [max(float(axis.log_factor.max()), axis.log_tail) for axis in axes]
@@ -120,11 +115,6 @@ def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
             cross = min(log_max[a] + log_sum[b], log_max[b] + log_sum[a])
         parts.append(axis.log_tail + cross)
     return math.exp(min(_logsumexp(np.array(parts)) - log_kept, 700.0))
-
-
-def log_lattice_sum(axes: tuple[Axis, ...], n_partitions: int) -> float:
-    """Return the logarithm of the sum of the product of factors over the lattice inside the windows."""
-    return _logsumexp(lattice_log_weights(axes, n_partitions))
 
 
 def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> FloatArray:
@@ -144,59 +134,24 @@ def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> FloatArray
     return np.asarray(third)
 
 
-def _grown(
-    noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, tilt: float, centre: float, spread: float
-) -> tuple[int, int]:
-    """Return the ends of a window about the centre."""
-    low, high = math.floor(centre - spread), math.ceil(centre + spread)
-    step = math.ceil(spread)
-    while high < n_partitions and _log_upper_tail(noisy, noise, alpha, tilt, high) == math.inf:
-        high += step
-        step *= 2
-    step = math.ceil(spread)
-    while low > 0 and _log_lower_tail(noisy, noise, alpha, tilt, low) == math.inf:
-        low -= step
-        step *= 2
-    return max(low, 0), min(high, n_partitions)
-
-
-def _axis(noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, tilt: float, low: int, high: int) -> Axis:
+def _axis(noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, low: int, high: int) -> Axis:
     """Return the factor on the window and the bound on its tails."""
     inside = noise.log_prob(noisy - np.arange(low, high + 1, dtype=np.float64)) + log_rising(alpha, low, high)
-    if tilt:
-        inside = inside + tilt * np.arange(low, high + 1)
-    upper = _log_upper_tail(noisy, noise, alpha, tilt, high) if high < n_partitions else -math.inf
-    lower = _log_lower_tail(noisy, noise, alpha, tilt, low) if low > 0 else -math.inf
+    # The factor of the prior changes by (alpha + k) / (k + 1): it rises for alpha >= 1, ever less, and falls otherwise.
+    rise = max(0.0, math.log((alpha + high + 1) / (high + 2)))
+    upper = _log_tail(noise, noisy, high + 1, 1, rise, _log_g(alpha, high + 1)) if high < n_partitions else -math.inf
+    lower = _log_tail(noise, noisy, low - 1, -1, 0.0, max(_log_g(alpha, low - 1), 0.0)) if low > 0 else -math.inf
     return Axis(low, high, inside, float(np.logaddexp(upper, lower)))
 
 
-def _log_upper_tail(noisy: float, noise: NoiseLaw, alpha: float, tilt: float, high: int) -> float:
-    """Return the logarithm of a bound on the sum of h above `high`, by a geometric series from high + 1 on."""
-    first, second = _log_f(noise, noisy, high + 1), _log_f(noise, noisy, high + 2)
-    if first == -math.inf:
+def _log_tail(noise: NoiseLaw, noisy: float, first: int, step: int, rise: float, log_g: float) -> float:
+    """Return the logarithm of a bound on the sum of h from a count on in one direction, by a geometric series."""
+    here, next_one = float(noise.log_prob(noisy - first)), float(noise.log_prob(noisy - first - step))
+    if here == -math.inf:
         return -math.inf
-    # g(k + 1) / g(k) = (alpha + k) / (k + 1) falls to 1 when alpha >= 1 and rises to 1 otherwise.
-    prior_ratio = max(0.0, math.log((alpha + high + 1) / (high + 2)))
-    log_ratio = second - first + prior_ratio + tilt
-    return first + _log_g(alpha, high + 1) + tilt * (high + 1) - _log1mexp(log_ratio)
-
-
-def _log_lower_tail(noisy: float, noise: NoiseLaw, alpha: float, tilt: float, low: int) -> float:
-    """Return the logarithm of a bound on the sum of h below `low`."""
-    first = _log_f(noise, noisy, low - 1)
-    if first == -math.inf:
-        return -math.inf
-    log_ratio = _log_f(noise, noisy, low - 2) - first - tilt
-    if alpha >= 1.0:
-        # g does not decrease, so going down its ratio is at most 1.
-        return first + _log_g(alpha, low - 1) + tilt * (low - 1) - _log1mexp(log_ratio)
-    # g falls from g(0) = 1 to g(1) = alpha and on: count 0 by itself, the rest with g(1) as its bound.
-    rest = first + math.log(alpha) + tilt * (low - 1) - _log1mexp(log_ratio)
-    return float(np.logaddexp(_log_f(noise, noisy, 0), rest))
-
-
-def _log_f(noise: NoiseLaw, noisy: float, count: int) -> float:
-    return float(noise.log_prob(noisy - count))
+    log_ratio = next_one - here + rise
+    # Without convergence there is no bound.
+    return here + log_g - math.log(-math.expm1(log_ratio)) if log_ratio < -1e-12 else math.inf
 
 
 def _log_g(alpha: float, count: int) -> float:
@@ -206,11 +161,6 @@ def _log_g(alpha: float, count: int) -> float:
     return float(gammaln(alpha + count) - gammaln(alpha) - gammaln(count + 1.0)) + 1e-6
 
 
-def _log1mexp(log_ratio: float) -> float:
-    """Return log(1 - exp(log_ratio)), or -inf where the series does not converge (its bound is then +inf)."""
-    return math.log(-math.expm1(log_ratio)) if log_ratio < -1e-12 else -math.inf
-
-
 def _logsumexp(values: FloatArray) -> float:
     top = float(values.max())
     if top in (-math.inf, math.inf):
@@ -218,28 +168,10 @@ def _logsumexp(values: FloatArray) -> float:
     return top + math.log(float(np.exp(values - top).sum()))
 
 
-# Rows and columns that together weigh less than this are dropped, and count as truncation error.
-_TRIM = 1e-15
-
-
-def trim(weights: FloatArray, low: tuple[int, int]) -> tuple[FloatArray, tuple[int, int], float]:
-    """Drop outer rows and columns that weigh next to nothing, and return what was dropped."""
-    rows, columns = weights.sum(axis=1), weights.sum(axis=0)
-    row_ends, column_ends = _core(rows), _core(columns)
-    kept = weights[row_ends[0] : row_ends[1], column_ends[0] : column_ends[1]]
-    sides = ((rows, row_ends), (columns, column_ends))
-    dropped = float(sum(margin[:start].sum() + margin[stop:].sum() for margin, (start, stop) in sides))
-    if dropped:
-        kept = kept / kept.sum()
-    kept = np.ascontiguousarray(kept)
-    kept.setflags(write=False)
-    return kept, (low[0] + column_ends[0], low[1] + row_ends[0]), dropped
-
-
-def _core(margin: FloatArray) -> tuple[int, int]:
-    """Return the ends of the range outside which each tail of a margin weighs at most the trimming share."""
-    below, above = np.cumsum(margin), np.cumsum(margin[::-1])
-    return int(np.searchsorted(below, _TRIM)), margin.size - int(np.searchsorted(above, _TRIM))
+def _heavy(margin: FloatArray) -> slice:
+    """Return the range outside of which a margin weighs next to nothing."""
+    held = np.flatnonzero(margin > 1e-15 / margin.size)
+    return slice(int(held[0]), int(held[-1]) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,19 +347,25 @@ def posterior_of_counts(
     check_n_partitions(n_partitions)
     strictly_between(tolerance, "tolerance", 0, 1, remedy="the default is 1e-12")
     values, log_shift = reachable(values, noise, n_partitions)
-    axes, tilt = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
+    axes = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
     log_weights = lattice_log_weights(axes, n_partitions)
     top = float(log_weights.max())
     check_explained(top, noise, n_partitions)
     weights = np.exp(log_weights - top)
     mass = float(weights.sum())
     weights /= mass
-    omitted = omitted_mass_bound(axes, n_partitions)
-    weights, low, trimmed = trim(weights, (axes[0].low, axes[2].low if len(axes) == 3 else 0))
+    # Outer rows and columns that weigh less than 1e-15 together would cost digits and time: they count as left out.
+    rows, columns = (_heavy(weights.sum(axis=axis)) for axis in (1, 0))
+    low = axes[0].low + columns.start, (axes[2].low if len(axes) == 3 else 0) + rows.start
+    weights = np.ascontiguousarray(weights[rows, columns])
+    dropped = max(1.0 - float(weights.sum()), 0.0)
+    weights /= weights.sum()
+    weights.setflags(write=False)
     whole = sum(prior)
     log_prior = float(gammaln(whole) + gammaln(n_partitions + 1.0) - gammaln(whole + n_partitions))
-    log_evidence = top + math.log(mass) + log_prior + log_shift - tilt * n_partitions
-    return Posterior(prior, n_partitions, weights, low, omitted + trimmed, log_evidence, release_digest)
+    log_evidence = top + math.log(mass) + log_prior + log_shift
+    omitted = omitted_mass_bound(axes, n_partitions) + dropped
+    return Posterior(prior, n_partitions, weights, low, omitted, log_evidence, release_digest)
 
 
 _MOST_DRAWS = 10**9

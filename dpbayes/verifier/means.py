@@ -15,7 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betaln, gammaln, ndtr
-from scipy.stats import chi2
+from scipy.stats import chi2, ncx2
 
 from dpbayes._arguments import finite, ordered, positive_finite, shown
 from dpbayes.errors import InputError
@@ -127,7 +127,6 @@ class CoefficientPosterior:
     clipping_sd: float
     spread: float
     computed: float
-    clipped: float
 
     @property
     def mean(self) -> float:
@@ -138,6 +137,11 @@ class CoefficientPosterior:
     def sd(self) -> float:
         """Posterior standard deviation."""
         return float(np.sqrt((self._middles - self.mean) ** 2 @ self._masses))
+
+    @property
+    def widening(self) -> float:
+        """By what factor the allowance for clipping widens the posterior."""
+        return float(1 / np.sqrt(max(1 - (self.clipping_sd / self.sd) ** 2, 1e-12)))
 
     @property
     def _middles(self) -> FloatArray:
@@ -194,15 +198,19 @@ def coefficient_posterior(
         Whether the posterior allows for what clipping may have taken from the mean; `False` where no
         estimate can leave the range.
 
-    Notes ----- Given K computed partitions, the coefficient and the spread between partitions, the mean of the
-    estimates is normal and their sum of squares chi-square, as for a t interval; the spread is released, not assumed.
-    What clipping may have taken from the mean is bounded by Scarf's inequality and added as a normal whose 95 %
-    interval reaches both bounds.
+    Notes
+    -----
+    Given K computed partitions, the coefficient and the spread between partitions, the mean of the estimates is normal
+    and their sum of squares chi-square, as for a t interval; the spread is released, not assumed. What clipping may
+    have taken from the mean is bounded by Scarf's inequality. The posterior is as wide as makes its 95 % interval cover
+    whatever that is within the bounds, the fixed-length interval of Armstrong and Kolesar.
 
     References
     ----------
     Scarf, H. (1958). A min-max solution of an inventory problem. Studies in the Mathematical Theory of Inventory
     and Production, 201-209.
+    Armstrong, T. B. and Kolesar, M. (2018). Optimal inference in a class of regression models. Econometrica 86(2),
+    655-683.
 
     Examples
     --------
@@ -240,8 +248,10 @@ def coefficient_posterior(
     whole, middles = np.broadcast_to(weights[:, None] / 5, sigma.shape), np.broadcast_to(middle[:, None], sigma.shape)
     width = 0.5 * (upper - lower)
     low, high = _taken_by_clipping(middles, sigma) if allow_clipping else (np.zeros(1), np.zeros(1))
-    shift, clipping = 0.5 * (high - low), (high + low) ** 2 / 12
-    x, cdf = _normal_mixture(whole.ravel(), (middles + shift).ravel(), np.sqrt(error**2 + clipping).ravel())
+    centres, most = middles + 0.5 * (high - low), 0.5 * (high + low)
+    unclipped = float((whole * (error**2 + (centres - (whole * centres).sum()) ** 2)).sum())
+    clipping = most**2 * _allowance(float(np.sqrt((whole * most**2).sum() / unclipped)))
+    x, cdf = _normal_mixture(whole.ravel(), centres.ravel(), np.sqrt(error**2 + clipping).ravel())
     return CoefficientPosterior(
         0.5 * (lower + upper) + width * x,
         cdf,
@@ -250,7 +260,6 @@ def coefficient_posterior(
         clipping_sd=width * float(np.sqrt((whole * clipping).sum())),
         spread=width * float((whole * sigma).sum()),
         computed=float(weights @ size),
-        clipped=float(whole[np.abs(middles) + 2 * sigma > 1].sum()),
     )
 
 
@@ -258,6 +267,16 @@ def _taken_by_clipping(mean: FloatArray, sigma: FloatArray) -> tuple[FloatArray,
     """Return by how much clipping to [-1, 1] may have raised and lowered a mean, by Scarf's bound."""
     low, high = (0.5 * (np.hypot(sigma, gap) - gap) for gap in (np.maximum(1 + mean, 0), np.maximum(1 - mean, 0)))
     return low, high
+
+
+def _allowance(most: float) -> float:
+    """Return the variance, in squares of the largest bias `most`, both in units of the sd, that makes intervals cover.
+
+    Of |N(b, 1)| with b up to `most` the .95 quantile c(most) is that of noncentral chi-square, rooted: the half-width
+    of the interval that covers, 1.96 times the root of 1 + variance. From 1 where `most` is small it falls to .26.
+    """
+    most = max(most, 1e-2)
+    return float((ncx2.ppf(0.95, 1, most**2) / chi2.ppf(0.95, 1) - 1) / most**2)
 
 
 def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[FloatArray, FloatArray]:

@@ -6,18 +6,16 @@ relative to that of the corner is
 .. math:: \frac{\Gamma(T - e)}{\Gamma(T)} \frac{\Gamma(a)}{\Gamma(a + k)} \frac{\Gamma(b)}{\Gamma(b - e - k)}
           \Big(\frac{x}{1 - x}\Big)^k (1 - x)^{-e}:
 
-products of as many factors as there are steps, so nothing cancels, and what depends on x is a factor per row times
-one per column: many points are one matrix product. The corner's density has the saddle-point form (Loader 2000).
-Distribution functions of neighbours differ by one term, :math:`I_x(a, b) = I_x(a + 1, b - 1) + \frac{\Gamma(a +
-b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}` (DLMF 8.17.19 to 8.17.21), so the mixture's is one incomplete beta
-function plus a sum over a lattice of densities.
+products of as many factors as there are steps, so that no digits cancel. The corner's density has the saddle-point
+form (Loader 2000). Distribution functions of neighbours differ by one term, :math:`I_x(a, b) = I_x(a + 1, b - 1) +
+\frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}` (DLMF 8.17.19 to 8.17.21), so the mixture's is one
+incomplete beta function plus a sum over a lattice of densities.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,9 +29,7 @@ from dpbayes.errors import InputError
 type FloatArray = npt.NDArray[np.float64]
 
 
-# Points share a reference while the factors of rows and columns stay within exp(+-150).
-_REACH = 300.0
-_LOG_ODDS = (-690.0, 36.0)
+_CHUNK = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +39,6 @@ class BetaLattice:
     weights: FloatArray
     first: float
     total: float
-    _references: dict[int, tuple[float, float, FloatArray]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -68,58 +63,32 @@ class BetaLattice:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.weights) + by_row[:, None] + by_column[None, :] + by_second[index])
 
+    def _logs(self, points: FloatArray) -> FloatArray:
+        """Return the log of each weighted density beside that of the corner, shape (points, rows, columns)."""
+        odds, rest = logit(points), np.log1p(-points)
+        n_rows, n_columns = self.weights.shape
+        by_row, by_column = rest[:, None] * np.arange(n_rows), odds[:, None] * np.arange(n_columns)
+        return self._log_relative - by_row[:, :, None] + by_column[:, None, :]
+
     def density(self, points: FloatArray) -> FloatArray:
         """Return the weighted sum of densities at points strictly between 0 and 1, shape (points,)."""
+        size = max(1, _CHUNK // self.weights.size)
         out = np.empty(points.size)
-        groups = self._groups(points)
-        for group in np.unique(groups):
-            inside = groups == group
-            common, by_column, by_row, relative = self._factors(points[inside], int(group))
-            with np.errstate(over="ignore", under="ignore"):
-                out[inside] = common * np.einsum("ne,ne->n", by_column @ relative.T, by_row)
+        for i in range(0, points.size, size):
+            some = points[i : i + size]
+            corner = log_beta_density(self.first, self.total - self.first, some)
+            out[i : i + size] = np.exp(self._logs(some) + corner[:, None, None]).sum(axis=(1, 2))
         return out
 
     def slope(self, x: float) -> float:
         """Return the derivative of the logarithm of the sum at a point in (0, 1); 0 if it is rounding."""
-        point = np.array([x])
-        _, by_column, by_row, relative = self._factors(point, int(self._groups(point)[0]))
-        parts = relative * by_column * by_row.T
+        logs = self._logs(np.array([x]))[0]
+        parts = np.exp(logs - max(float(logs.max()), -1e300))
         whole = float(parts.sum())
         first = float(parts.sum(axis=0) @ (self.columns - 1)) / whole
         both = float(parts.sum(axis=1) @ (self.rows - 2)) / whole
         left, right = first / x, (both - first) / (1 - x)
         return 0.0 if abs(left - right) <= 1e-11 * (abs(left) + abs(right)) else left - right
-
-    def _groups(self, points: FloatArray) -> npt.NDArray[np.int64]:
-        """Return the number of the reference point that serves each point."""
-        return np.floor(np.clip(logit(points), *_LOG_ODDS) * sum(self.weights.shape) / _REACH).astype(np.int64)
-
-    def _reference(self, group: int) -> tuple[float, float, FloatArray]:
-        """Return a reference point, the log of its largest cell beside the corner, and all cells beside that."""
-        if group not in self._references:
-            x = float(expit(np.clip((group + 0.5) * _REACH / sum(self.weights.shape), *_LOG_ODDS)))
-            log_x, log_rest = math.log(x), math.log1p(-x)
-            n_rows, n_columns = self.weights.shape
-            logs = self._log_relative + np.arange(n_columns) * (log_x - log_rest)
-            logs -= (np.arange(n_rows) * log_rest)[:, None]
-            # Without any weight (a mixture of one component takes no steps) the sum is 0.
-            top = max(float(logs.max()), -1e300)
-            if len(self._references) >= 8:
-                self._references.clear()
-            self._references[group] = x, top, np.exp(logs - top)
-        return self._references[group]
-
-    def _factors(self, points: FloatArray, group: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return what multiplies the relative cells at each point: a common factor, one a column and one a row."""
-        x, top, relative = self._reference(group)
-        rest = _log_ratio(1.0 - points, 1.0 - x, x - points)
-        odds = _log_ratio(points, x, points - x) - rest
-        row, column = (size // 2 for size in relative.shape)
-        corner = log_beta_density(self.first, self.total - self.first, points)
-        common = np.exp(corner + top + column * odds - row * rest)
-        by_column = np.exp(odds[:, None] * np.arange(-column, relative.shape[1] - column))
-        by_row = np.exp(rest[:, None] * np.arange(row, row - relative.shape[0], -1))
-        return common, by_column, by_row, relative
 
 
 def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> FloatArray:
@@ -160,14 +129,6 @@ def _log_products(start: float, size: int) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(np.log(start + np.arange(size - 1.0)))])
 
 
-def _log_ratio(values: FloatArray, reference: float, gap: FloatArray) -> FloatArray:
-    """Return log(values / reference), from their difference where they are close."""
-    relative = gap / reference
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(np.abs(relative) < 0.5, np.log1p(relative), np.log(values / reference)))
-
-
-_CHUNK = 1 << 21
 # Log-odds of the least and the greatest number strictly between 0 and 1 that a quantile takes.
 _LOGIT_RANGE = (-708.0, 36.7)
 
@@ -230,14 +191,10 @@ class BetaMixture:
         """Return P(X <= x) for an array of any shape; 0 below 0, 1 above 1, NaN at NaN."""
         points = np.asarray(x, dtype=np.float64)
         steps, first, second, whole = self._steps
-
-        def chunk(values: FloatArray) -> FloatArray:
-            sums = steps.density(values) + whole * betainc(first, second, values)
-            return np.asarray(np.clip(sums, 0.0, 1.0))
-
         inside = (points > 0) & (points < 1)
         result = np.where(points >= 1, 1.0, np.where(np.isnan(points), np.nan, 0.0))
-        result[inside] = self._in_chunks(chunk, points[inside])
+        sums = steps.density(points[inside]) + whole * betainc(first, second, points[inside])
+        result[inside] = np.clip(sums, 0.0, 1.0)
         return result
 
     def pdf(self, x: npt.ArrayLike) -> FloatArray:
@@ -245,7 +202,7 @@ class BetaMixture:
         points = np.asarray(x, dtype=np.float64)
         inside = (points > 0) & (points < 1)
         result = np.where(np.isnan(points), np.nan, 0.0)
-        result[inside] = self._in_chunks(self._density.density, points[inside])
+        result[inside] = self._density.density(points[inside])
         if np.any(points == 0):
             result[points == 0] = self._at_end(self._density.columns[None, :], self._seconds)
         if np.any(points == 1):
@@ -341,12 +298,6 @@ class BetaMixture:
         """Return the equal-tailed interval that holds `prob`."""
         low, high = self.quantile([(1 - check_prob(prob)) / 2, (1 + prob) / 2])
         return float(low), float(high)
-
-    def _in_chunks(self, function: Callable[[FloatArray], FloatArray], values: FloatArray) -> FloatArray:
-        """Apply a vectorized function to so many points at a time that the work arrays stay small."""
-        size = max(1, _CHUNK // sum(self.weights.shape))
-        parts = [function(values[i : i + size]) for i in range(0, values.size, size)]
-        return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def check_prob(prob: float) -> float:

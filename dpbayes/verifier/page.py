@@ -44,6 +44,7 @@ SHARE_CAUTION = (
     "records: where small samples are skewed, the two can differ."
 )
 _LINE = "#0072b2"
+_WIDENING = 1.1  # of an interval by the allowance for clipping: beyond, the page warns
 _PERCENT = "\N{NO-BREAK SPACE}%"
 _FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
 _LABELS = {
@@ -377,12 +378,12 @@ def _verdict(
     title = "Most partitions could not be computed" if lines else "The range of the estimates is narrow"
     if lines:
         lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
-    clipped = [name for name, one in means.items() if one.clipped > 0.5 or one.clipping_sd > 0.4 * one.sd]
+    clipped = [name for name, one in means.items() if one.widening > _WIDENING]
     if clipped:
         lines.append(
             f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} may leave the range to which they "
-            "are clipped, and what that may take from their mean is a large part of the interval. Widen lower and "
-            "upper, or take fewer partitions."
+            "are clipped, and the allowance for what that may take from their mean widens the interval by more than "
+            "a tenth. Widen lower and upper, or take fewer partitions."
         )
     if lines and verdict.tone == "good":
         return Callout("warning", title, [*lines, " ".join([verdict.title.rstrip(".") + ".", *verdict.lines])])
