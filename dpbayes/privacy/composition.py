@@ -635,7 +635,7 @@ class ComposedLoss:
     def quantile(self, delta: float) -> Bounds:
         """Return certified bounds of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
         if self._law is None:
-            raise InputError("the quantile of a loss is computed where its values can be listed; ask for epsilon instead")
+            raise InputError("the quantile of a loss needs values that can be listed; ask for epsilon instead")
         return self._law.crossing(delta, tail=True)
 
     def crossing(self, delta: float) -> Bounds:

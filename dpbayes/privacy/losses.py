@@ -179,7 +179,7 @@ class PrivacyLoss:
         """Return certified bounds of `quantile_epsilon`."""
         value = _probability(delta)
         if self.below is not None:
-            raise InputError("the quantile of a loss is computed where its values can be listed; ask for epsilon instead")
+            raise InputError("the quantile of a loss needs values that can be listed; ask for epsilon instead")
         return self._worse(direction, lambda law: law.quantile(value))
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
@@ -307,7 +307,7 @@ def _probability(delta: Any) -> float:
 # --- losses of the noise laws ----------------------------------------------------------------------------------------
 
 
-def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+def geometric_loss(scale: float, *, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the loss of two-sided geometric noise: sensitivity + 1 values on a lattice, exact to rounding."""
     move, most = _ratio(scale, "scale", sensitivity, adjacency, whole=True)
     if move > _LARGEST_MOVE:
@@ -323,7 +323,7 @@ def lattice_law(rate: float, move: int, most: float) -> LossLaw:
     return _listed((move - 2 * t) * rate, mass, largest=most, shift=2e-15 * most)
 
 
-def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+def discrete_gaussian_loss(stddev: float, *, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the loss of discrete Gaussian noise of a stddev up to 1e6: exact to rounding for delta above 1e-280."""
     move, _ = _ratio(stddev, "stddev", sensitivity, adjacency, whole=True)
     if stddev > _LARGEST_STDDEV:
@@ -339,7 +339,7 @@ def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Ad
 
 
 def laplace_loss(
-    *, scale: float, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
+    scale: float, *, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
 ) -> PrivacyLoss:
     r"""Return the loss of Laplace noise between two discrete ones, which come together with the square of `cells`.
 
