@@ -11,7 +11,6 @@ from dpbayes.bloom import (
 )
 from dpbayes.bloom.filters import Filters, transition_matrix
 from dpbayes.errors import InputError
-from dpbayes.ide.groups import expected_l1_error
 from dpbayes.mvg import (
     Covariance,
     FeatureRanges,
@@ -71,9 +70,6 @@ MOMENTS = calibrate_moments(MomentQuery(RANGES, 10), epsilon=1.0, delta=1e-5)
         lambda: compare_noise("ranges", n=3, epsilon=1.0, delta=1e-5),
         lambda: release_moments([[1.0]], "noise"),
         lambda: RegressionPriors(residual=HUGE),
-        lambda: expected_l1_error(10, 5, n_records=1000, epsilon=0.0),
-        lambda: expected_l1_error(10, 5, n_records=1000, epsilon=float("nan")),
-        lambda: expected_l1_error(10, 5, n_records=-1000, epsilon=-1.0),
     ],
 )
 def test_a_bad_argument_is_one_clear_error(call):

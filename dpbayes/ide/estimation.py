@@ -70,7 +70,7 @@ class Estimate:
 
     @property
     def kl(self) -> float:
-        """KL divergence from the prior, in nats."""
+        """KL divergence from the prior, with natural logarithms."""
         return kl_divergence(self.weights, self.prior.weights)
 
     def marginal(self, names: Sequence[str]) -> Floats:
@@ -203,7 +203,7 @@ def estimate(
         costs no privacy and adds support; the result's `prior` is the pooled one. A prior that is
         no sample stays as it is. False: the estimate lives on the support of `prior` as given.
     tolerance
-        Noise-aware: duality gap to reach, in nats.
+        Noise-aware: how far above its minimum the objective, a negative log-likelihood, may stay.
     iterations
         Algorithm 1: number of updates; by default 20 for each table.
     random_state
@@ -223,7 +223,7 @@ def estimate(
     Warns
     -----
     AccuracyWarning
-        Noise-aware: if the duality gap stays above `tolerance`.
+        Noise-aware: if the objective may be further than `tolerance` above its minimum.
 
     Examples
     --------
@@ -259,9 +259,9 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
         solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
     if solution.gap > tolerance:
         warnings.warn(
-            f"the duality gap of the estimate is {solution.gap:.2g} nats, above the tolerance of {tolerance:g}: it is "
-            f"within {solution.l1_bound:.2g} in L1 of the exact one; rounding limits the gap where the noise is tiny "
-            "beside the number of records",
+            f"the estimate is not solved to its tolerance: its objective is up to {solution.gap:.2g} above the minimum "
+            f"(tolerance {tolerance:g}), and it is within {solution.l1_bound:.2g} in L1 distance of the exact one; "
+            "rounding limits this where the noise is tiny beside the number of records",
             AccuracyWarning,
             stacklevel=3,
         )
@@ -333,7 +333,7 @@ class TableAnswers:
 
 
 def kl_divergence(q: Floats, p: Floats) -> float:
-    """Return KL(q || p) in nats; infinite where q has mass that p lacks."""
+    """Return KL(q || p); infinite where q has mass that p lacks."""
     held = q > 0
     if np.any(p[held] <= 0):
         return float("inf")

@@ -12,7 +12,7 @@ post-processing, which costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import batched, combinations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
@@ -32,7 +32,7 @@ from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit
 from dpbayes.privacy.sampling import release_values, sampler_name
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 type Floats = npt.NDArray[np.float64]
 type Sets = Sequence[Sequence[str]]
+type Tables = list[tuple[str, ...]]
 type Method = Literal["algorithm-1", "noise-aware"]
 
 _PARTS = 4
@@ -124,7 +125,7 @@ def choose_workloads(
         Largest expected L1 error of any chosen table, as a share of its records: K cells, of W tables and n records,
         have :math:`K \Delta W/(\epsilon_0 n)`.
     max_information
-        Largest mutual information, in nats, between two attributes of the groups' workload.
+        Largest mutual information, with natural logarithms, between two attributes of the groups' workload.
 
     Returns
     -------
@@ -147,121 +148,85 @@ def choose_workloads(
     ((('x', 'copy'), ('coin',)), (('x',), ('coin',)))
     """
     instance(prior, Prior, "prior", remedy="Prior.from_frame makes one")
-    for name, value in (("max_error", max_error), ("max_information", max_information)):
+    given = {"epsilon": epsilon, "max_error": max_error, "max_information": max_information}
+    for name, value in (given | {"max_rows_per_unit": max_rows_per_unit}).items():
         positive_finite(value, name, remedy="it decides how many tables are asked for")
-    graph, records = dependence_graph(prior), prior.n_records or 1.0
-    common: dict[str, Any] = {"epsilon": epsilon / _PARTS, "stability": max_rows_per_unit, "max_error": max_error}
-    units = choose_cliques(graph, n_records=records / len(hierarchy.units), **common)
-    groups = choose_roots(graph, n_records=records / len(hierarchy.groups), max_information=max_information, **common)
-    return units, groups
+    information, records = mutual_information(prior), prior.n_records or 1.0
+
+    def error(tables: Tables, n_places: int) -> float:
+        """Return the expected L1 error of the largest table, over the largest allowed."""
+        cells = max(prior.domain.project(table).size for table in tables)
+        return cells * max_rows_per_unit * len(tables) * _PARTS / (epsilon * records / n_places) / max_error
+
+    names, near = prior.domain.names, information <= max_information
+    units = choose_cliques(names, information, lambda tables: error(tables, len(hierarchy.units)))
+    return units, choose_roots(names, information, near, lambda tables: error(tables, len(hierarchy.groups)))
 
 
-@dataclass(frozen=True, eq=False)
-class DependenceGraph:
-    """Attributes with the mutual information of every pair."""
-
-    names: tuple[str, ...]
-    information: Floats
-    sizes: tuple[int, ...]
-
-    def edges(self) -> list[tuple[str, str, float]]:
-        """Return pairs with positive information, the strongest first."""
-        pairs = [(self.information[i, j], i, j) for i, j in combinations(range(len(self.names)), 2)]
-        return [
-            (self.names[i], self.names[j], float(value)) for value, i, j in sorted(pairs, reverse=True) if value > 0
-        ]
-
-
-def dependence_graph(prior: Prior, names: Sequence[str] | None = None) -> DependenceGraph:
-    """Measure pairwise mutual information on public data, less its bias under independence (Miller, 1955)."""
-    chosen = prior.domain.names if names is None else tuple(names)
-    if len(chosen) < 2:
-        raise InputError(f"a graph needs two attributes or more, got {list(chosen)!r}")
-    information = np.zeros((len(chosen), len(chosen)))
-    for i, j in combinations(range(len(chosen)), 2):
-        joint = prior.marginal([chosen[i], chosen[j]])
+def mutual_information(prior: Prior) -> Floats:
+    """Measure the mutual information of every pair on public data, less its bias under independence (Miller, 1955)."""
+    names = prior.domain.names
+    if len(names) < 2:
+        raise InputError(f"workloads need two attributes or more, got {list(names)!r}")
+    information = np.zeros((len(names), len(names)))
+    for i, j in combinations(range(len(names)), 2):
+        joint = prior.marginal([names[i], names[j]])
         rows, columns = joint.sum(axis=1), joint.sum(axis=0)
         held = joint > 0
         value = float(np.sum(joint[held] * np.log(joint[held] / np.outer(rows, columns)[held])))
         if prior.n_records is not None:
             value -= (np.count_nonzero(rows) - 1) * (np.count_nonzero(columns) - 1) / (2.0 * prior.n_records)
         information[i, j] = information[j, i] = max(value, 0.0)
-    return DependenceGraph(chosen, information, tuple(prior.domain[name].size for name in chosen))
-
-
-def expected_l1_error(n_cells: int, n_tables: int, *, n_records: float, epsilon: float, stability: int = 1) -> float:
-    """Return the expected L1 error of one noisy table as a share of the records."""
-    for name, value in (("n_records", n_records), ("epsilon", epsilon), ("stability", stability)):
-        positive_finite(value, name, remedy="the expected error of a table follows from it")
-    return n_cells * stability * n_tables / (epsilon * n_records)
+    return information
 
 
 def choose_cliques(
-    graph: DependenceGraph,
-    *,
-    n_records: float,
-    epsilon: float,
-    stability: int = 1,
-    max_error: float = 0.2,
-    max_size: int = 3,
+    names: Sequence[str], information: Floats, error: Callable[[Tables], float], max_size: int = 3
 ) -> tuple[tuple[str, ...], ...]:
-    """Choose maximal cliques of the strongest dependences within `max_error`, and what is in none."""
-
-    def worst(tables: Sequence[tuple[str, ...]]) -> float:
-        size = dict(zip(graph.names, graph.sizes, strict=True))
-        cells = max(math.prod(size[name] for name in table) for table in tables)
-        return expected_l1_error(cells, len(tables), n_records=n_records, epsilon=epsilon, stability=stability)
-
-    chosen: list[tuple[str, ...]] = [(name,) for name in graph.names]
-    if worst(chosen) > max_error:
+    """Choose maximal cliques of the strongest dependences within an error of 1, and what is in none."""
+    chosen: Tables = [(name,) for name in names]
+    if error(chosen) > 1.0:
         raise InputError(
-            f"one-way tables of {len(chosen)} attributes have an expected L1 error of {worst(chosen):.3g}, above "
-            f"max_error = {max_error:g}; name fewer attributes, raise epsilon, or accept a larger error"
+            f"one-way tables of {len(chosen)} attributes have {error(chosen):.3g} times the expected L1 error "
+            "that max_error allows; name fewer attributes, raise epsilon, or accept a larger error"
         )
     edges: set[frozenset[str]] = set()
-    for first, second, _ in graph.edges():
-        trial = edges | {frozenset((first, second))}
-        tables = _maximal_cliques(graph.names, trial, max_size)
-        if worst(tables) <= max_error:
+    strongest = sorted(((information[i, j], i, j) for i, j in combinations(range(len(names)), 2)), reverse=True)
+    for value, i, j in strongest:
+        if value <= 0:
+            break
+        trial = edges | {frozenset((names[i], names[j]))}
+        tables = _maximal_cliques(names, trial, max_size)
+        if error(tables) <= 1.0:
             edges, chosen = trial, tables
     return tuple(chosen)
 
 
 def choose_roots(
-    graph: DependenceGraph,
-    *,
-    n_records: float,
-    epsilon: float,
-    stability: int = 1,
-    max_error: float = 0.2,
-    max_information: float = 0.05,
+    names: Sequence[str], information: Floats, near: npt.NDArray[np.bool_], error: Callable[[Tables], float]
 ) -> tuple[tuple[str, ...], ...]:
-    """Choose one-way tables: the most informative attributes that share at most `max_information` nats."""
-    carried = graph.information.sum(axis=1)
+    """Choose one-way tables within an error of 1: the most informative attributes of which all pairs are `near`."""
     chosen: list[int] = []
-    for place in np.argsort(-carried, kind="stable"):
+    for place in np.argsort(-information.sum(axis=1), kind="stable"):
         trial = [*chosen, int(place)]
-        cells = max(graph.sizes[i] for i in trial)
-        error = expected_l1_error(cells, len(trial), n_records=n_records, epsilon=epsilon, stability=stability)
-        near = all(graph.information[place, i] <= max_information for i in chosen)
-        if not chosen or (near and error <= max_error):
+        if not chosen or (near[place, chosen].all() and error([(names[i],) for i in trial]) <= 1.0):
             chosen = trial
-    return tuple((graph.names[i],) for i in chosen)
+    return tuple((names[i],) for i in chosen)
 
 
-def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]], max_size: int) -> list[tuple[str, ...]]:
+def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]], max_size: int) -> Tables:
     """Return the cliques of at most `max_size` that no other such clique contains, in the order of the attributes."""
     place = {name: position for position, name in enumerate(names)}
-    levels: list[list[tuple[str, ...]]] = [[(name,) for name in names]]
+    levels: list[Tables] = [[(name,) for name in names]]
     while levels[-1] and len(levels) < max_size:
         # Every clique of one attribute more, each grown once: by attributes that come later.
-        grown: list[tuple[str, ...]] = []
+        grown: Tables = []
         for table in levels[-1]:
             for name in names[place[table[-1]] + 1 :]:
                 if all(frozenset((name, member)) in edges for member in table):
                     grown.append((*table, name))
         levels.append(grown)
-    found: list[tuple[str, ...]] = []
+    found: Tables = []
     for tables in reversed(levels):
         larger = [set(table) for table in found]
         found += [table for table in tables if not any(set(table) <= other for other in larger)]
@@ -297,7 +262,7 @@ class GroupRelease(Enveloped):
         for level in (self.units, self.groups):
             if len({tuple(table.domain for table in release.tables) for release in level.values()}) != 1:
                 raise InputError("all units, and all groups, of a group release have the same tables")
-        _check_unit(self.unit, self.max_rows_per_unit)
+        check_unit(self.unit, self.max_rows_per_unit)
 
     @cached_property
     def epsilon(self) -> float:
@@ -368,7 +333,7 @@ def release_groups(
     epsilon: float,
     unit: str | None = None,
     max_rows_per_unit: int = 1,
-    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric",
+    noise: str = "two-sided-geometric",
     rng: np.random.Generator | None = None,
     ledger: Ledger | None = None,
     purpose: str = "group marginals",
@@ -435,7 +400,7 @@ def release_groups(
     instance(hierarchy, Hierarchy, "hierarchy", remedy="Hierarchy(column, {group: upper unit})")
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     _check_sets(hierarchy, domain, unit_sets, group_sets)
-    _check_unit(unit, max_rows_per_unit)
+    check_unit(unit, max_rows_per_unit)
     part = split_budget(epsilon, None, _PARTS, part="part")[0]
     family, sensitivity = law_named(noise, pure=True), float(max_rows_per_unit)
     law = family.spending(part, sensitivity=sensitivity)
@@ -522,15 +487,6 @@ def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_set
             raise InputError(f"{what} must name at least one attribute per table, as lists of names, got {shown(sets)}")
         for names in sets:
             domain.axes(names)
-
-
-def _check_unit(unit: str | None, max_rows_per_unit: int) -> None:
-    whole_number(max_rows_per_unit, "max_rows_per_unit")
-    if unit is None and max_rows_per_unit > 1:
-        raise InputError(
-            f"max_rows_per_unit = {max_rows_per_unit} without a unit: name the column whose equal values make rows one "
-            "unit, or leave it out: each row is then one unit"
-        )
 
 
 @dataclass(frozen=True, eq=False)

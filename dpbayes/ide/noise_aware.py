@@ -210,7 +210,7 @@ class NoiseLoss:
         return np.sqrt(2.0 * self.smoothing)
 
     def value(self, residual: Floats) -> Floats:
-        """Return the loss at residuals, in nats."""
+        """Return the loss at residuals."""
         x = residual / self._width
         folded = (residual * erf(x) + self._width / _ROOT_PI * np.exp(-(x**2))) / self.scale
         return np.where(self.absolute, folded, 0.5 * (residual / self.scale) ** 2)

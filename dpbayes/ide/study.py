@@ -21,13 +21,14 @@ from dpbayes.ide.groups import (
     GroupSynthesis,
     Hierarchy,
     choose_workloads,
-    dependence_graph,
+    mutual_information,
     release_groups,
     synthesize_groups,
 )
 from dpbayes.ide.noise_aware import Measurements, estimated_size, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
 from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, check_rows, k_marginal_score
+from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
@@ -132,7 +133,7 @@ class Privacy(PrivacySection):
 
     epsilon: float = Field(gt=0)
     """Total privacy-loss parameter."""
-    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
+    noise: PureNoiseName = "two-sided-geometric"
     """The noise law."""
 
 
@@ -146,7 +147,7 @@ class Groups(Section):
     max_error: float = Field(default=0.2, gt=0)
     """Largest expected L1 error of a table that the workloads may choose."""
     max_information: float = Field(default=0.05, gt=0)
-    """Largest mutual information, in nats, between attributes of the groups' workload."""
+    """Largest mutual information, with natural logarithms, between attributes of the groups' workload."""
     n_jobs: int = Field(default=1, ge=1, le=1000)
     """Processes that share the groups."""
 
@@ -486,10 +487,10 @@ def group_results(
     settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
     how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
     synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
-    units, groups, graph = synthetic.units, synthetic.groups, dependence_graph(prior)
+    units, groups = synthetic.units, synthetic.groups
     result: dict[str, Any] = {
         "method": settings.method,
-        "workloads": {"names": list(graph.names), "information": graph.information.tolist()},
+        "workloads": {"names": list(prior.domain.names), "information": mutual_information(prior).tolist()},
         "units": [
             {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
             for unit, found in units.items()
@@ -511,7 +512,7 @@ def group_results(
     gaps += [found.gap for found in groups.values() if not np.isnan(found.gap)]
     worst = max(gaps, default=0.0)
     result["passed"] = worst <= _TOLERANCE
-    optimum = f"; {worst:.2g} nats from the optimum at most (duality gap; tolerance {_TOLERANCE:g})" if gaps else ""
+    optimum = f"; objectives within {worst:.2g} of their minimum (tolerance {_TOLERANCE:g})" if gaps else ""
     result["summary"] = f"{int(synthetic.sizes.sum()):,} synthetic records in {len(groups)} groups{optimum}"
     return result, synthetic.frame()
 
@@ -598,12 +599,12 @@ def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool,
     if found.method == "prior":
         return True, "The released number of records is not positive: the prior stands as it is."
     if found.method == "algorithm-1" or certificate is None:
-        return True, f"Algorithm 1 ended {found.kl:.3g} nats from the prior; it carries no certificate."
+        return True, f"Algorithm 1 ended at a KL divergence of {found.kl:.3g} from the prior; nothing bounds its error."
     passed = certificate["gap"] <= certificate["tolerance"]
     return passed, (
-        f"{'Solved' if passed else 'NOT solved'}, {certificate['gap']:.2g} nats off the optimum (duality gap, limit "
-        f"{certificate['tolerance']:g}), any marginal within {certificate['l1_bound']:.2g} in L1 of it; prior "
-        f"worth {certificate['strength']:,.0f} records"
+        f"{'Solved' if passed else 'NOT solved'}: the objective within {certificate['gap']:.2g} of its minimum "
+        f"(tolerance {certificate['tolerance']:g}), any marginal within {certificate['l1_bound']:.2g} in L1 distance; "
+        f"prior worth {certificate['strength']:,.0f} records"
     )
 
 

@@ -24,6 +24,7 @@ from dpbayes.latent_class.design import (
     profile_name,
     sampler_defaults,
 )
+from dpbayes.privacy.laws import NoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
@@ -99,7 +100,7 @@ class Privacy(PrivacySection):
     """Total privacy-loss parameter over all tables, for two-sided geometric and Laplace noise."""
     rho: float | None = Field(default=None, gt=0)
     """Total zero-concentrated DP parameter over all tables, for discrete Gaussian and Gaussian noise."""
-    noise: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"] = "two-sided-geometric"
+    noise: NoiseName = "two-sided-geometric"
     """The noise law."""
     adjacency: Literal["replace-one", "add-remove"] = "replace-one"
     """The relation between neighbouring data sets."""

@@ -169,8 +169,6 @@ def _minorant(
     return np.concatenate([points[keep], rest[0]]), np.concatenate([masses[keep], rest[1]])
 
 
-# Spacings (in epsilon) of the divided differences that bound a tail probability by hockey-stick values.
-_GAPS = 10.0 ** np.arange(-9, 0)
 # Logarithm of factors that no answer needs: what would be multiplied by more is not known at all.
 _FAR = 600.0
 
@@ -191,7 +189,6 @@ class TailSum:
     wrapped: float
     log_error: float
     shift: float
-    exact: bool
     whole: bool
 
     @property
@@ -213,28 +210,28 @@ class TailSum:
         """Whether the errors of a very long composition have swallowed everything."""
         return max(self.log_scale, self.log_error) > _FAR
 
-    def value(self, epsilon: float, *, tail: bool = False) -> tuple[float, float]:
-        """Return the hockey stick (or the tail) at `epsilon` and its absolute error, before the common `scale`."""
+    def value(self, epsilon: float) -> tuple[float, float]:
+        """Return the hockey stick at `epsilon` and its absolute error, before the common `scale`."""
         first = int(np.clip(np.floor((epsilon - self.start) / self.step) + 1, 0, self.plain.size - 1))
         plain = float(self.plain[first])
-        ahead = 0.0 if tail else epsilon - self.reference
+        ahead = epsilon - self.reference
         # That far ahead the factor overflows and the damped sum underflows: between nothing and the plain sum.
         if ahead > _FAR:
             return 0.0, plain * (1 + 1e-9) + self.bin_error * float(self.plain.size - first) + self.wrapped
-        value = plain if tail else plain - float(np.exp(ahead)) * float(self.damped[first])
+        value = plain - float(np.exp(ahead)) * float(self.damped[first])
         # Left of the window no outcome is near epsilon, so the factor 1 - exp(-t) may be 1 for each.
-        most, total, squares = self._weights(float(self.plain.size - first), tail=tail or epsilon < self.start)
+        most, total, squares = self._weights(float(self.plain.size - first), whole=epsilon < self.start)
         noise = min(self.bin_error * total, self.square_error * np.sqrt(squares))
         weight = float(np.exp(-self.tilt * (max(epsilon, self.start) - self.reference)))
         rounding = 4 * (2 * np.sqrt(self.plain.size) + 64) * UNIT * plain
         return max(value, 0.0), weight * (float(noise) + most * self.wrapped) + rounding
 
-    def _weights(self, count: float, *, tail: bool) -> tuple[float, float, float]:
+    def _weights(self, count: float, *, whole: bool) -> tuple[float, float, float]:
         """Largest value, sum and sum of squares of the weights of the outcomes above a point."""
         a = self.tilt
         if a == 0:
             return 1.0, count, count
-        if tail:
+        if whole:
             return 1.0, min(count, 1 / (a * self.step) + 1), min(count, 1 / (2 * a * self.step) + 1)
         most = 1 / (1 + a)
         total = 1 / (a * (a + 1) * self.step) + most
@@ -251,31 +248,27 @@ class TiltedSum:
     below: TailSum
     infinite: Bounds
 
-    def upper(self, epsilon: float, *, tail: bool = False) -> float:
-        """Upper end at `epsilon` of the hockey stick, or of the tail probability; 1 outside the window."""
+    def upper(self, epsilon: float) -> float:
+        """Upper end of the hockey stick at `epsilon`; 1 outside the window."""
         law, point = self.above, epsilon - self.above.shift
         if law.says_nothing or not law.covers(point):
             return 1.0
-        if tail and not law.exact:
-            return tail_upper(self.upper, self.lower, epsilon)
-        value, error = law.value(point, tail=tail)
+        value, error = law.value(point)
         return min(1.0, law.scale * (float(np.exp(law.log_error)) * value + error) + self.infinite.upper)
 
-    def lower(self, epsilon: float, *, tail: bool = False) -> float:
-        """Lower end at `epsilon` of the hockey stick, or of the tail probability; that at infinity outside."""
+    def lower(self, epsilon: float) -> float:
+        """Lower end of the hockey stick at `epsilon`; that at infinity outside."""
         law, point = self.below, epsilon + self.below.shift
-        if not law.whole and not (tail and not law.exact):
+        if not law.whole:
             point = max(point, law.start)  # the curve falls: on its left it is at least what it is there
         if law.says_nothing or not law.covers(point):
             return self.infinite.lower
-        if tail and not law.exact:
-            return tail_lower(self.upper, self.lower, epsilon)
-        value, error = law.value(point, tail=tail)
+        value, error = law.value(point)
         return max(0.0, law.scale * (float(np.exp(-law.log_error)) * value - error)) + self.infinite.lower
 
-    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
+    def bounds(self, epsilon: float) -> Bounds:
         """Return certified bounds at `epsilon`."""
-        return Bounds(float(min(1.0, self.lower(epsilon, tail=tail))), float(self.upper(epsilon, tail=tail)))
+        return Bounds(float(min(1.0, self.lower(epsilon))), float(self.upper(epsilon)))
 
     def error_share(self, epsilon: float) -> float:
         """Absolute error at `epsilon` as a share of the hockey stick; infinite outside the window."""
@@ -289,30 +282,14 @@ class TiltedSum:
         """Error share that a better tilt would not improve by much: that at the centre of this one, or 1e-9."""
         return max(1e-9, 100 * self.error_share(self.above.reference))
 
-    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+    def crossing(self, delta: float) -> Bounds:
         """Return bounds, within the window, of the smallest epsilon >= 0 where the curve is at most `delta`."""
         low, high = (0.0 if self.above.whole else max(0.0, self.above.start)), self.above.end
-        read = tail and self.above.exact
         finite = delta - self.infinite.lower
-        root = last_where(low, high, lambda e: self.above.scale * self.above.value(e, tail=read)[0] > finite)
-
-        def fits(epsilon: float) -> bool:
-            return self.upper(epsilon, tail=tail) <= delta
-
-        lower = outward(root, -1, low, lambda e: self.lower(e, tail=tail) > delta) if root > 0 else 0.0
-        return Bounds(lower, 0.0 if fits(0.0) else outward(root, +1, high, fits))
-
-
-def tail_upper(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
-    """Upper bound of the probability of losses above `epsilon`."""
-    slopes = [(upper(epsilon - gap) - lower(epsilon)) / -np.expm1(-gap) for gap in _GAPS]
-    return min(1.0, upper(epsilon) + float(min(slopes)))
-
-
-def tail_lower(upper: Callable[[float], float], lower: Callable[[float], float], epsilon: float) -> float:
-    """Lower end of the probability of losses above `epsilon`, see `tail_upper`."""
-    slopes = [(lower(epsilon) - upper(epsilon + gap)) / np.expm1(gap) for gap in _GAPS]
-    return lower(epsilon) + max(0.0, float(max(slopes)))
+        root = last_where(low, high, lambda e: self.above.scale * self.above.value(e)[0] > finite)
+        lower = outward(root, -1, low, lambda e: self.lower(e) > delta) if root > 0 else 0.0
+        upper = 0.0 if self.upper(0.0) <= delta else outward(root, +1, high, lambda e: self.upper(e) <= delta)
+        return Bounds(lower, upper)
 
 
 def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
@@ -361,7 +338,7 @@ def lattice_sum(parts: Sequence[tuple[np.ndarray, int]], *, first: int) -> Latti
     )
 
 
-def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, size: int, exact: bool) -> TailSum:
+def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, size: int) -> TailSum:
     """Compose grid laws, each as often as its count, at `tilt` in a window of `size` grid points around `centre`."""
     step = addends[0][0].step
     offset = sum(n * law.offset for law, n in addends)
@@ -393,7 +370,6 @@ def convolve(addends: list[tuple[GridLaw, int]], *, tilt: float, centre: float, 
         wrapped=_wrapped(addends, tilt, (start, start + step * (size - 1)), (least, most)),
         log_error=log_error + 8 * UNIT * (magnitude + abs(tilt * centre)) + tilt * rounding,
         shift=sum(n * law.shift for law, n in addends) + rounding,
-        exact=exact,
         whole=keep == 0 and start <= least,
     )
 
@@ -536,7 +512,7 @@ class Tilter:
 
     def _compose(self, tilt: float, centre: float, step: float, size: int, kind: str) -> TailSum:
         addends = [(on_grid(law, offset=float(law.loss[-1]), step=step, kind=kind), count) for law, count in self.parts]
-        return convolve(addends, tilt=tilt, centre=centre, size=size, exact=kind == "nearest")
+        return convolve(addends, tilt=tilt, centre=centre, size=size)
 
 
 def _coarsen(law: LossLaw) -> tuple[np.ndarray, np.ndarray]:
@@ -626,7 +602,7 @@ class ComposedLoss:
         slack = sum(n * law.shift for law, n in self.parts) + 1e-14 * abs(total) if np.isfinite(total) else 0.0
         return Bounds(total - slack, total + slack)
 
-    def _at_least(self, rest: float, *, tail: bool) -> float:
+    def _at_least(self, rest: float) -> float:
         """Lower end of epsilon when the largest listed total alone has more mass than `rest`; else 0."""
         log_mass = sum(n * (np.log(law.mass[-1]) - law.log_error) for law, n in self.parts)
         log_mass -= 1e-13 * abs(log_mass)
@@ -634,16 +610,15 @@ class ComposedLoss:
             return 0.0
         slack = sum(n * law.shift for law, n in self.parts)
         total = sum(n * law.largest for law, n in self.parts)
-        drop = 0.0 if tail else float(np.log1p(-rest * np.exp(-log_mass)))
-        return float(max(0.0, total + drop - slack - 1e-14 * abs(total)))
+        return float(max(0.0, total + np.log1p(-rest * np.exp(-log_mass)) - slack - 1e-14 * abs(total)))
 
     def _never_finite(self) -> bool:
         return any(not law.loss.size for law, _ in self.parts)
 
-    def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the mass of losses above it."""
+    def bounds(self, epsilon: float) -> Bounds:
+        """Return certified bounds of the hockey-stick divergence at `epsilon`."""
         if self._law is not None:
-            return self._law.bounds(epsilon, tail=tail)
+            return self._law.bounds(epsilon)
         infinite = self.infinite
         if self._never_finite() or epsilon >= self._highest.upper:
             return infinite
@@ -651,16 +626,22 @@ class ComposedLoss:
             return Bounds(1.0, 1.0)
         best = Bounds(infinite.lower, 1.0)
         for tilted in self._candidates(lambda: self._tilter.tilt_for_epsilon(epsilon)):
-            found = tilted.bounds(epsilon, tail=tail)
+            found = tilted.bounds(epsilon)
             best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
             if tilted.error_share(epsilon) <= tilted.good_share:
                 break
         return best
 
-    def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
+    def quantile(self, delta: float) -> Bounds:
+        """Return certified bounds of the smallest epsilon >= 0 that the loss exceeds with mass at most `delta`."""
+        if self._law is None:
+            raise InputError("the quantile of a loss needs values that can be listed; ask for epsilon instead")
+        return self._law.crossing(delta, tail=True)
+
+    def crossing(self, delta: float) -> Bounds:
         """Return certified bounds of the smallest epsilon >= 0 where that is at most `delta`."""
         if self._law is not None:
-            return self._law.crossing(delta, tail=tail)
+            return self._law.crossing(delta)
         infinite, highest = self.infinite, self._highest
         if delta < infinite.lower:
             return Bounds(np.inf, np.inf)
@@ -670,11 +651,11 @@ class ComposedLoss:
         if self._never_finite():
             return Bounds(0.0, top)
         rest = delta - infinite.lower
-        best = Bounds(self._at_least(rest, tail=tail), top)
+        best = Bounds(self._at_least(rest), top)
         if best.upper == 0.0:
             return best
         for tilted in self._candidates(lambda: self._tilter.tilt_for_delta(rest)):
-            found = tilted.crossing(delta, tail=tail)
+            found = tilted.crossing(delta)
             best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
             if np.isfinite(found.upper) and tilted.error_share(found.upper) <= tilted.good_share:
                 break

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,6 @@ from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
 
 type FloatArray = npt.NDArray[np.float64]
-type NoiseName = Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian"]
-type PureNoiseName = Literal["two-sided-geometric", "laplace"]
 
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
 _COST = "it is the cost of the one release that this noise protects"
@@ -71,6 +69,7 @@ class NoiseLaw(ABC):
     norm: ClassVar[Literal[1, 2]]
     adds_in_squares: ClassVar[bool] = False
     _remedy: ClassVar[str]
+    _loss: ClassVar[str]  # the function of `dpbayes.privacy.losses`
 
     def __post_init__(self) -> None:
         value = positive_finite(getattr(self, self.parameter), self.parameter, remedy=self._remedy)
@@ -86,6 +85,11 @@ class NoiseLaw(ABC):
         """Return the law with a parameter."""
         law: Any = cls
         return law(spread)
+
+    @staticmethod
+    def spread_of(variance: Any) -> Any:
+        """Return the parameter of a variance; publishers state the square of a discrete Gaussian's as its variance."""
+        return np.sqrt(variance)
 
     @property
     @abstractmethod
@@ -167,7 +171,6 @@ class NoiseLaw(ABC):
     def spending(cls, budget: Fraction, *, sensitivity: float) -> Self:
         """Return the law with the least noise that spends at most an exact budget: epsilon if pure, else rho."""
 
-    @abstractmethod
     def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
         """Return the privacy loss of this noise on one number that neighbours change by at most `sensitivity`.
 
@@ -183,6 +186,9 @@ class NoiseLaw(ABC):
         >>> 1 - np.exp((0.3 - 1.0) / 2) in Laplace(1.0).loss().delta_bounds(0.3)
         True
         """
+        from dpbayes.privacy import losses
+
+        return getattr(losses, self._loss)(self.spread, sensitivity=sensitivity, adjacency=adjacency)
 
     def loss_steps(self, sensitivity: float) -> int | None:
         """Return in how many equal steps the privacy loss of a query falls, or None where it takes more values."""
@@ -318,12 +324,7 @@ class TwoSidedGeometric(PureNoise):
     name: ClassVar[str] = "two-sided-geometric"
     words: ClassVar[str] = "two-sided geometric"
     is_discrete: ClassVar[bool] = True
-
-    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
-        """Return the privacy loss: sensitivity + 1 values on a lattice."""
-        from dpbayes.privacy.losses import geometric_loss
-
-        return geometric_loss(scale=self.scale, sensitivity=sensitivity, adjacency=adjacency)
+    _loss: ClassVar[str] = "geometric_loss"
 
     def loss_steps(self, sensitivity: float) -> int | None:
         """Return the sensitivity: the loss of a move by s takes the values (s - 2t) / scale, t = 0, ..., s."""
@@ -335,6 +336,11 @@ class TwoSidedGeometric(PureNoise):
 
         rate = self.epsilon(sensitivity=sensitivity) / sensitivity
         return from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **grid)
+
+    @staticmethod
+    def spread_of(variance: Any) -> Any:
+        """Return the scale: the variance is 1 / (2 sinh(1 / 2s)^2)."""
+        return 0.5 / np.arcsinh(1.0 / np.sqrt(2.0 * variance))
 
     @property
     def _rate(self) -> float:
@@ -399,18 +405,18 @@ class Laplace(PureNoise):
     name: ClassVar[str] = "laplace"
     words: ClassVar[str] = "Laplace"
     is_discrete: ClassVar[bool] = False
-
-    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
-        """Return the privacy loss, between two discrete ones."""
-        from dpbayes.privacy.losses import laplace_loss
-
-        return laplace_loss(scale=self.scale, sensitivity=sensitivity, adjacency=adjacency)
+    _loss: ClassVar[str] = "laplace_loss"
 
     def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
         """Return dp-accounting's distribution of a move by the sensitivity."""
         from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 
         return from_laplace_mechanism(self.scale, sensitivity=sensitivity, **grid)
+
+    @staticmethod
+    def spread_of(variance: Any) -> Any:
+        """Return the scale of a variance."""
+        return np.sqrt(0.5 * variance)
 
     @property
     def variance(self) -> float:
@@ -460,12 +466,7 @@ class DiscreteGaussian(ConcentratedNoise):
     name: ClassVar[str] = "discrete-gaussian"
     words: ClassVar[str] = "discrete Gaussian"
     is_discrete: ClassVar[bool] = True
-
-    def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
-        """Return the privacy loss on one number; of a vector it depends on the direction of the change."""
-        from dpbayes.privacy.losses import discrete_gaussian_loss
-
-        return discrete_gaussian_loss(stddev=self.stddev, sensitivity=sensitivity, adjacency=adjacency)
+    _loss: ClassVar[str] = "discrete_gaussian_loss"
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
@@ -638,6 +639,15 @@ class Gaussian(ConcentratedNoise):
 
 LAWS: dict[str, type[NoiseLaw]] = {law.name: law for law in (TwoSidedGeometric, Laplace, DiscreteGaussian, Gaussian)}
 """Every law by its name in JSON."""
+
+if TYPE_CHECKING:
+    type NoiseName = str
+    type PureNoiseName = str
+    type PublishedName = str
+else:  # what a spec may say
+    NoiseName = Literal[tuple(LAWS)]
+    PublishedName = Literal[(*LAWS, "exact")]
+    PureNoiseName = Literal[tuple(name for name, law in LAWS.items() if law.is_pure)]
 
 
 def check_law(law: Any) -> NoiseLaw:

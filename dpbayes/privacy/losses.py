@@ -20,7 +20,7 @@ import numpy as np
 from dpbayes._arguments import number, one_of, positive_finite, real_numbers, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, Relation, check_adjacency, check_relation
-from dpbayes.privacy.composition import ComposedLoss, last_where, tail_lower, tail_upper
+from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.loss_law import Bounds, LossLaw
 
@@ -176,38 +176,19 @@ class PrivacyLoss:
         return self.epsilon_bounds(delta, direction=direction).upper
 
     def quantile_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
-        """Return certified bounds of `quantile_epsilon`; wider after composition of losses on no common lattice."""
+        """Return certified bounds of `quantile_epsilon`."""
         value = _probability(delta)
         if self.below is not None:
-            return self._quantile_between(value, direction)
-        return self._worse(direction, lambda law: law.crossing(value, tail=True))
-
-    def _quantile_between(self, delta: float, direction: Direction) -> Bounds:
-        """Bounds of the quantile of a loss that is known only between two others, from its hockey-stick bounds."""
-        least = self.epsilon_bounds(delta, direction=direction)
-
-        def upper(epsilon: float) -> float:
-            return self.delta_bounds(epsilon, direction=direction).upper
-
-        def lower(epsilon: float) -> float:
-            return self.delta_bounds(epsilon, direction=direction).lower
-
-        # The tail weighs every loss by 1, the hockey stick by less: the quantile is at least epsilon(delta).
-        far = max(least.upper, 1.0)
-        while np.isfinite(far) and tail_upper(upper, lower, far) > delta:
-            far = 2 * far if far < 1e6 else np.inf
-        if not np.isfinite(far):
-            return Bounds(least.lower, np.inf)
-        high = last_where(least.lower, far, lambda e: tail_upper(upper, lower, e) > delta)
-        low = last_where(least.lower, far, lambda e: tail_lower(upper, lower, e) > delta)
-        return Bounds(float(low), float(np.nextafter(high, np.inf)))
+            raise InputError("the quantile of a loss needs values that can be listed; ask for epsilon instead")
+        return self._worse(direction, lambda law: law.quantile(value))
 
     def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
         """Upper bound of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
 
         This is probabilistic differential privacy, and the definition of Chen (2020, section II, "Buffling"): the
         larger of the (1 - delta)-quantile of -ln R under D and of ln R under D', where R = P(A(D'))/P(A(D)). It is
-        never below `epsilon(delta)`, because the hockey stick weighs the same tail with factors below 1.
+        never below `epsilon(delta)`, because the hockey stick weighs the same tail with factors below 1. `InputError`
+        where the values of the loss cannot be listed: of Laplace noise, and of long compositions.
         """
         return self.quantile_bounds(delta, direction=direction).upper
 
@@ -326,7 +307,7 @@ def _probability(delta: Any) -> float:
 # --- losses of the noise laws ----------------------------------------------------------------------------------------
 
 
-def geometric_loss(*, scale: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+def geometric_loss(scale: float, *, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the loss of two-sided geometric noise: sensitivity + 1 values on a lattice, exact to rounding."""
     move, most = _ratio(scale, "scale", sensitivity, adjacency, whole=True)
     if move > _LARGEST_MOVE:
@@ -342,7 +323,7 @@ def lattice_law(rate: float, move: int, most: float) -> LossLaw:
     return _listed((move - 2 * t) * rate, mass, largest=most, shift=2e-15 * most)
 
 
-def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
+def discrete_gaussian_loss(stddev: float, *, sensitivity: int = 1, adjacency: Adjacency | None = None) -> PrivacyLoss:
     """Return the loss of discrete Gaussian noise of a stddev up to 1e6: exact to rounding for delta above 1e-280."""
     move, _ = _ratio(stddev, "stddev", sensitivity, adjacency, whole=True)
     if stddev > _LARGEST_STDDEV:
@@ -358,7 +339,7 @@ def discrete_gaussian_loss(*, stddev: float, sensitivity: int = 1, adjacency: Ad
 
 
 def laplace_loss(
-    *, scale: float, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
+    scale: float, *, sensitivity: float = 1.0, cells: int = 1 << 15, adjacency: Adjacency | None = None
 ) -> PrivacyLoss:
     r"""Return the loss of Laplace noise between two discrete ones, which come together with the square of `cells`.
 

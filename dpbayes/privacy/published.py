@@ -16,13 +16,11 @@ from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.records import as_frame
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.adjacency import Adjacency
-from dpbayes.privacy.laws import Laplace, TwoSidedGeometric, law_named
+from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 
 if TYPE_CHECKING:
     import polars as pl
-
-type LawName = Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian", "exact"]
 
 _ROW = "__row__"
 _FAR = 10.0  # standard deviations by which a sum of noisy counts may miss the exact total before it contradicts it
@@ -63,7 +61,7 @@ class PublishedTable:
 
     value: str | Mapping[str, Level]
     levels: Mapping[str, str] = field(default_factory=dict)
-    law: LawName = "two-sided-geometric"
+    law: str = "two-sided-geometric"
     scale: float | str | None = None
     variance: float | str | None = None
     across: str | None = None
@@ -284,7 +282,7 @@ class _Part:
             place = int(wrong.argmax())
             where = self._row(place) if isinstance(given, str) else self.name
             raise InputError(f"{where}: {what} must be positive, got {values[place]:g}; state that of the noise")
-        return values if what == "scale" else _of_variance(self.table.law, values)
+        return values if what == "scale" else np.asarray(law_named(self.table.law).spread_of(values))
 
     def number(self) -> int | NoisyTotal:
         """Return the number of records that the one row gives."""
@@ -381,16 +379,6 @@ class _Part:
                 "one were left out, or leave out the levels that the publisher does not release"
             )
         return counts if absent.any() or not law_named(self.table.law).is_discrete else counts.astype(np.int64)
-
-
-def _of_variance(law: LawName, variance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the parameter of laws of some variances."""
-    kind = law_named(law)
-    if kind is Laplace:
-        return np.sqrt(0.5 * variance)
-    if kind is TwoSidedGeometric:  # the variance is 1 / (2 sinh(1 / 2s)^2)
-        return np.asarray(0.5 / np.arcsinh(1.0 / np.sqrt(2.0 * variance)))
-    return np.sqrt(variance)
 
 
 def _whole(value: Any) -> int:

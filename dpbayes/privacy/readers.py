@@ -419,11 +419,9 @@ def read_opendp(
             f"the summary must state the distribution ({', '.join(_OPENDP)}) and the scale of column {column!r}, got "
             f"{shown(row)}"
         )
-    law: Any = _OPENDP[row["distribution"]]
     names = [name for name in frame.columns if name not in {other.get("column") for other in rows}]
-    table = PublishedTable(
-        column, {name: name for name in names}, law=law, scale=float(row["scale"]), threshold=row.get("threshold")
-    )
+    law, scale, levels_of = _OPENDP[row["distribution"]], float(row["scale"]), {name: name for name in names}
+    table = PublishedTable(column, levels_of, law=law, scale=scale, threshold=row.get("threshold"))
     return read_published(frame, [table], publication=publication, levels=levels, total=total)
 
 

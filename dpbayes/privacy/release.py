@@ -492,7 +492,7 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
     whole_number(max_rows_per_unit, "max_rows_per_unit", high=2**62)
     if protected_unit is None and max_rows_per_unit != 1:
         raise InputError(
-            f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column whose equal values are one unit"
+            f"max_rows_per_unit = {max_rows_per_unit} needs the column whose equal values are one unit (protected_unit)"
         )
 
 

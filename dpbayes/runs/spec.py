@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from dpbayes._arguments import shown
 from dpbayes._files import file_path
 from dpbayes.errors import SpecError
+from dpbayes.privacy.laws import PublishedName
 from dpbayes.runs.registry import system_module, system_name
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class TableSection(Section):
     """Column of the counts; of a wide file each column of counts with its level of `across`."""
     levels: list[str] | dict[str, str] = Field(default_factory=list)
     """Columns of the levels, by the attributes' names if these differ; none for the number of records."""
-    law: Literal["two-sided-geometric", "laplace", "discrete-gaussian", "gaussian", "exact"]
+    law: PublishedName
     """The law of the noise; "exact" for a number of records without noise."""
     scale: float | str | None = None
     """Scale (of two-sided geometric and Laplace noise) or standard deviation of the noise: a number, or a column."""

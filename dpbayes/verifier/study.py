@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpbayes.errors import InputError, SpecError
+from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_file, scan_records
 from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed
@@ -134,7 +135,7 @@ class Privacy(PrivacySection):
     """M, public: chosen without looking at the data; under replace-one at most the number of units."""
     adjacency: Literal["replace-one", "add-remove"] = "replace-one"
     """The relation between neighbouring sets of units."""
-    noise: Literal["two-sided-geometric", "laplace"] = "two-sided-geometric"
+    noise: PureNoiseName = "two-sided-geometric"
     """The noise law."""
     with_failures: bool = True
     """False releases no number of failures; a partition that cannot be computed then counts as not beyond, or, for a

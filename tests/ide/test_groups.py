@@ -230,7 +230,7 @@ def test_a_unit_or_an_attribute_unknown_to_the_prior_is_named(public):
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"max_rows_per_unit": 0}, "max_rows_per_unit must be a whole number"),
-        ({"max_rows_per_unit": 2}, "without a unit"),
+        ({"max_rows_per_unit": 2}, "needs the column"),
         ({"hierarchy": {"a": "A"}}, "hierarchy must be a Hierarchy"),
         ({"noise": "gaussian"}, "noise must be one of"),
         ({"unit_sets": []}, "unit_sets"),
