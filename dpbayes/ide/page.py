@@ -40,7 +40,7 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     headline = [
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
         Fact("n", "records", size_of(release), f"{size_of(release):,.0f}"),
-        Fact("kl", "change from the prior (KL divergence, nats)", result["kl"], f"{result['kl']:.3g}"),
+        Fact("kl", "KL divergence from the prior (0: unchanged)", result["kl"], f"{result['kl']:.3g}"),
     ]
     if result["trace"] is not None:
         sections.append(_trace_section(result["trace"]))
@@ -69,8 +69,7 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, "synthetic"))
-    unit = "row" if released.unit is None else f"{released.unit} (all its rows)"
-    epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
+    unit, epsilon = released.protects.removeprefix("one "), f"epsilon in total, {released.adjacency}"
     return Findings(
         _answer(result),
         sections,
@@ -156,8 +155,9 @@ def _strength_blocks(certificate: Mapping[str, Any]) -> list[Block]:
         f"The prior counts as {certificate['strength']:,.0f} records against the release (sampling error allows "
         f"{certificate['bound']:,.0f} at most). "
         + (f"In {moved} directions the release departs by more than that, and the prior was moved. " if moved else "")
-        + f"The convex problem was solved in {certificate['iterations']} Newton steps to a duality gap of "
-        f"{certificate['gap']:.2g} nats: every marginal is within {certificate['l1_bound']:.2g} in L1 of the optimum."
+        + f"The convex problem was solved in {certificate['iterations']} Newton steps: its objective is proved to lie "
+        f"within {certificate['gap']:.2g} of the optimum, the shares of every marginal within "
+        f"{certificate['l1_bound']:.2g} of it in total."
     )
     if not certificate["grid"]:
         return [Paragraph(text)]
@@ -176,7 +176,7 @@ def _strength_blocks(certificate: Mapping[str, Any]) -> list[Block]:
 def _trace_section(trace: Mapping[str, Any]) -> Section:
     text = (
         f"Algorithm 1 takes the prior as given and trusts the released answers fully. It ended at an L1 loss of "
-        f"{trace['l1_loss'][-1]:.4g} and {trace['kl'][-1]:.3g} nats from the prior."
+        f"{trace['l1_loss'][-1]:.4g} and a KL divergence of {trace['kl'][-1]:.3g} from the prior."
     )
     alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
     caption = (
@@ -212,7 +212,7 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
     shared = max((chosen["information"][i][j] for i in places for j in places if i != j), default=0.0)
     text = (
         f"Chosen on the public data. Units: {cliques}. Groups, whose records are few, one-way: {', '.join(roots)}"
-        + (f"; no two of these share more than {shared:.2g} nats." if len(roots) > 1 else ".")
+        + (f"; the mutual information of no two of these exceeds {shared:.2g}." if len(roots) > 1 else ".")
     )
     caption = (
         "Mutual information on the public data. Framed pairs are in a unit's table; starred attributes in a group's."
@@ -229,7 +229,7 @@ def _group_section(result: Mapping[str, Any]) -> Section:
     unit_columns = [
         Column("unit"),
         Column("records", ",.0f"),
-        Column("change from the prior (KL, nats)", ".4g", "kl"),
+        Column("KL divergence from the prior", ".4g", "kl"),
         Column("prior worth (records)", ",.0f", "strength"),
     ]
     columns = [
@@ -237,7 +237,7 @@ def _group_section(result: Mapping[str, Any]) -> Section:
         Column("unit"),
         Column("records", ",d", "size"),
         Column("L1 distance to the released tables", ".4f", "l1_loss"),
-        Column("change from the unit (KL, nats)", ".4g", "kl"),
+        Column("KL divergence from the unit", ".4g", "kl"),
     ]
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
     return Section(
@@ -404,7 +404,7 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
 def trace_plot(trace: Mapping[str, Any]) -> Picture:
     """Plot Algorithm 1's L1 loss and KL divergence from the prior by iteration."""
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
-    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior (nats)"}
+    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior"}
     for axis, (key, label) in zip(axes, labels.items(), strict=True):
         axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
         axis.set_ylim(bottom=0)
@@ -448,5 +448,5 @@ def dependence_plot(
     labels = [f"{name} *" if name in roots else name for name in names]
     axis.set_xticks(range(len(names)), labels, rotation=90, fontsize=8)
     axis.set_yticks(range(len(names)), labels, fontsize=8)
-    figure.colorbar(image, ax=axis, label="mutual information (nats)", shrink=0.8)
+    figure.colorbar(image, ax=axis, label="mutual information (natural logarithms)", shrink=0.8)
     return figure

@@ -265,11 +265,11 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
     """Return the release in a line for the terminal."""
     if isinstance(release, GroupRelease):
         what = f"{len(release.units)} units, {len(release.groups)} groups"
-        return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+        return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
     what = f"{release.n_counts} counts in {len(release.tables)} tables"
     if release.publication is not None:
         return f"{what}, published by {release.publication.publisher} ({release.publication.date})"
-    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
 
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:
@@ -511,7 +511,7 @@ def group_results(
     gaps += [found.gap for found in groups.values() if not np.isnan(found.gap)]
     worst = max(gaps, default=0.0)
     result["passed"] = worst <= _TOLERANCE
-    optimum = f"; {worst:.2g} nats from the optimum at most (duality gap; tolerance {_TOLERANCE:g})" if gaps else ""
+    optimum = f"; objectives within {worst:.2g} of their optima (limit {_TOLERANCE:g})" if gaps else ""
     result["summary"] = f"{int(synthetic.sizes.sum()):,} synthetic records in {len(groups)} groups{optimum}"
     return result, synthetic.frame()
 
@@ -598,11 +598,14 @@ def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool,
     if found.method == "prior":
         return True, "The released number of records is not positive: the prior stands as it is."
     if found.method == "algorithm-1" or certificate is None:
-        return True, f"Algorithm 1 ended {found.kl:.3g} nats from the prior; it carries no certificate."
+        return (
+            True,
+            f"Algorithm 1 ended at a KL divergence of {found.kl:.3g} from the prior; it carries no certificate.",
+        )
     passed = certificate["gap"] <= certificate["tolerance"]
     return passed, (
-        f"{'Solved' if passed else 'NOT solved'}, {certificate['gap']:.2g} nats off the optimum (duality gap, limit "
-        f"{certificate['tolerance']:g}), any marginal within {certificate['l1_bound']:.2g} in L1 of it; prior "
+        f"{'Solved' if passed else 'NOT solved'}: objective within {certificate['gap']:.2g} of its optimum (limit "
+        f"{certificate['tolerance']:g}), shares of any marginal within {certificate['l1_bound']:.2g} in total; prior "
         f"worth {certificate['strength']:,.0f} records"
     )
 
