@@ -235,10 +235,10 @@ def describe(spec: Spec, release: _Release) -> str:
     if isinstance(release, WeeklyFilters):
         filters += f", {release.n_weeks} weeks"
     if spec.privacy is None:
-        return f"{filters}, {release.adjacency}"
+        return f"{filters}, {release.adjacency}, protects one position of the filters"
     pairs = "the paper's pair" if spec.privacy.pairs == "paper" else "all pairs"
     cost = f"{spec.privacy.definition} epsilon {spec.privacy.epsilon:g} and delta {spec.privacy.delta:g} of {pairs}"
-    return f"{filters}, {cost}, {release.adjacency}"
+    return f"{filters}, {cost}, {release.adjacency}, protects one position of the filters"
 
 
 def try_fit(spec: Spec, design: _Release, context: Context) -> pm.Model:

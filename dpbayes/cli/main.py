@@ -25,6 +25,7 @@ from dpbayes.errors import DPBayesError, InputError
 if TYPE_CHECKING:
     from dpbayes.report import Document
     from dpbayes.runs import RunResult
+    from dpbayes.runs.progress import Progress
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
@@ -139,11 +140,13 @@ def check(
     built on placeholder counts. The plan comes first, as comments of the TOML that follows. `dpbayes keys` says what
     else a spec may hold.
     """
-    from dpbayes.runs import load_spec
-    from dpbayes.runs.plan import plan_lines
+    with _signs_of_life("checking the spec"):
+        from dpbayes.runs import load_spec
+        from dpbayes.runs.plan import plan_lines
 
-    loaded = load_spec(spec, overrides or (), allow_python=allow_python)
-    for line in plan_lines(loaded):
+        loaded = load_spec(spec, overrides or (), allow_python=allow_python)
+        plan = plan_lines(loaded)
+    for line in plan:
         typer.echo(f"# {line}")
     typer.echo(loaded.resolved, nl=False)
 
@@ -200,9 +203,11 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a finished run again, from the files in its folder."""
-    from dpbayes.runs import rebuild_report
+    with _signs_of_life("writing the page"):
+        from dpbayes.runs import rebuild_report
 
-    typer.echo(f"report: {rebuild_report(run_dir, calibration=sbc_study)}")
+        page = rebuild_report(run_dir, calibration=sbc_study)
+    typer.echo(f"report: {page}")
 
 
 @app.command()
@@ -230,9 +235,10 @@ def compare(
             raise ExistingRunError(f"{folder} is already there; choose another --out, or pass --force to replace it")
         if (folder / "spec.toml").exists() or not folder.is_dir():
             raise ExistingRunError(f"{folder} is no comparison; --force replaces only the page of a comparison")
-    document = compare_runs(runs)
-    make_folder(folder)
-    page = write_report(document, folder)
+    with _signs_of_life("comparing the runs"):
+        document = compare_runs(runs)
+        make_folder(folder)
+        page = write_report(document, folder)
     _print_comparison(document)
     typer.echo(f"report: {page}")
 
@@ -340,6 +346,15 @@ def main() -> None:
 def _notes(error: BaseException) -> str:
     """Return what is to be known besides: that privacy budget was spent."""
     return "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+
+
+def _signs_of_life(stage: str) -> Progress:
+    """Return a context in which standard error, beside the output, hears every ten seconds that a stage goes on."""
+    from dpbayes.runs.progress import Progress
+
+    progress = Progress(lambda line: typer.echo(line, err=True), terminal=sys.stderr.isatty())
+    progress.at(stage)
+    return progress
 
 
 @contextmanager

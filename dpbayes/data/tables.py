@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import narwhals as nw
 
 _LARGEST = 2.0**62
-_PRIME = 1_048_573  # below 2^20, so that products fit into 64 bits
+PRIME = 1_048_573  # below 2^20, so that products fit into 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,34 +224,46 @@ def marginals(
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     if unit is not None:
         _check_columns([unit], columns)
-        table = _bounded(table, unit, domain.project(wanted), max_rows_per_unit)
+        if unit in wanted:
+            raise InputError(f"the unit {unit!r} is also an attribute to count; release no table of it")
+        table = bounded_rows(table, unit, max_rows_per_unit, _place(table, domain.project(wanted)))
     return tuple(_count(table, domain.project(names)) for names in sets)
 
 
-def _bounded(table: nw.LazyFrame[Any], unit: str, domain: Domain, most: int) -> nw.LazyFrame[Any]:
-    """Keep at most so many rows of every unit, chosen by looking at that unit's rows alone."""
+def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:
+    """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone.
+
+    `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
+    order that differs from unit to unit, so that none of them is kept more often than others.
+    """
     import narwhals as nw
 
-    if unit in domain.names:
-        raise InputError(f"the unit {unit!r} is also an attribute to count; release no table of it")
-    rng = np.random.default_rng(0)
     with hide_values(UNREADABLE):
-        schema = table.collect_schema()
         nobody = table.filter(nw.col(unit).is_null()).select(nw.len().alias("n")).collect()["n"].to_list()
     if nobody != [0]:
         raise InputError(f"column {unit!r}, the unit, holds a missing value; give every row its unit")
+    order, number = "__dpbayes_order", "__dpbayes_row"
+    table = table.with_columns((place % PRIME).alias(order), nw.lit(1).alias(number))
+    shuffle = 1 + nw.col(order).sum().over(unit) % (PRIME - 1)
+    table = table.with_columns((nw.col(order) * shuffle % PRIME).alias(order))
+    numbered = table.with_columns(nw.col(number).cum_sum().over(unit, order_by=order).alias(number))
+    return numbered.filter(nw.col(number) <= most)
+
+
+def _place(table: nw.LazyFrame[Any], domain: Domain) -> nw.Expr:
+    """Return a whole number that says which combination of levels a row has."""
+    import narwhals as nw
+
+    rng = np.random.default_rng(0)
+    with hide_values(UNREADABLE):
+        schema = table.collect_schema()
     place = nw.lit(0, nw.Int64)
     for attribute in domain:
         column = nw.col(attribute.name)
         column = column.cast(nw.Int64) if schema[attribute.name] == nw.Boolean else column
-        for level, weight in zip(attribute.levels, rng.integers(1, _PRIME, attribute.size).tolist(), strict=True):
+        for level, weight in zip(attribute.levels, rng.integers(1, PRIME, attribute.size).tolist(), strict=True):
             place = place + nw.when(column == level).then(nw.lit(weight, nw.Int64)).otherwise(nw.lit(0, nw.Int64))
-    order, number = "__dpbayes_order", "__dpbayes_row"
-    table = table.with_columns((place % _PRIME).alias(order), nw.lit(1).alias(number))
-    shuffle = 1 + nw.col(order).sum().over(unit) % (_PRIME - 1)
-    table = table.with_columns((nw.col(order) * shuffle % _PRIME).alias(order))
-    numbered = table.with_columns(nw.col(number).cum_sum().over(unit, order_by=order).alias(number))
-    return numbered.filter(nw.col(number) <= most)
+    return place
 
 
 def _check_columns(wanted: Iterable[str], columns: Container[str]) -> None:

@@ -32,7 +32,7 @@ from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit, protected_words
 from dpbayes.privacy.sampling import release_values, sampler_name
 
 if TYPE_CHECKING:
@@ -283,9 +283,7 @@ class GroupRelease(Enveloped):
     @property
     def protects(self) -> str:
         """What the guarantee speaks of, in words."""
-        if self.unit is None:
-            return "one row"
-        return f"one unit of column {self.unit!r} (at most {self.max_rows_per_unit} of its rows counted)"
+        return protected_words(self.unit, self.max_rows_per_unit)
 
     @property
     def privacy_record(self) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, "synthetic"))
-    unit = "row" if released.unit is None else f"{released.unit} (all its rows)"
-    epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
+    unit = released.protects
+    epsilon = f"epsilon in total, {released.adjacency}, protects {unit}"
     return Findings(
         _answer(result),
         sections,
@@ -78,7 +78,7 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
         picture=None if scores is None else _score_picture(scores),
         facts={"scores": scores},
         verdict=_verdict(result),
-        terms=PrivacyTerms(released.adjacency, unit, 0.0),
+        terms=PrivacyTerms(released.adjacency, unit.removeprefix("one "), 0.0),
         cost=[Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
         provenance={"method": result["method"]},
     )

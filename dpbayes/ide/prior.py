@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, real_numbers, whole_number
+from dpbayes._arguments import as_array, instance, real_numbers, shown, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -162,7 +162,9 @@ def _codes(values: list[Any], name: str, levels: Sequence[Level]) -> npt.NDArray
     try:
         return np.array([position[value] for value in values], dtype=np.int32)
     except (KeyError, TypeError) as error:
-        raise InputError(f"public column {name!r} holds {error}, which is no level; levels: {list(levels)!r}") from None
+        raise InputError(
+            f"public column {name!r} holds {error}, which is no level; levels: {shown(list(levels))}"
+        ) from None
 
 
 def column_type(levels: Sequence[Level]) -> Any:

@@ -266,11 +266,11 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
     """Return the release in a line for the terminal."""
     if isinstance(release, GroupRelease):
         what = f"{len(release.units)} units, {len(release.groups)} groups"
-        return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+        return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
     what = f"{release.n_counts} counts in {len(release.tables)} tables"
     if release.publication is not None:
         return f"{what}, published by {release.publication.publisher} ({release.publication.date})"
-    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}, protects {release.protects}"
+    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
 
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:

@@ -192,10 +192,10 @@ def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     if _is_positive(concentration):
         return float(concentration)
     pair = tuple(concentration) if isinstance(concentration, Iterable) else ()
-    if len(pair) != 2 or not all(map(_is_positive, pair)):
+    if len(pair) != 2 or not all(map(_is_positive, pair)) or pair[0] < 0.1 or not 1e-6 <= pair[1] <= 1e6:
         raise InputError(
-            "concentration must be a positive number, or the shape and rate of its gamma prior, such as (40, 10); "
-            f"got {shown(concentration)}"
+            "concentration must be a positive number, or the shape and rate of its gamma prior, such as (40, 10), "
+            f"the shape from 0.1 (below, its draws underflow) and the rate from 1e-6 to 1e6; got {shown(concentration)}"
         )
     return float(pair[0]), float(pair[1])
 

@@ -31,6 +31,7 @@ from dpbayes.mvg.sensitivity import FeatureRanges, Maximum, box_maximum, clip_re
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect, matrix
 from dpbayes.privacy.laws import Gaussian
+from dpbayes.privacy.release import protected_words
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class MomentQuery:
     unit
         Column whose value says whose record it is; None where each record is a unit of its own.
     rows_per_unit
-        How many records one unit has at most. A change of k records moves the sum by at most k times
+        How many records of one unit are counted at most. A change of k records moves the sum by at most k times
         as far as a change of one, so the sensitivity is k times that of one record.
 
     Raises
@@ -107,12 +108,7 @@ class MomentQuery:
     @property
     def protects(self) -> str:
         """What the guarantee protects, in words."""
-        return "one row" if self.unit is None else f"all rows of one {self.unit}, {self.rows_per_unit} at most"
-
-    @property
-    def protected(self) -> str:
-        """What neighbouring data sets differ in one of."""
-        return "row" if self.unit is None else f"{self.unit} (all its rows, {self.rows_per_unit} at most)"
+        return protected_words(self.unit, self.rows_per_unit)
 
     def vectors(self, records: npt.ArrayLike) -> FloatArray:
         """Return the vectors z of shape (size, n) after clipping; they are confidential."""
@@ -305,6 +301,11 @@ class MomentRelease(Enveloped):
         return self.noise.adjacency
 
     @property
+    def protects(self) -> str:
+        """What the guarantee protects, in words."""
+        return self.query.protects
+
+    @property
     def privacy_record(self) -> dict[str, Any]:
         """What the release cost, as a trace records it."""
         return {
@@ -312,7 +313,7 @@ class MomentRelease(Enveloped):
             "mu": self.noise.mu.value,
             "mu_known_by": self.noise.mu.method,
             "adjacency": self.adjacency,
-            "protects": self.query.protects,
+            "protects": self.protects,
             "sampler": self.sampler,
         }
 

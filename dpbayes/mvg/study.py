@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
 _MOST_FEATURES = 100
+_MOST_DRAWS = 10_000  # per chain of the conjugate sampler
 
 type Ranges = dict[str, tuple[float, float]]
 
@@ -57,8 +58,6 @@ class Data(UnitSection):
     """A CSV or Parquet file of records, beside the spec."""
     ranges: dict[str, list[float]] | None = None
     """Public bounds [lower, upper] of each column of a file; those of the patients by default."""
-    max_rows_per_unit: int = Field(default=1, ge=1, le=1_000_000)
-    """Rows that a unit has at most: the noise grows with this number. A file with more of one unit is refused."""
 
     @model_validator(mode="after")
     def _keys_fit_the_source(self) -> Data:
@@ -112,6 +111,15 @@ class Regression(Section):
     """For NUTS: acceptance rate that the step size aims at."""
     seed: Seed = 1
     """Seed of the sampler (not of the noise)."""
+
+    @model_validator(mode="after")
+    def _conjugate_draws_are_few(self) -> Regression:
+        if self.sampler == "conjugate" and self.draws > _MOST_DRAWS:
+            raise ValueError(
+                f"draws = {self.draws:,} are more than the {_MOST_DRAWS:,} per chain that the conjugate sampler keeps: "
+                "of its four chains together they fix an interval's end to a hundredth of its width; lower draws"
+            )
+        return self
 
     @property
     def columns(self) -> list[str]:
@@ -167,21 +175,42 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
     require_columns(lazy, names, path, source="data.ranges")
     if data.unit is not None:
         require_columns(lazy, [data.unit], path, source="data.unit")
-        with readable(path):
-            most = lazy.group_by(data.unit).len().select(pl.col("len").max()).collect().item()
-        if most is not None and most > data.max_rows_per_unit:
+        if data.unit in names:
             raise InputError(
-                f"{path.name} has more than {data.max_rows_per_unit} rows of one {data.unit}; leave rows out, by a "
-                "rule that looks at that unit alone, or raise data.max_rows_per_unit"
+                f"the unit {data.unit!r} is also a column to release; name another, or leave data.unit out"
             )
     with readable(path):
-        frame = lazy.select(names).collect()
-    text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
+        schema = lazy.select(names).collect_schema()
+    text = [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
     if text:
         raise InputError(
             f"{path.name} has columns that are not numbers: {', '.join(text)}; code them inside data.ranges"
         )
-    return frame.cast(pl.Float64)
+    with readable(path):
+        numbers = lazy.with_columns(pl.col(names).cast(pl.Float64))
+        if data.unit is not None:
+            numbers = _bounded(numbers, data, names)
+        return numbers.select(names).collect()
+
+
+def _bounded(frame: pl.LazyFrame, data: Data, names: Sequence[str]) -> pl.LazyFrame:
+    """Keep a unit's rows as tables do; values that agree to a millionth of their range are one level."""
+    import narwhals as nw
+
+    from dpbayes.data.tables import PRIME, bounded_rows
+
+    weights = np.random.default_rng(0).integers(1, PRIME, len(names)).tolist()
+    place = nw.lit(0, nw.Int64)
+    for name, weight in zip(names, weights, strict=True):
+        low, high = data.known_ranges[name]
+        share = (nw.col(name).fill_nan(None).fill_null((low + high) / 2.0).clip(low, high) - low) / (high - low)
+        step = (share * (PRIME - 1)).cast(nw.Int64)
+        square = step * step % PRIME
+        # The fifth power visits every remainder once, and breaks up what evenly spaced values have in common.
+        step = square * square % PRIME * step % PRIME
+        place = place + step * weight
+    assert data.unit is not None
+    return bounded_rows(nw.from_native(frame), data.unit, data.max_rows_per_unit, place).to_native()
 
 
 def feature_ranges(ranges: Ranges, names: Sequence[str]) -> FeatureRanges:
@@ -257,7 +286,7 @@ def describe(spec: Spec, release: MomentRelease) -> str:
     """Return the release in a line."""
     delta = _delta(spec)
     cost = f"epsilon {release.noise.epsilon(delta):.4g} at delta {delta:g} (mu {release.noise.mu.value:.4g})"
-    return f"moments of {release.query.n:,} rows at {cost}, replace-one, protects {release.query.protects}"
+    return f"moments of {release.query.n:,} rows at {cost}, replace-one"
 
 
 def _delta(spec: Spec) -> float:
@@ -285,6 +314,7 @@ def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
     if settings.sampler == "conjugate":
         from dpbayes.mvg.posterior import moment_posterior
 
+        context.at("drawing from the posterior")
         return moment_posterior(white, draws=settings.draws, random_seed=settings.seed)
     from dpbayes.inference import sample
     from dpbayes.mvg.model import build_moment_model, sampler_defaults
@@ -318,11 +348,8 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
             _prior(result, white),
         ],
         headline=[Fact("n", "records", release.query.n, f"{release.query.n:,}")],
-        cost=[
-            Fact("epsilon", f"epsilon at delta {delta:g}, replace-one", epsilon, f"{epsilon:.4g}"),
-            Fact("protects", "protects", release.query.protects, release.query.protects),
-        ],
-        terms=PrivacyTerms(release.adjacency, unit=release.query.protected, delta=delta),
+        cost=[Fact("epsilon", f"epsilon at delta {delta:g}, replace-one", epsilon, f"{epsilon:.4g}")],
+        terms=PrivacyTerms(release.adjacency, release.protects.removeprefix("one "), delta),
         judged="The quantities of interest: intercept, coefficients, residual.",
         facts={"clipping": _CLIPPING},
         provenance={"records": _source(spec)},

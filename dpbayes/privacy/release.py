@@ -329,10 +329,7 @@ class Release(Enveloped):
     @property
     def protects(self) -> str:
         """What the guarantee protects one of, in words."""
-        if self.protected_unit is None:
-            return "one row"
-        rows = "all its rows" if self.unit == "partition" else f"at most {self.max_rows_per_unit} of its rows counted"
-        return f"one unit of column {self.protected_unit!r} ({rows})"
+        return protected_words(self.protected_unit, None if self.unit == "partition" else self.max_rows_per_unit)
 
     @property
     def n_public(self) -> bool:
@@ -480,6 +477,12 @@ def check_all_published(release: Release, what: str, *, even: bool = False) -> N
 def record_words(protected_unit: str | None) -> str:
     """Say what one record of the adjacency is: a row, or all rows that share a value of a column."""
     return "a row" if protected_unit is None else f"all rows that share a value of column {protected_unit!r}"
+
+
+def protected_words(unit: str | None, most: int | None) -> str:
+    """Say what a guarantee protects: a row, or a unit, all of whose rows count (`most` None) or at most so many."""
+    rows = "all its rows" if most is None else f"at most {most} of its rows counted"
+    return "one row" if unit is None else f"one unit of column {unit!r} ({rows})"
 
 
 def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:

@@ -169,15 +169,15 @@ class PrivacyTerms:
         The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
         ``"either"`` where the cost is the same under the first two.
     unit
-        What neighbouring data sets differ in one of: ``"record"``, ``"individual"`` (all records of one),
-        ``"person (all its rows)"`` for the verifier's column of the unit, ``"position"`` (of a Bloom filter).
+        What neighbouring data sets differ in one of: ``"row"``, ``"position"`` (of a Bloom filter), or a unit in the
+        words of the release, such as ``"unit of column 'person' (all its rows)"``.
     delta
         The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
 
     Examples
     --------
-    >>> print(PrivacyTerms("replace-one", delta=1e-5).sentence)
-    Neighbouring data sets differ in one record replaced by another (replace-one). Delta is 1e-05.
+    >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.endswith("The guarantee protects one row. Delta is 1e-05.")
+    True
     """
 
     adjacency: Relation | Literal["either"]
@@ -195,7 +195,8 @@ class PrivacyTerms:
     @property
     def sentence(self) -> str:
         """The terms in words."""
-        change = f"Neighbouring data sets differ in {_CHANGES[self.adjacency].format(unit=self.unit)}."
+        change = f"Neighbouring data sets differ in {_CHANGES[self.adjacency].format(unit=self.unit)}. "
+        change += f"The guarantee protects one {self.unit}."
         if self.delta is None:
             return change
         return f"{change} " + (f"Delta is {self.delta:g}." if self.delta else "Epsilon is pure: delta is 0.")

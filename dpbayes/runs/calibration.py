@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs.execution import Progress, RunResult, finished_release
+from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
+from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
 

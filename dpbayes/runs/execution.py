@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -19,6 +18,7 @@ from dpbayes import __version__
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError
 from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace
+from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.records import require_file
 from dpbayes.runs.registry import SAVED, check_allowed
@@ -136,88 +136,6 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
     return write_report(document, Path(folder))
-
-
-class Progress:
-    """What a run is at: plain lines, or on a terminal one line that is rewritten; never ten seconds of silence."""
-
-    def __init__(
-        self, echo: Callable[[str], None], *, terminal: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.echo, self.terminal, self.clock = echo, terminal, clock
-        self.lock, self.ended = threading.RLock(), threading.Event()
-        self.spoke, self.finished = clock(), ""
-        self.at("preparing")
-
-    def at(self, stage: str) -> None:
-        """Enter a stage without a word; `tick` speaks of it where it takes long."""
-        with self.lock:
-            self.stage, self.share, self.tenth, self.started = stage, 0.0, 0, self.clock()
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-        with self.lock:
-            if self.terminal:
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
-            self.echo(line)
-            self.spoke = self.clock()
-
-    def __call__(self, stage: str, share: float) -> None:
-        """Say how far a stage is; only a new stage or another tenth makes a line."""
-        with self.lock:
-            if stage == self.finished:
-                return
-            if stage != self.stage:
-                self.at(stage)
-                if not self.terminal:
-                    self.say(f"{stage} ...")
-            self.share = share
-            if int(10 * share + 1e-9) > self.tenth:
-                self.tenth = int(10 * share + 1e-9)
-                if not self.terminal:
-                    self.say(self._line(10 * self.tenth))
-            if share >= 1.0:
-                self.finished = stage
-                self.at("working up the draws")
-
-    def tick(self) -> None:
-        """Say that a stage goes on, if nothing was said for nine seconds; on a terminal, show where it is."""
-        with self.lock:
-            line = self._line(int(100 * self.share))
-            if self.terminal:
-                bar = ("█" * int(20 * self.share)).ljust(20, "░") + " " if self.share else ""
-                sys.stderr.write(f"\r\x1b[K{bar}{line}")
-                sys.stderr.flush()
-            elif self.clock() - self.spoke >= 9.0:
-                self.say(line)
-
-    def _line(self, percent: int) -> str:
-        elapsed = self.clock() - self.started
-        if not self.share:
-            return f"{self.stage}: {_duration(elapsed)} so far"
-        left = "" if self.share >= 1.0 else f", about {_duration(elapsed * (1.0 - self.share) / self.share)} left"
-        return f"{self.stage}: {percent} %{left}"
-
-    def __enter__(self) -> Progress:
-        threading.Thread(target=self._tick_on, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        if self.terminal:
-            sys.stderr.write("\r\x1b[K")
-
-    def _tick_on(self) -> None:
-        while not self.ended.wait(1.0):
-            self.tick()
-
-
-def _duration(seconds: float) -> str:
-    """Return a time in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None:
@@ -399,15 +317,19 @@ def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
 
 
 def described(loaded: LoadedSpec, release: Any) -> str:
-    """Return a release in a line."""
-    describe = getattr(loaded.module, "describe", None)
-    if describe is not None:
-        return str(describe(loaded.spec, release))
+    """Return a release in a line, in every system with what it protects."""
+    describe = getattr(loaded.module, "describe", _counts)
+    protects = None if getattr(release, "publication", None) is not None else getattr(release, "protects", None)
+    return f"{describe(loaded.spec, release)}{f', protects {protects}' if protects else ''}"
+
+
+def _counts(spec: Any, release: Any) -> str:
+    """Return a release of tables in a line."""
     counts = f"{release.n_counts} counts in {len(release.tables)} tables"
     if getattr(release, "publication", None) is not None:
         return f"{counts}, published by {release.publication.publisher} ({release.publication.date})"
     cost = f"rho {release.rho:g}" if release.epsilon is None else f"epsilon {release.epsilon:g}"
-    return f"{counts} at {cost} in total, {release.adjacency}, protects {release.protects}"
+    return f"{counts} at {cost} in total, {release.adjacency}"
 
 
 def sampler_note(sampler: str) -> str:

@@ -57,6 +57,11 @@ class Data(DataSection):
     """A public column over whose values units are spread evenly among the partitions, under replace-one. The guarantee
     then speaks of replacing a unit by one with the same value."""
 
+    @property
+    def protected_unit(self) -> str | None:
+        """The column of the unit, that of the generated records among them."""
+        return self.unit or ("person" if self.embedded == "wages" else None)
+
 
 class Question(Section):
     """A claim about a coefficient."""
@@ -192,7 +197,9 @@ class Surface(Section):
     """Supposed shares of partitions in which the claim holds."""
     failed: float = Field(default=0.0, ge=0, lt=1)
     """Supposed share of partitions that cannot be computed."""
-    alpha: list[float] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3)
+    alpha: list[Annotated[float, Field(ge=_ALPHA[0], le=_ALPHA[1])]] = Field(
+        default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3
+    )
     """The analyst's prior, of three outcomes or, without a failure category, of two."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Posterior probability from which the analyst decides."""
@@ -313,15 +320,16 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
 
     if spec.privacy is None:
         return None
-    m, privacy = spec.privacy.n_partitions, spec.privacy
+    m, privacy, unit = spec.privacy.n_partitions, spec.privacy, spec.data.protected_unit if spec.data else None
     placeholder: dict[str, PartitionCounts | EstimateSums] = {}
     for question in spec.questions:
         if question.answer_by == "mean":
             assert question.lower is not None and question.upper is not None
-            sums = EstimateSums(0, 0, 0, question.lower, question.upper, m, privacy.assignment)
+            sums = EstimateSums(0, 0, 0, question.lower, question.upper, m, privacy.assignment, unit=unit)
             placeholder[question.name] = sums
         else:
-            placeholder[question.name] = PartitionCounts(m - m // 2, m // 2, 0, assignment=privacy.assignment)
+            counts = PartitionCounts(m - m // 2, m // 2, 0, assignment=privacy.assignment, unit=unit)
+            placeholder[question.name] = counts
     return release_counts(placeholder, rng=np.random.default_rng(0), ledger=ledger, **_releasing(spec))
 
 
@@ -467,7 +475,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
     assert data is not None and privacy is not None
     common: dict[str, Any] = question.regression | {
         "n_partitions": privacy.n_partitions,
-        "unit": data.unit or ("person" if data.embedded == "wages" else None),
+        "unit": data.protected_unit,
         "levels": data.levels,
         "assignment": privacy.assignment,
         "strata": data.strata,

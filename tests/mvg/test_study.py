@@ -68,7 +68,7 @@ def test_a_run_releases_fits_and_reports_and_an_analyst_runs_another_regression_
     assert said.startswith("release: moments of 3,000 rows at epsilon 1 at delta 1e-05") and "one row" in said
     facts = json.loads((result.folder / "facts.json").read_text())
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 1e-5}
-    assert facts["headline"]["protects"] == "one row"
+    assert "The guarantee protects one row." in (result.folder / "report.html").read_text()
     assert "a missing one set to the range's middle" in facts["clipping"]
     page = (result.folder / "report.html").read_text()
     assert "naive" in page and "Where the width comes from" in page and "simulation" in page
@@ -142,17 +142,53 @@ def test_design_has_the_releases_query_and_noise_and_reads_no_record(tmp_path):
     )
 
 
-def test_a_unit_of_several_rows_is_refused_and_one_of_one_row_is_what_the_release_protects(tmp_path):
-    frame = patients(300, 1).with_columns(person=pl.Series([f"p{i}" for i in range(300)]))
+def _of_units(tmp_path, frame):
     frame.write_csv(tmp_path / "records.csv")
+    data = _spec(FILE.replace("[privacy]", 'unit = "person"\n[privacy]')).data
+    return load_records(data, tmp_path, columns=["age", "bmi", "systolic_mmhg"])
+
+
+def test_one_row_of_each_unit_is_released_and_the_release_says_so(tmp_path):
+    patients(300, 1).with_columns(person=pl.Series([f"p{i % 100}" for i in range(300)])).write_csv(
+        tmp_path / "records.csv"
+    )
     spec = _spec(FILE.replace("[privacy]", 'unit = "person"\n[privacy]'))
     released = release(spec, _context(tmp_path), rng=None, ledger=None)
-    assert released.query.protects == "all rows of one person, 1 at most"
+    assert released.query.n == 100
+    assert released.protects == "one unit of column 'person' (at most 1 of its rows counted)"
     again = MomentRelease.read(released.write(tmp_path / "m.json"))
-    assert again.query.unit == "person" and again.privacy_record["protects"] == released.query.protects
-    frame.with_columns(person=pl.lit("p1")).write_csv(tmp_path / "records.csv")
-    with pytest.raises(InputError, match="more than 1 rows of one person"):
-        release(spec, _context(tmp_path), rng=None, ledger=None)
+    assert again.query.unit == "person" and again.privacy_record["protects"] == released.protects
+
+
+def test_the_kept_row_follows_from_the_units_own_rows_alone(tmp_path):
+    """Other units' rows, and the order of all, change nothing; a value that is missing or out of range is a value."""
+    frame = patients(300, 1).with_columns(person=pl.Series([f"p{i % 100}" for i in range(300)]))
+    odd = pl.Series([[None, 1e300, -5.0, 40.0][(i + i // 100) % 4] for i in range(300)])
+    frame = frame.with_columns(bmi=odd)
+    everybody = _of_units(tmp_path, frame)
+    assert sorted(everybody.rows(), key=str) == sorted(_of_units(tmp_path, frame.reverse()).rows(), key=str)
+    for person in ("p0", "p1", "p7"):
+        own = frame.filter(pl.col("person") == person)
+        (kept,) = _of_units(tmp_path, own).rows()
+        assert kept in own.select(everybody.columns).cast(pl.Float64).rows() and kept in everybody.rows()
+        other = frame.filter(pl.col("person") != person)
+        assert sorted([*_of_units(tmp_path, other).rows(), kept], key=str) == sorted(everybody.rows(), key=str)
+
+
+def test_no_value_is_kept_more_often_than_others(tmp_path):
+    """Of 4,000 units with four evenly spaced rows 1,000 keep each: standard deviation 27.4, here five of them."""
+    rows = [(f"p{i}", age, 20.0 + i / 400, 100.0) for i in range(4000) for age in (40.0, 50.0, 60.0, 70.0)]
+    frame = pl.DataFrame(rows, schema=["person", "age", "bmi", "systolic_mmhg"], orient="row")
+    counts = _of_units(tmp_path, frame)["age"].value_counts()["count"].to_numpy().astype(float)
+    assert len(counts) == 4 and np.abs(counts - 1000).max() < 5 * 27.4
+
+
+def test_a_unit_that_is_missing_or_released_is_refused(tmp_path):
+    frame = patients(3, 1).with_columns(person=pl.Series(["p0", None, "p1"]))
+    with pytest.raises(InputError, match="'person', the unit, holds a missing value"):
+        _of_units(tmp_path, frame)
+    with pytest.raises(InputError, match="the unit 'bmi' is also a column to release"):
+        load_records(_spec(FILE.replace("[privacy]", 'unit = "bmi"\n[privacy]')).data, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +198,7 @@ def test_a_unit_of_several_rows_is_refused_and_one_of_one_row_is_what_the_releas
         (BASE.replace("delta = 1e-5", "delta = 1.0"), "less than 1"),
         (BASE.replace("epsilon = 1.0", "epsilon = -1.0"), "greater than 0"),
         (BASE.replace("draws = 300", "draw = 3"), "Extra inputs"),
+        (BASE.replace("draws = 300", "draws = 50_000"), "more than the 10,000 per chain"),
         (BASE.replace("n = 3000", "n = 3000\n[data.ranges]\nage = [0.0, 1.0]"), "leave truth_public and ranges out"),
         (FILE.replace("[privacy]", "max_rows_per_unit = 2\n[privacy]"), "name its column by unit"),
         (BASE.replace("[privacy]", 'unit = "person"\nmax_rows_per_unit = 2\n[privacy]'), "there is no file of them"),
@@ -247,8 +284,9 @@ def test_a_column_in_units_a_billion_times_smaller_changes_its_coefficient_alone
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-def test_units_beyond_the_whole_numbers_of_doubles_stay_apart_beside_a_missing_one(tmp_path):
-    people = [None, *(2**53 + i for i in range(299))]
-    patients(300, 1).with_columns(person=pl.Series(people, dtype=pl.Int64)).write_parquet(tmp_path / "r.parquet")
+def test_units_beyond_the_whole_numbers_of_doubles_stay_apart_beside_a_missing_number(tmp_path):
+    people, ages = [2**53 + i for i in range(300)], [None, *([50] * 299)]
+    columns = {"person": pl.Series(people), "age": pl.Series(ages, dtype=pl.Int64)}
+    patients(300, 1).with_columns(**columns).write_parquet(tmp_path / "r.parquet")
     text = FILE.replace("records.csv", "r.parquet").replace("[privacy]", 'unit = "person"\n[privacy]')
     assert release(_spec(text), _context(tmp_path), rng=None, ledger=None).query.n == 300

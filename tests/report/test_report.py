@@ -95,12 +95,22 @@ RELATION = "Neighbouring data sets differ in one "
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        (PrivacyTerms("replace-one", "position", 1e-3), "position replaced by another (replace-one). Delta is 0.001."),
-        (PrivacyTerms("add-remove"), "record more or less (add-remove). Epsilon is pure: delta is 0."),
-        (PrivacyTerms("add-remove", delta=None), "record more or less (add-remove)."),
+        (
+            PrivacyTerms("replace-one", "position", 1e-3),
+            "position replaced by another (replace-one). The guarantee protects one position. Delta is 0.001.",
+        ),
+        (
+            PrivacyTerms("add-remove"),
+            "record more or less (add-remove). The guarantee protects one record. Epsilon is pure: delta is 0.",
+        ),
+        (
+            PrivacyTerms("add-remove", delta=None),
+            "record more or less (add-remove). The guarantee protects one record.",
+        ),
         (
             PrivacyTerms("either", "unit", None),
-            "unit replaced, or one unit more or less: the cost is the same under replace-one and add-remove.",
+            "unit replaced, or one unit more or less: the cost is the same under replace-one and add-remove. "
+            "The guarantee protects one unit.",
         ),
     ],
 )

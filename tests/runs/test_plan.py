@@ -13,8 +13,8 @@ from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import Progress
 from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.progress import Progress
 
 SPEC = """system = "latent-class"
 title = "t"

@@ -1,6 +1,8 @@
 """In every system: what can be refused is refused before anything is spent, and a release that was paid for is used."""
 
 import os
+import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.privacy import mechanism
 from dpbayes.privacy.ledger import create_ledger
+from dpbayes.privacy.release import Release
 from dpbayes.runs import execute, load_spec
+from dpbayes.runs.execution import described
 from dpbayes.runs.registry import SYSTEMS, system_module
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -31,6 +35,15 @@ CASES = {
         "privacy.epsilon=2.0",
     ),
     "ide_groups": ([], ["estimation.iterations", "synthesis.n_rows"], "groups.max_error=0.3"),
+}
+
+
+PROTECTS = {
+    "acs_latent_class": "protects one row",
+    "bloom_audience": "protects one position of the filters",
+    "verifier_threshold": "protects one unit of column 'person' (all its rows)",
+    "mvg_regression": "protects one row",
+    "ide_groups": "protects one row",
 }
 
 
@@ -60,13 +73,19 @@ def test_every_whole_number_of_a_spec_is_bounded(system):
     assert not list(unbounded(system_module(system).Spec.model_json_schema()))
 
 
-def test_an_interrupt_between_paying_and_writing_says_what_it_cost(tmp_path, monkeypatch):
+def counted_study(tmp_path):
+    """Write a small study of confidential records; return its spec and its ledger."""
     (tmp_path / "records.csv").write_text("age,sex\n" + "0,f\n1,m\n" * 20)
     data = '[data]\nmicrodata = "records.csv"\nlevels = {age = [0, 1], sex = ["f", "m"]}\n'
     (tmp_path / "study.toml").write_text(
         f'system = "latent-class"\ntitle = "t"\n{data}' + '[privacy]\nepsilon = 1.0\nledger = "budget.db"\n'
     )
     ledger = create_ledger(tmp_path / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
+    return load_spec(tmp_path / "study.toml"), ledger
+
+
+def test_an_interrupt_between_paying_and_writing_says_what_it_cost(tmp_path, monkeypatch):
+    loaded, ledger = counted_study(tmp_path)
     drawn = mechanism.release_values
 
     def interrupted(*values, rng=None):
@@ -77,8 +96,71 @@ def test_an_interrupt_between_paying_and_writing_says_what_it_cost(tmp_path, mon
     monkeypatch.setattr(mechanism, "release_values", interrupted)
     said = r"entry 1 of .* count as spent\. The same command draws a release anew, and pays"
     with pytest.raises(KeyboardInterrupt, match=said):
-        execute(load_spec(tmp_path / "study.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+        execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
     assert ledger.spent().unconfirmed == 1
+
+
+def test_an_interrupt_while_the_release_is_written_says_that_it_was_paid_for(tmp_path, monkeypatch):
+    loaded, ledger = counted_study(tmp_path)
+
+    def interrupted(self, path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Release, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"its cost is spent, but it is not on disk.*draws a release anew"):
+        execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert ledger.spent().unconfirmed == 0 and len(ledger.entries()) > 0
+
+
+@contextmanager
+def full_beyond(size):
+    """Let the kernel refuse every write beyond `size` bytes of any file, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_when_the_trace_is_written_leaves_no_half_of_it_and_keeps_the_release(tmp_path):
+    loaded, lines = small("verifier_threshold"), []
+    with full_beyond(30_000), pytest.raises(OSError, match="File too large"):
+        execute(loaded, out=tmp_path / "run", progressbar=False, echo=lines.append)
+    partial = tmp_path / "run.partial"
+    names = {path.name for path in partial.iterdir()}
+    assert "release.json" in names and not [name for name in names if "trace" in name]
+    paid = (partial / "release.json").read_bytes()
+    result = execute(loaded, out=tmp_path / "run", progressbar=False, echo=lines.append)
+    assert (result.folder / "release.json").read_bytes() == paid and "release: already drawn, used again" in lines
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_terminal_says_in_every_system_what_a_release_protects(name):
+    loaded = small(name)
+    line = described(loaded, loaded.module.design(loaded.spec, MODELS))
+    assert line.count("protects one ") == 1
+    assert line.endswith(PROTECTS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("acs_latent_class", "model.concentration=[1e-320, 10.0]"),
+        ("acs_latent_class", "model.concentration=[2.0, 1e-320]"),
+        ("verifier_surface", "surface.alpha=[1.0, 1.0, 1e-320]"),
+    ],
+)
+def test_priors_whose_draws_underflow_are_refused_with_the_spec(name, setting):
+    with pytest.raises(SpecError, match=r"concentration|alpha"):
+        load_spec(MODELS / f"{name}.toml", [setting])
+
+
+def test_a_text_that_no_message_could_show_is_refused_in_a_short_one():
+    for setting in ("privacy.ledger", "data.levels.sex"):
+        with pytest.raises(SpecError, match="a text has at most 10,000 characters, got 20,000") as caught:
+            load_spec(MODELS / "acs_latent_class.toml", [f'{setting}=["{"x" * 20_000}"]'])
+        assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, case in CASES.items() for key in case[1]])
