@@ -86,7 +86,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.0), layout="constrain
 left.plot(trace.step, trace.l1_loss, color=RUST)
 _ = left.set(xlabel="update", ylabel="L1 distance to the answers", ylim=(0, None))
 right.plot(trace.step, trace.kl, color=RUST)
-_ = right.set(xlabel="update", ylabel="KL from the prior, nats", ylim=(0, None))
+_ = right.set(xlabel="update", ylabel="KL divergence from the prior", ylim=(0, None))
 
 # %% [markdown]
 # It keeps cycling between tables that contradict each other. But the aim itself is the trouble: the *least loss* is a fit
@@ -107,7 +107,7 @@ _ = right.set(xlabel="update", ylabel="KL from the prior, nats", ylim=(0, None))
 aware = ide.estimate(prior, release, pool=False)  # the prior as it is; what pooling adds comes below
 strength = aware.strength
 print(f"strength {strength.value:.0f} records (sampling error allows {strength.bound:.0f}); prior moved in {strength.moved} directions")
-print(f"duality gap {aware.solution.gap:.2g} nats after {aware.solution.iterations} steps: "
+print(f"objective within {aware.solution.gap:.2g} of its minimum after {aware.solution.iterations} steps: "
       f"every marginal within L1 {aware.solution.l1_bound:.2g} of the exact minimizer")
 for name, found in (("Algorithm 1", plain), ("noise-aware", aware)):
     score = ide.k_marginal_score(found.distribution, truth, by="group").value

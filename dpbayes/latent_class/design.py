@@ -42,8 +42,8 @@ MOST_CLASSES = 20
 FEW_CELLS = 100
 """Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 
-LARGE = 4_000
-"""Classes times levels beyond which a fit takes 32 chains in place of 128."""
+SEVERAL, LARGE = 1_500, 4_000
+"""Classes times levels beyond which a fit takes 256 chains, and beyond which 32, in place of 128."""
 
 MAX_RECORDED_CELLS = 4096
 """Most cells of the full table that are recorded by default."""
@@ -130,9 +130,10 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, chains are 32 of 96 draws instead of 128 of 24 where classes times levels are more than 4,000: each
-        takes long there, and as many draws are needed as ever, since R-hat of the worst of thousands of margins is
-        above 1.01 with a quarter of them even if they are independent.
+        With it, chains are 256 of 12 draws instead of 128 of 24 where classes times levels are more than 1,500: a chain
+        stays near the arrangement of classes that it has found, so that more chains help and longer ones do not.
+        Beyond 4,000 they are 32 of 96: each takes long there, and R-hat of the worst of thousands of margins is above
+        1.01 with a quarter of these draws even if they are independent.
     method
         Many short annealed chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -150,9 +151,13 @@ def sampler_defaults(
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     tables = [] if release is None else [table.attributes for table in release.tables]
-    large = release is not None and classes_for(release.domain, tables) * sum(release.domain.shape) > LARGE
-    chains = {"chains": 32, "draws": 96, "trajectories": 96} if large else {"chains": 128, "draws": 24}
-    return {"method": "many-chains"} | chains | {"tune": 48, "target_accept": 0.85}
+    size = 0 if release is None else classes_for(release.domain, tables) * sum(release.domain.shape)
+    chains: dict[str, Any] = {"chains": 128, "draws": 24, "tune": 48}
+    if size > LARGE:
+        chains = {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
+    elif size > SEVERAL:
+        chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24, "max_steps": 200}
+    return {"method": "many-chains", "target_accept": 0.85} | chains
 
 
 def classes_for(domain: Domain, tables: Sequence[Sequence[str]]) -> int:

@@ -230,7 +230,7 @@ class Sampling(Section):
     target_accept: Share | None = None
     """Acceptance rate that the step size aims at."""
     rounds: int | None = Field(default=None, ge=1, le=10)
-    """Rounds of many chains at most, each of twice the length of the one before."""
+    """Rounds of many chains at most; each further one is as long as all before it, and joins its draws to theirs."""
     seed: Seed = 1
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 

@@ -7,7 +7,8 @@ import pytest
 
 from dpbayes.data import Domain
 from dpbayes.errors import InputError
-from dpbayes.latent_class import build_model, cost, cost_of
+from dpbayes.inference.sampling import settings_of
+from dpbayes.latent_class import build_model, cost, cost_of, sampler_defaults
 from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
 
 
@@ -37,3 +38,15 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     monkeypatch.setattr(cost.os, "sysconf", lambda name: 1)
     with pytest.raises(InputError, match=r"GB of memory, and this machine has 0\.0 GB; release or fit fewer tables"):
         cost.check_memory(cost_of(*many(3, 2)))
+
+
+@pytest.mark.parametrize(("attributes", "levels", "chains"), [(6, 2, 128), (14, 8, 256), (40, 10, 32)])
+def test_the_number_of_chains_follows_classes_times_levels(attributes, levels, chains):
+    domain, pairs = many(attributes, levels)
+    law = TwoSidedGeometric(4.0)
+    tables = tuple(NoisyTable(domain.project(p), np.full((levels, levels), 40), law, 2.0, None) for p in pairs)
+    settings = sampler_defaults(Release(domain, tables, "replace-one", 360, "simulation"))
+    assert settings.pop("method") == "many-chains"
+    found = settings_of("many-chains", settings)
+    assert found.chains == chains
+    assert found.chains * found.draws == 3072
