@@ -43,7 +43,7 @@ FEW_CELLS = 100
 """Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 
 SEVERAL, LARGE = 1_500, 4_000
-"""Classes times levels beyond which a fit takes 256 chains, and beyond which 32, in place of 128."""
+"""Classes times levels beyond which trajectories are shorter, and beyond which chains are 32 in place of 256."""
 
 MAX_RECORDED_CELLS = 4096
 """Most cells of the full table that are recorded by default."""
@@ -130,10 +130,10 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, chains are 256 of 12 draws instead of 128 of 24 where classes times levels are more than 1,500: a chain
-        stays near the arrangement of classes that it has found, so that more chains help and longer ones do not.
-        Beyond 4,000 they are 32 of 96: each takes long there, and R-hat of the worst of thousands of margins is above
-        1.01 with a quarter of these draws even if they are independent.
+        With it, trajectories have 200 steps at most, not 400, where classes times levels are more than 1,500, and
+        beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. A chain stays near the arrangement of classes that
+        it has found, so that many chains help more than long ones; but R-hat of the worst of thousands of margins is
+        above 1.01 with a quarter of these draws even if they are independent.
     method
         Many short annealed chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -152,11 +152,10 @@ def sampler_defaults(
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     tables = [] if release is None else [table.attributes for table in release.tables]
     size = 0 if release is None else classes_for(release.domain, tables) * sum(release.domain.shape)
-    chains: dict[str, Any] = {"chains": 128, "draws": 24, "tune": 48}
-    if size > LARGE:
-        chains = {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    elif size > SEVERAL:
-        chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24, "max_steps": 200}
+    chains = {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
+    if size <= LARGE:
+        chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24}
+    chains["max_steps"] = 200 if SEVERAL < size <= LARGE else 400
     return {"method": "many-chains", "target_accept": 0.85} | chains
 
 

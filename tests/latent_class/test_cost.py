@@ -40,13 +40,15 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
         cost.check_memory(cost_of(*many(3, 2)))
 
 
-@pytest.mark.parametrize(("attributes", "levels", "chains"), [(6, 2, 128), (14, 8, 256), (40, 10, 32)])
-def test_the_number_of_chains_follows_classes_times_levels(attributes, levels, chains):
+@pytest.mark.parametrize(
+    ("attributes", "levels", "chains", "steps"), [(6, 2, 256, 400), (14, 8, 256, 200), (40, 10, 32, 400)]
+)
+def test_the_number_of_chains_follows_classes_times_levels(attributes, levels, chains, steps):
     domain, pairs = many(attributes, levels)
     law = TwoSidedGeometric(4.0)
     tables = tuple(NoisyTable(domain.project(p), np.full((levels, levels), 40), law, 2.0, None) for p in pairs)
     settings = sampler_defaults(Release(domain, tables, "replace-one", 360, "simulation"))
     assert settings.pop("method") == "many-chains"
     found = settings_of("many-chains", settings)
-    assert found.chains == chains
+    assert (found.chains, found.max_steps) == (chains, steps)
     assert found.chains * found.draws == 3072

@@ -79,7 +79,7 @@ def test_a_fit_converges_and_finds_the_margins(name):
     release, exact = make()
     # With three classes, a chain was seen to stay in one of two arrangements of the binary tables.
     model = build_model(release, **{"n_classes": 5} | options)
-    settings = sampler_defaults() | {"chains": 64}
+    settings = sampler_defaults() | {"chains": 64, "draws": 24, "tune": 48, "trajectories": 48}
     trace = sample(model, **settings, random_seed=1, progressbar=False)
     verdict = check_convergence(trace)
     measured = {key: verdict.value(key) for key in ("rhat", "ess_bulk", "ess_tail", "divergences")}
