@@ -400,6 +400,8 @@ def _labels(posterior: "xr.Dataset", dim: str) -> list[str | int | float]:
 
 # Quantities kept for rank plots.
 _KEPT = 12
+# Largest share of divergent transitions.
+DIVERGENT_SHARE = 0.001
 # Posterior standard deviations that the log-likelihood may move between the middle and the last third of a run.
 _DRIFT = 0.1
 _MORE_DRAWS = "raise draws (or tune), or choose a parameterization that mixes faster"
@@ -417,7 +419,7 @@ def check_convergence(
     var_names: Sequence[str] | None = None,
     rhat_max: float = 1.01,
     ess_min: float = 400.0,
-    divergent_share_max: float = 0.001,
+    divergent_share_max: float = DIVERGENT_SHARE,
     bfmi_min: float = 0.3,
     saturated_share_max: float = 0.01,
 ) -> Verdict:

@@ -39,6 +39,7 @@ _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one 
 _ANNEALING_MOVES = 2  # trajectories at each power
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
+_SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
 
@@ -326,7 +327,8 @@ def draw_many(
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
     """Anneal, tune and draw round after round, each as long as all before, until `short` finds nothing that is short.
 
-    What was drawn before the log-likelihood was flat is dropped. Returns variables and statistics by chain and draw.
+    What was drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: they are
+    made smaller. Returns variables and statistics by chain and draw.
     """
     started = time.perf_counter()
     seeds = np.random.SeedSequence(random_seed).spawn(settings.batches + 1)
@@ -362,8 +364,12 @@ def draw_many(
             found = short(variables, stats)
             if not found:
                 break
-            if any(finding.check == "drift" for finding in found):
-                kept, moves = [], 2 * moves
+            checks = {finding.check for finding in found}
+            if "divergences" in checks:
+                for batch in batches:
+                    batch.step *= _SMALLER
+            if checks & {"divergences", "drift"}:
+                kept, moves = [], moves * (2 if "drift" in checks else 1)
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
 
 

@@ -22,7 +22,14 @@ import numpy as np
 
 from dpbayes._arguments import instance, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
-from dpbayes.inference.convergence import Finding, Quantity, check_convergence, drift_finding, mixing_findings_of
+from dpbayes.inference.convergence import (
+    DIVERGENT_SHARE,
+    Finding,
+    Quantity,
+    check_convergence,
+    drift_finding,
+    mixing_findings_of,
+)
 from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
 from dpbayes.inference.schema import annotate
 
@@ -525,7 +532,8 @@ def _many(
         draws = np.concatenate([np.moveaxis(variables[name].reshape(*shape, -1), -1, 0) for name in judged])
         places = [Quantity(str(place)) for place in range(len(draws))]
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
-        findings = [*findings, drift_finding(stats["likelihood"], members)]
+        diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
+        findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
         return [finding for finding in findings if not finding.passed]
 
     found, stats, said = draw_many(

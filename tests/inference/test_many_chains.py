@@ -208,13 +208,20 @@ def test_unknown_methods_and_settings_are_refused_before_anything_compiles():
         (("rhat", "ess_bulk"), [8, 16, 24, 32]),
         (("drift",), [12, 16, 20, 24]),
         (("drift", "rhat"), [16, 24, 32, 40]),
+        (("divergences",), [10, 12, 14, 16]),
+        (("rhat", "divergences"), [20, 24, 28, 32]),
     ],
 )
-def test_a_further_round_joins_the_draws_before_it_unless_they_drifted(humps, monkeypatch, checks, expected):
-    """States that count the moves so far: kept ones are evenly spaced over all rounds since the last drift."""
+def test_a_further_round_joins_the_draws_before_it_unless_they_drifted_or_diverged(
+    humps, monkeypatch, checks, expected
+):
+    """States that count the moves so far: kept ones are evenly spaced over all rounds that count."""
     done: dict[int, int] = {}
 
+    steps: set[float] = set()
+
     def counted(batch, moves, keep):
+        steps.add(batch.step)
         first = done.get(id(batch), 0)
         done[id(batch)] = first + moves
         states = np.repeat(first + 1.0 + keep[:, None], len(batch.points), axis=1)
@@ -234,4 +241,5 @@ def test_a_further_round_joins_the_draws_before_it_unless_they_drifted(humps, mo
         progress=lambda stage, share: said.append(stage),
     )
     np.testing.assert_array_equal(stats["lp"].reshape(-1, 4), np.tile(expected, (16, 1)))
+    assert len(steps) == 2 * (1 + ("divergences" in checks))  # two batches, with smaller steps after divergences
     assert ("largest R-hat 2" in said[-1]) == (checks[-1:] == ("rhat",))
