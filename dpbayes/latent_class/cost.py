@@ -27,8 +27,8 @@ _SECONDS_PER_UNKNOWN = 4e-8
 _SECONDS_PER_ENTRY = 1.7e-9
 _SECONDS_PER_CELL = 1.8e-8
 _SECONDS_PER_ELEMENT = 7e-10
-# Gradients of one chain: annealing, adapting and two rounds of 48 trajectories, the median of measured fits.
-_GRADIENTS = 35_000
+# Gradients of one chain: annealing, adapting and a round of 36 trajectories, the median of measured fits.
+_GRADIENTS = 9_000
 _COMPILING = 0.5  # minutes
 
 
@@ -57,7 +57,7 @@ def cost_of(
     *,
     n_classes: int | None = None,
     likelihood: Likelihood = "cells",
-    chains: int = 128,
+    chains: int = 256,
     draws: int = 3072,
     cores: int = 2,
 ) -> Cost:
