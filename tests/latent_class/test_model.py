@@ -231,7 +231,7 @@ def test_noisy_number_of_records_is_inferred(likelihood):
         ({"n_classes": 2.5}, "n_classes"),
         ({"concentration": -1.0}, "concentration"),
         ({"concentration": (1.0, float("nan"))}, "concentration"),
-        ({"concentration": (3.0,)}, r"such as \(40, 10\); got \(3\.0,\)"),
+        ({"concentration": (3.0,)}, r"such as \(40, 10\), the shape from 0\.1 .* got \(3\.0,\)"),
         ({"concentration": ()}, "concentration"),
         ({"concentration": (1.0, 2.0, 3.0)}, "concentration"),
         ({"concentration": "4"}, "concentration .* got '4'"),

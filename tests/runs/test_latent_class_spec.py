@@ -107,8 +107,8 @@ MISTAKES = [
     ),
     (("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"), r"privacy: delta = 1e-06 is what a ledger charges"),
     (
-        ("n_datasets = 0", "n_datasets = 1281\n[sampling]\ndraws = 10"),
-        r"need as many draws, and \[sampling\] keeps 1280",
+        ("n_datasets = 0", "n_datasets = 2561\n[sampling]\ndraws = 10"),
+        r"need as many draws, and \[sampling\] keeps 2560",
     ),
 ]
 
