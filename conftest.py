@@ -1,8 +1,10 @@
 """Settings that must be in place before PyTensor is first imported, and fixtures that every room shares."""
 
 import os
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     if any(path.is_relative_to(BENCHMARKS) for path in named):
         config.option.numprocesses = 0
+
+
+@contextmanager
+def _no_file_longer_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def no_file_longer_than() -> Callable[[int], AbstractContextManager[None]]:
+    """Return a context in which the kernel refuses writes beyond so many bytes of any file, as a full disk would."""
+    return _no_file_longer_than
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,10 @@ class ManyChainSettings:
                 f"chains must be a multiple of batches ({self.batches}) and at least 8 each, got {self.chains}"
             )
         if self.trajectories < self.draws:
-            raise InputError(f"trajectories must be at least draws ({self.draws}), got {self.trajectories}")
+            raise InputError(
+                f"trajectories must be at least draws ({self.draws}), got {self.trajectories}; keep fewer draws of "
+                "each chain, of more chains if need be"
+            )
         if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
             raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
         if self.backend not in ("numba", "jax"):
@@ -347,12 +350,13 @@ def draw_many(
         found: Sequence[Finding] = []
         moves = settings.trajectories
         for place in range(settings.rounds):
-            said = ", ".join(f"{finding.title} {finding.value_text}" for finding in found)
-            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}" + f" ({said})" * bool(said), moves)
+            said = f" ({', '.join(f'{one.title} {one.value_text}' for one in found)})" if found else ""
+            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}{said}", moves)
             keep = np.linspace(0, moves, settings.draws + 1, dtype=int)[1:] - 1
             drawn = list(pool.map(lambda batch, moves=moves, keep=keep: batch.draw(moves, keep), batches))
-            moves *= 2 if kept else 1  # that the kept states are of
-            kept = [_thinned(*both) for both in zip(kept, drawn, strict=True)] if kept else drawn
+            if kept:  # they are of as many moves as the new ones
+                drawn, moves = [_thinned(*both) for both in zip(kept, drawn, strict=True)], 2 * moves
+            kept = drawn
             stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
             points = np.stack([_end_to_end(one["points"]) for one in kept])
             if not np.isfinite(stats["lp"]).all():

@@ -25,7 +25,7 @@ from dpbayes.latent_class.design import (
 _FLOPS = 2e10
 _SECONDS_PER_UNKNOWN = 4e-8
 _SECONDS_PER_ENTRY = 1.7e-9
-_SECONDS_PER_CELL = 1.8e-8
+_SECONDS_PER_CELL = 1e-8
 _SECONDS_PER_ELEMENT = 7e-10
 # Gradients of one chain: annealing, adapting and a round of 36 trajectories, the median of measured fits.
 _GRADIENTS = 9_000

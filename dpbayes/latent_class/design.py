@@ -152,10 +152,11 @@ def sampler_defaults(
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     tables = [] if release is None else [table.attributes for table in release.tables]
     size = 0 if release is None else classes_for(release.domain, tables) * sum(release.domain.shape)
-    chains = {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    if size <= LARGE:
-        chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24}
-    chains["max_steps"] = 200 if SEVERAL < size <= LARGE else 400
+    chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24, "max_steps": 400}
+    if size > LARGE:
+        chains |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
+    elif size > SEVERAL:
+        chains["max_steps"] = 200
     return {"method": "many-chains", "target_accept": 0.85} | chains
 
 

@@ -1,8 +1,6 @@
 """The budget book against kill -9, full disks, missing rights."""
 
-import contextlib
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -80,18 +78,7 @@ def test_eight_processes_with_kill_nine_for_a_minute(tmp_path):
 # --- a full disk ---
 
 
-@contextlib.contextmanager
-def no_file_longer_than(size):
-    """The kernel refuses every write beyond `size` bytes of any file, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_fills_at_any_point_changes_nothing(tmp_path):
+def test_a_disk_that_fills_at_any_point_changes_nothing(tmp_path, no_file_longer_than):
     path = tmp_path / "book.db"
     book = create_ledger(path, epsilon=100.0, delta=0.0, adjacency="replace-one")
     while path.stat().st_size < 8 * 4096:
@@ -138,7 +125,7 @@ def test_a_disk_that_fills_while_a_trace_is_written_is_one_error(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [0, 512, 4096, 8192])
-def test_a_book_cannot_be_created_on_a_full_disk_and_leaves_nothing(tmp_path, limit):
+def test_a_book_cannot_be_created_on_a_full_disk_and_leaves_nothing(tmp_path, limit, no_file_longer_than):
     with no_file_longer_than(limit), pytest.raises(LedgerError, match="disk"):
         create_ledger(tmp_path / "book.db", epsilon=1.0, delta=0.0, adjacency="replace-one")
     assert list(tmp_path.iterdir()) == []

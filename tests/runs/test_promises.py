@@ -1,8 +1,6 @@
 """In every system: what can be refused is refused before anything is spent, and a release that was paid for is used."""
 
 import os
-import resource
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -112,20 +110,11 @@ def test_an_interrupt_while_the_release_is_written_says_that_it_was_paid_for(tmp
     assert ledger.spent().unconfirmed == 0 and len(ledger.entries()) > 0
 
 
-@contextmanager
-def full_beyond(size):
-    """Let the kernel refuse every write beyond `size` bytes of any file, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_is_full_when_the_trace_is_written_leaves_no_half_of_it_and_keeps_the_release(tmp_path):
+def test_a_disk_that_is_full_when_the_trace_is_written_leaves_no_half_and_keeps_the_release(
+    tmp_path, no_file_longer_than
+):
     loaded, lines = small("verifier_threshold"), []
-    with full_beyond(30_000), pytest.raises(OSError, match="File too large"):
+    with no_file_longer_than(30_000), pytest.raises(OSError, match="File too large"):
         execute(loaded, out=tmp_path / "run", progressbar=False, echo=lines.append)
     partial = tmp_path / "run.partial"
     names = {path.name for path in partial.iterdir()}
