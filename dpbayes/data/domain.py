@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ type Level = str | int
 type Labels = Mapping[Any, str] | Sequence[str]
 """What levels are called: a label per level in their order, or a mapping of levels (as such or as text) to labels."""
 
+_LONGEST = 1_000  # characters of a name or a level: messages and pages show them whole
 _NAMES = "give a list of attributes' names"
 # Labels that say nothing without their attribute's name.
 _BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated"}
@@ -59,16 +61,17 @@ class Attribute:
     labels: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= _LONGEST:
             raise InputError(
-                f"an attribute's name must be non-empty text, got {shown(self.name)}; name it as its column"
+                f"an attribute's name must be text of 1 to {_LONGEST:,} characters, got {shown(self.name)}; name it as "
+                "its column"
             )
         levels = ordered(self.levels, f"levels of {self.name!r}", remedy="give them in order, such as (0, 1)")
         object.__setattr__(self, "levels", tuple(_as_level(level, self.name) for level in levels))
         if len({isinstance(level, str) for level in self.levels}) > 1:
             raise InputError(
-                f"levels of {self.name!r} mix text and integers, got {list(self.levels)!r}; "
-                f"make all of them text: {[str(level) for level in self.levels]!r}"
+                f"levels of {self.name!r} mix text and integers, got {shown(list(self.levels))}; "
+                f"make all of them text: {shown([str(level) for level in self.levels])}"
             )
         if len(self.levels) < 2:
             raise InputError(
@@ -76,8 +79,7 @@ class Attribute:
                 "leave out an attribute that is constant"
             )
         if len(set(self.levels)) < len(self.levels):
-            repeated = next(level for level in self.levels if self.levels.count(level) > 1)
-            raise InputError(f"attribute {self.name!r} repeats level {repeated!r}; list each level once")
+            raise InputError(f"attribute {self.name!r} repeats level {_repeated(levels)!r}; list each level once")
         object.__setattr__(self, "labels", _labels(self.labels, self))
 
     @property
@@ -131,7 +133,7 @@ class Domain:
             raise InputError("a domain needs at least one attribute, got none")
         names = [attribute.name for attribute in self.attributes]
         if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
+            repeated = _repeated(names)
             raise InputError(f"attribute {repeated!r} stands twice in the domain; name each attribute once")
 
     @classmethod
@@ -247,8 +249,10 @@ def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
     name, levels = attribute.name, attribute.levels
     if isinstance(labels, Mapping):
         given = {str(level): label for level, label in labels.items()}
-        if unknown := [level for level in given if level not in map(str, levels)]:
-            raise InputError(f"labels of {name!r} are for {unknown}, which are no levels; it has {list(levels)!r}")
+        if unknown := sorted(given.keys() - set(map(str, levels))):
+            raise InputError(
+                f"labels of {name!r} are for {shown(unknown)}, which are no levels; it has {shown(list(levels))}"
+            )
         called = tuple(given.get(str(level), str(level)) for level in levels) if given else ()
     else:
         called = ordered(labels, f"labels of {name!r}", remedy='give {level: label, ...}, such as {0: "no", 1: "yes"}')
@@ -257,15 +261,24 @@ def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
     for label in called:
         if not isinstance(label, str) or not label.strip():
             raise InputError(f"labels of {name!r} must be text, got {shown(label)}; put it in quotes")
-        if called.count(label) > 1:
-            raise InputError(f"two levels of {name!r} are labelled {label!r}; give each level a label of its own")
+    if len(set(called)) < len(called):
+        raise InputError(
+            f"two levels of {name!r} are labelled {shown(_repeated(called))}; give each level a label of its own"
+        )
     return called
+
+
+def _repeated(values: Iterable[Level]) -> Level:
+    """Return the first value that stands more than once, where one does."""
+    return next(value for value, number in Counter(values).items() if number > 1)
 
 
 def _as_level(level: Any, name: str) -> Level:
     """Return a level as text or an int of Python: NumPy's count as such, as `unique` gives them."""
-    if isinstance(level, str):
+    if isinstance(level, str) and len(level) <= _LONGEST:
         return str(level)
+    if isinstance(level, str):
+        raise InputError(f"a level of {name!r} has {len(level):,} characters, and {_LONGEST:,} are the most; recode it")
     if isinstance(level, bool) or not isinstance(level, int | np.integer):
         raise InputError(f"levels of {name!r} must be text or integers, got {shown(level)}; convert the column first")
     return int(level)

@@ -25,7 +25,12 @@ def as_frame(frame: Any) -> Any:
     import narwhals as nw
 
     try:
-        return nw.from_native(frame)
+        read = nw.from_native(frame)
+        if read.implementation.is_pyarrow():  # whose windows do not bound the rows of a unit; Polars shares its memory
+            import polars as pl
+
+            read = nw.from_native(pl.from_arrow(frame))
+        return read
     except nw.exceptions.DuplicateError:
         raise InputError("the records name a column twice; give each column a name of its own") from None
     except TypeError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, ordered
+from dpbayes._arguments import as_array, instance, ordered, shown
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -293,7 +293,7 @@ def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
         except (KeyError, TypeError):  # lists and structs cannot be looked up
             raise InputError(
                 f"column {attribute.name!r} holds a missing value or a level outside the domain "
-                f"{list(attribute.levels)!r}; add the level (a code for missing, say) or recode the column"
+                f"{shown(list(attribute.levels))}; add the level (a code for missing, say) or recode the column"
             ) from None
     counts = np.zeros(domain.shape, dtype=np.int64)
     np.add.at(

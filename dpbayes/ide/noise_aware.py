@@ -29,6 +29,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import erf, erfcx, erfinv
 
+from dpbayes._arguments import shown
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_all_published, check_of_records
@@ -174,8 +175,8 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
                 )
             if prior.domain[attribute.name] != attribute:
                 raise InputError(
-                    f"table {table.label} answers for levels {list(attribute.levels)!r} of {attribute.name!r}, outside "
-                    f"the prior's {list(prior.domain[attribute.name].levels)!r}; code both over one domain"
+                    f"table {table.label} answers for levels {shown(list(attribute.levels))} of {attribute.name!r}, "
+                    f"outside the prior's {shown(list(prior.domain[attribute.name].levels))}; code both over one domain"
                 )
     sets = tuple(table.attributes for table in release.tables)
     if cells is None or cells.attribute_sets != sets or cells.support.codes is not prior.codes:

@@ -107,3 +107,19 @@ def test_a_blank_level_has_a_name_on_pages_and_pictures():
     domain = Domain.from_levels({"vote": ("yes", ""), "town": (" ", "Zürich")})
     assert domain["vote"].words == ("yes", "(blank)") and domain["town"].words == ("(blank)", "Zürich")
     assert domain.cell_labels()[2] == "vote=(blank), town=(blank)"
+
+
+def test_long_names_and_levels_and_many_of_them_are_refused_in_a_short_message():
+    many = [str(i) for i in range(50_000)]
+    cases = [
+        ("x" * 2000, (0, 1), ()),
+        ("a", ("x" * 2000, "y"), ()),
+        ("a", [*many, 1], ()),
+        ("a", [*many, "49999"], ()),
+        ("a", many, [*many[:-1], "0"]),
+        ("a", many, {f"no {level}": "no" for level in many}),
+    ]
+    for case in cases:
+        with pytest.raises(InputError) as refused:
+            Attribute(*case)
+        assert len(str(refused.value)) < 1500

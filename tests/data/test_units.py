@@ -52,6 +52,7 @@ def test_the_order_of_rows_does_not_matter_and_engines_agree():
     expected = count(frame, 2)
     np.testing.assert_array_equal(count(frame.sample(fraction=1.0, shuffle=True, seed=5), 2), expected)
     np.testing.assert_array_equal(count(frame.lazy(), 2), expected)
+    np.testing.assert_array_equal(count(frame.to_arrow(), 2), expected)
     np.testing.assert_array_equal(count(pd.DataFrame(frame.to_dict(as_series=False)), 2), expected)
     shown = frame.to_arrow()  # noqa: F841 - DuckDB finds it by name
     np.testing.assert_array_equal(count(duckdb.sql("select * from shown"), 2), expected)

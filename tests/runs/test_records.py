@@ -1,7 +1,9 @@
 """A file of confidential records that does not read is named, and nothing of it is shown anywhere."""
 
 import sys
+from functools import partial
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from dpbayes.cli.main import main
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 from dpbayes.runs import execute, load_spec, records
+from dpbayes.runs.protocol import Context
 
 SECRET = "SECRET-4711-JohnDoe"
 N = 3000
@@ -262,3 +265,96 @@ def test_spaces_around_a_value_are_no_other_level_unless_a_level_has_some(tmp_pa
     declared = {"a": ["yes", "no", ""], "b": ["no ", "no"], "c": ["x", ""], "absent": ["1"]}
     frame = records.code_levels(records.scan_records(path, setting="data.file"), declared).collect()
     assert frame.rows() == [("yes", "no ", "x"), ("no", "no", ""), ("", "no", "x")]
+
+
+BIG = 2**53  # beyond it doubles are no whole numbers: BIG + 1 would become BIG
+WHOLE = {
+    "latent-class": f"""
+system = "latent-class"
+title = "t"
+[data]
+microdata = "records.parquet"
+unit = "person"
+attribute_sets = [["code", "sex"]]
+[data.levels]
+code = [{BIG}, {BIG + 1}]
+sex = ["f", "m"]
+[privacy]
+epsilon = 1000.0
+""",
+    "verifier": f"""
+system = "verifier"
+title = "t"
+[data]
+microdata = "records.parquet"
+unit = "person"
+levels = {{code = [{BIG}, {BIG + 1}]}}
+[privacy]
+epsilon = 1000.0
+n_partitions = 300
+[[questions]]
+name = "gap"
+formula = "age ~ code"
+coefficient = "code[T.{BIG + 1}]"
+threshold = 0.0
+""",
+    "ide": f"""
+system = "ide"
+title = "t"
+[data]
+public = "records.parquet"
+private = "records.parquet"
+unit = "person"
+tables = [["code", "sex"]]
+[data.levels]
+code = ["{BIG}", "{BIG + 1}"]
+sex = ["f", "m"]
+[privacy]
+epsilon = 1000.0
+""",
+    "ide groups": f"""
+system = "ide"
+title = "t"
+[data]
+public = "records.parquet"
+private = "records.parquet"
+unit = "person"
+[data.levels]
+sex = ["f", "m"]
+age = ["0", "1"]
+[groups]
+attribute = "code"
+parent = {{{BIG} = "x", {BIG + 1} = "x"}}
+[privacy]
+epsilon = 1000.0
+""",
+}
+
+
+@pytest.mark.parametrize("system", WHOLE)
+@pytest.mark.parametrize("missing", [None, "code", "person", "age"])
+def test_whole_numbers_beyond_those_of_doubles_stay_apart_beside_a_missing_one(tmp_path, system, missing):
+    columns = {
+        "person": [BIG + i for i in range(300)],
+        "code": [BIG + int(i >= 200) for i in range(300)],
+        "sex": ["f"] * 299 + ["m"],
+        "age": [i % 2 for i in range(300)],
+    }
+    frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(("person", "code", "age"), pl.Int64))
+    if missing:
+        frame = frame.with_columns(pl.when(pl.row_index() > 0).then(missing))
+    frame.write_parquet(tmp_path / "records.parquet")
+    (tmp_path / "study.toml").write_text(WHOLE[system])
+    loaded = load_spec(tmp_path / "study.toml")
+    context = Context(tmp_path, tmp_path, echo=lambda line: None)
+    draw = partial(loaded.module.release, loaded.spec, context, rng=np.random.default_rng(1), ledger=None)
+    used = {"age": ("ide groups",), "code": ("latent-class", "ide", "ide groups")}.get(missing, tuple(WHOLE))
+    if missing and system in used:
+        with pytest.raises(InputError, match=r"missing value|which is no level"):
+            draw()
+    elif system == "verifier":
+        assert draw().n == 300  # as many partitions as there are units
+    elif system == "ide groups":
+        assert [part.n.value for part in draw().groups.values()] == [200, 100]
+    else:
+        assert draw().tables[0].counts.tolist() == [[200, 0], [99, 1]]
