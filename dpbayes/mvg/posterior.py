@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import generator, instance, whole_number
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
@@ -78,11 +79,12 @@ def moment_posterior(
     whole_number(draws, "draws", high=1_000_000)
     rng, started = generator(random_seed, "random_seed"), time.perf_counter()
     problem = Problem(data, settings)
-    for proposals in (_PROPOSALS, _MORE_PROPOSALS):
-        places = _gram_draws(problem, rng, proposals * draws // _WALKERS + 1)
-        chains = [_chain(problem, places[:, j].reshape(-1, problem.dimension), draws, rng) for j in range(CHAINS)]
-        if min(float(chain.acceptance.mean()) for chain in chains) > _FEW_MOVES:
-            break
+    with threadpool_limits(1, user_api="blas"):  # threads wait for each other longer than products this small take
+        for proposals in (_PROPOSALS, _MORE_PROPOSALS):
+            places = _gram_draws(problem, rng, proposals * draws // _WALKERS + 1)
+            chains = [_chain(problem, places[:, j].reshape(-1, problem.dimension), draws, rng) for j in range(CHAINS)]
+            if min(float(chain.acceptance.mean()) for chain in chains) > _FEW_MOVES:
+                break
     return _trace(problem, chains, draws, random_seed, time.perf_counter() - started)
 
 
@@ -242,13 +244,14 @@ def _trajectory(
     value, slope = problem.gram_density(x)
     energy = value - 0.5 * np.sum(momentum**2, axis=1)
     length = max(1, math.ceil(math.pi / 2.0 * rng.uniform(0.6, 1.4) / step))
-    new = x
+    new, pull = x, slope @ root
     with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the numbers is refused below
         for _ in range(length):
-            momentum = momentum + 0.5 * step * slope @ root
+            momentum = momentum + 0.5 * step * pull
             new = new + step * momentum @ root.T
             new_value, slope = problem.gram_density(new)
-            momentum = momentum + 0.5 * step * slope @ root
+            pull = slope @ root
+            momentum = momentum + 0.5 * step * pull
         probability = np.exp(np.minimum(new_value - 0.5 * np.sum(momentum**2, axis=1) - energy, 0.0))
     probability = np.nan_to_num(probability, nan=0.0)
     taken = rng.random(len(x)) < probability
