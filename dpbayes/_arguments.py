@@ -1,6 +1,7 @@
 """Checks of arguments that all packages share, and how a message shows a value that was refused."""
 
 import math
+import os
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _LONGEST = 300
+LONGEST_NAME = 1_000  # characters of a column's name or of a level, which messages and pages show whole
 
 
 def shown(value: Any) -> str:
@@ -25,6 +27,15 @@ def shown(value: Any) -> str:
     except ValueError:
         return f"a value of type {type(value).__name__} with too many digits to print"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def check_memory(needed: float, what: str, *, remedy: str) -> None:
+    """Refuse what takes more bytes than this machine's memory has."""
+    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > held:
+        raise InputError(
+            f"{what} would take {needed / 2**30:,.1f} GB, and this machine has {held / 2**30:,.1f}; {remedy}"
+        )
 
 
 def as_array(values: Any, name: str) -> np.ndarray:

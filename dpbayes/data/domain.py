@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import instance, ordered, shown
+from dpbayes._arguments import LONGEST_NAME, check_memory, instance, ordered, shown
 from dpbayes.errors import InputError
 
 type Level = str | int
@@ -21,7 +21,6 @@ type Level = str | int
 type Labels = Mapping[Any, str] | Sequence[str]
 """What levels are called: a label per level in their order, or a mapping of levels (as such or as text) to labels."""
 
-_LONGEST = 1_000  # characters of a name or a level: messages and pages show them whole
 _NAMES = "give a list of attributes' names"
 # Labels that say nothing without their attribute's name.
 _BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated"}
@@ -61,10 +60,10 @@ class Attribute:
     labels: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= _LONGEST:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= LONGEST_NAME:
             raise InputError(
-                f"an attribute's name must be text of 1 to {_LONGEST:,} characters, got {shown(self.name)}; name it as "
-                "its column"
+                f"an attribute's name must be text of 1 to {LONGEST_NAME:,} characters, got {shown(self.name)}; name "
+                "it as its column"
             )
         levels = ordered(self.levels, f"levels of {self.name!r}", remedy="give them in order, such as (0, 1)")
         object.__setattr__(self, "levels", tuple(_as_level(level, self.name) for level in levels))
@@ -244,6 +243,12 @@ class Domain:
         )
 
 
+def check_rows(rows: float, domain: Domain) -> None:
+    """Refuse more synthetic records than this machine's memory holds: some 32 bytes of each value of each record."""
+    what = f"{rows:,.0f} synthetic records of {len(domain)} attributes"
+    check_memory(32 * rows * len(domain), what, remedy="ask for fewer by n_rows")
+
+
 def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
     """Return a label per level; empty where none is given."""
     name, levels = attribute.name, attribute.levels
@@ -275,10 +280,12 @@ def _repeated(values: Iterable[Level]) -> Level:
 
 def _as_level(level: Any, name: str) -> Level:
     """Return a level as text or an int of Python: NumPy's count as such, as `unique` gives them."""
-    if isinstance(level, str) and len(level) <= _LONGEST:
+    if isinstance(level, str) and len(level) <= LONGEST_NAME:
         return str(level)
     if isinstance(level, str):
-        raise InputError(f"a level of {name!r} has {len(level):,} characters, and {_LONGEST:,} are the most; recode it")
+        raise InputError(
+            f"a level of {name!r} has {len(level):,} characters, and {LONGEST_NAME:,} are the most; recode it"
+        )
     if isinstance(level, bool) or not isinstance(level, int | np.integer):
         raise InputError(f"levels of {name!r} must be text or integers, got {shown(level)}; convert the column first")
     return int(level)

@@ -25,11 +25,12 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from dpbayes._arguments import generator, instance, probability_below_one, whole_number
+from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
 from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
 from dpbayes.ide.pooling import grouping_attribute, justified
-from dpbayes.ide.prior import Prior, check_rows, records_of
+from dpbayes.ide.prior import Prior, records_of
 from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 

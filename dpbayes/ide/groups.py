@@ -76,9 +76,11 @@ class Hierarchy:
         if not self.attribute or not self.parent:
             raise InputError("a hierarchy needs the name of the group's column and at least one group with its parent")
         object.__setattr__(self, "parent", dict(self.parent))
-        names = [self.attribute, *(name for name in (*self.groups, *self.units) if not isinstance(name, int))]
+        names = [self.attribute, *(name for name in (*self.groups, *self.units) if type(name) is not int)]
         if wrong := [name for name in names if not isinstance(name, str)]:
             raise InputError(f"the column, groups and units of a hierarchy must have names, got {shown(wrong[0])}")
+        if len({isinstance(group, str) for group in self.groups}) > 1:
+            raise InputError(f"groups mix text and integers, got {shown(list(self.groups))}; make all of them text")
 
     @property
     def groups(self) -> tuple[Level, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -172,16 +171,6 @@ def column_type(levels: Sequence[Level]) -> Any:
     import polars as pl
 
     return pl.Enum([str(level) for level in levels]) if isinstance(levels[0], str) else pl.Int64
-
-
-def check_rows(rows: float, domain: Domain) -> None:
-    """Refuse more synthetic records than this machine's memory holds: some 32 bytes of each value of each record."""
-    needed, held = 32 * rows * len(domain), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > held:
-        raise InputError(
-            f"{rows:,.0f} synthetic records of {len(domain)} attributes would take {needed / 2**30:,.1f} GB, and this "
-            f"machine has {held / 2**30:,.1f}; ask for fewer by n_rows"
-        )
 
 
 def records_of(domain: Domain, codes: npt.NDArray[np.int32]) -> pl.DataFrame:

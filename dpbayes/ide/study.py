@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes.data.domain import Domain
+from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
 from dpbayes.ide.estimation import Estimate, estimate
@@ -27,7 +27,7 @@ from dpbayes.ide.groups import (
 )
 from dpbayes.ide.noise_aware import Measurements, estimated_size, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
-from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, check_rows, k_marginal_score
+from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
@@ -270,7 +270,7 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
     what = f"{release.n_counts} counts in {len(release.tables)} tables"
     if release.publication is not None:
         return f"{what}, published by {release.publication.publisher} ({release.publication.date})"
-    return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
+    return f"{what} at {release.cost} in total, {release.adjacency}"
 
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._arguments import LONGEST_NAME, instance, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import (
     COVARIANCE_PARTS,
@@ -98,6 +98,8 @@ class MomentQuery:
             names = ordered(self.features, "features", remedy=remedy, kind=str)
             if len(names) != self.ranges.size or len(set(names)) != len(names):
                 raise InputError(f"features must be {self.ranges.size} different names, got {shown(names)}; {remedy}")
+            if max(map(len, names)) > LONGEST_NAME:
+                raise InputError(f"a feature's name has at most {LONGEST_NAME:,} characters, got {shown(names)}")
             object.__setattr__(self, "features", names)
 
     @property
@@ -183,6 +185,8 @@ class SymmetricGaussian(GaussianCost):
         size = self.query.ranges.size
         shape = Covariance.identity(size) if self.shape is None else as_covariance(self.shape, "shape", size=size)
         object.__setattr__(self, "shape", shape)
+        if not math.isfinite(self.rho):
+            raise InputError(f"stddev = {self.stddev!r} is no noise beside a sensitivity this large; {remedy}")
 
     @property
     def row_cov(self) -> Covariance:

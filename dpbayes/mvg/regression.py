@@ -198,7 +198,7 @@ def _chosen(
     if len(set(chosen)) != len(chosen) or (released is None and len(chosen) != size):
         raise InputError(f"features must be {size} different names, got {shown(chosen)}; {remedy}")
     if unknown := [name for name in chosen if name not in names]:
-        raise InputError(f"the release holds no {', '.join(unknown)}; choose among {', '.join(names)}")
+        raise InputError(f"the release holds no {', '.join(unknown)}; choose among {shown(list(names))}")
     return [names.index(name) for name in chosen], names
 
 

@@ -356,6 +356,11 @@ class Release(Enveloped):
         return math.fsum([chosen, *stated]) if len(stated) == len(self.parts) else None
 
     @property
+    def cost(self) -> str:
+        """The total cost in words: epsilon, or rho where a part has no pure epsilon."""
+        return f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+
+    @property
     def privacy_record(self) -> dict[str, Any]:
         """What the release cost, for the record of whatever is computed from it."""
         return {
@@ -419,9 +424,7 @@ class Release(Enveloped):
         )
 
     def _repr_html_(self) -> str:
-        total = f"rho {self.rho:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
-        if self.publication is not None:
-            total = f"published by {self.publication.publisher}"
+        total = self.cost if self.publication is None else f"published by {self.publication.publisher}"
         size = f"n = {self.n:,} (public)" if isinstance(self.n, int) else f"n = {self.n.value:,.0f} (noisy)"
         rows = [(t.label, t.counts.size, t.noise, None if t.epsilon is None else f"{t.epsilon:g}") for t in self.tables]
         said = f"Release: {total}, {self.adjacency}, {size}, protects {self.protects}, sampler {self.sampler}"

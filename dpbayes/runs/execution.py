@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
 if TYPE_CHECKING:
     import numpy as np
+    import pymc as pm
     import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from dpbayes.runs.spec import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
+_MANY_DRAWS = 100_000  # beyond which it is asked whether memory holds them
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
 
@@ -201,10 +204,9 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
     if kept is not None:
         context.echo("release: already drawn, used again")
         return kept
-    try_fit = getattr(study, "try_fit", lambda spec, design, context: None)
     release = finished_release(loaded)
     if release is not None:
-        try_fit(spec, release, context)
+        try_fit(loaded, release, context)
     else:
         ledger = open_ledger_of(loaded, ledger_head)
         design = rehearsed(loaded, ledger)
@@ -212,7 +214,7 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
             return None
         context.echo("model: trying it on placeholder counts, before anything is released")
         context.at("trying the model")
-        try_fit(spec, design, context)
+        try_fit(loaded, design, context)
         if spec.confidential_file is not None:
             context.echo(f"records: counting {spec.confidential_file}")
         context.at("counting and drawing the noise")
@@ -224,6 +226,37 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
             error.add_note("The release was drawn and its cost is spent, but it is not on disk.")
         raise
     return release
+
+
+def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
+    """Return the model of a design, if the system has one, and refuse what a later stage would refuse."""
+    from dpbayes._arguments import check_memory
+    from dpbayes.data.domain import check_rows
+    from dpbayes.privacy import Release
+
+    synthesis = getattr(loaded.spec, "synthesis", None)
+    if isinstance(design, Release) and synthesis is not None and getattr(synthesis, "n_datasets", 1) > 0:
+        n = design.n if isinstance(design.n, int) else design.n.value
+        check_rows(synthesis.n_rows or n, design.domain)
+    tried = getattr(loaded.module, "try_fit", None)
+    model = None if tried is None else tried(loaded.spec, design, context)
+    draws = asked_draws(loaded.spec)
+    if model is not None and draws > _MANY_DRAWS:
+        what = f"{draws:,} draws of {recorded_numbers(model):,} numbers each"
+        check_memory(8.0 * draws * recorded_numbers(model), what, remedy="lower draws or chains")
+    return model
+
+
+def asked_draws(spec: Any) -> int:
+    """Return the draws that a spec asks for, of all chains together; 0 where it leaves their number to the release."""
+    sampling = getattr(spec, "sampling", None)
+    return (getattr(sampling, "draws", None) or 0) * (getattr(sampling, "chains", None) or 0)
+
+
+def recorded_numbers(model: pm.Model) -> int:
+    """Return how many numbers a draw of a model's variables has."""
+    shapes = [*model.eval_rv_shapes().values(), *(variable.type.shape for variable in model.deterministics)]
+    return sum(math.prod(shape) for shape in shapes if None not in shape)
 
 
 def kept_release(folder: Path, loaded: LoadedSpec) -> Any | None:
@@ -328,8 +361,7 @@ def _counts(spec: Any, release: Any) -> str:
     counts = f"{release.n_counts} counts in {len(release.tables)} tables"
     if getattr(release, "publication", None) is not None:
         return f"{counts}, published by {release.publication.publisher} ({release.publication.date})"
-    cost = f"rho {release.rho:g}" if release.epsilon is None else f"epsilon {release.epsilon:g}"
-    return f"{counts} at {cost} in total, {release.adjacency}"
+    return f"{counts} at {release.cost} in total, {release.adjacency}"
 
 
 def sampler_note(sampler: str) -> str:

@@ -8,7 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from dpbayes.runs.execution import check_files, described, finished_release, open_ledger_of, rehearsed
+from dpbayes.runs.execution import (
+    asked_draws,
+    check_files,
+    described,
+    finished_release,
+    open_ledger_of,
+    recorded_numbers,
+    rehearsed,
+    try_fit,
+)
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.spec import LoadedSpec
 
@@ -92,10 +101,8 @@ def _model(loaded: LoadedSpec, design: Any) -> list[str]:
     study, spec = loaded.module, cast("Any", loaded.spec)
     if getattr(getattr(spec, "model", None), "file", None) is not None:
         return [f"model: {spec.model.file}, which is not run here"]
-    if not hasattr(study, "try_fit"):
-        return []
     with TemporaryDirectory() as folder:
-        model = study.try_fit(spec, design, Context(Path(folder), loaded.path.parent, echo=lambda line: None))
+        model = try_fit(loaded, design, Context(Path(folder), loaded.path.parent, echo=lambda line: None))
     if model is None:
         return []
     unknowns = sum(math.prod(value.shape) for value in model.initial_point().values())
@@ -104,14 +111,8 @@ def _model(loaded: LoadedSpec, design: Any) -> list[str]:
 
 
 def _draws(spec: Any, model: pm.Model) -> str:
-    sampling = getattr(spec, "sampling", None)
-    draws, chains = getattr(sampling, "draws", None), getattr(sampling, "chains", None)
-    if draws is None or chains is None:
+    draws = asked_draws(spec)
+    if not draws:
         return ""
-    recorded = sum(math.prod(shape) for shape in model.eval_rv_shapes().values())
-    recorded += sum(
-        math.prod(variable.type.shape) for variable in model.deterministics if None not in variable.type.shape
-    )
-    return (
-        f", {draws * chains:,} draws in {chains} chains; they take {8e-9 * recorded * draws * chains:.2g} GB at least"
-    )
+    size = 8e-9 * draws * recorded_numbers(model)
+    return f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"

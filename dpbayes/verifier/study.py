@@ -489,7 +489,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
 def describe(spec: Spec, release: Release) -> str:
     """Say the release in a line."""
     asked = f"{len(release.tables)} question{'s' if len(release.tables) > 1 else ''}"
-    return f"{asked}, {release.n:,} partitions, at epsilon {release.epsilon:g} in total, {release.adjacency}"
+    return f"{asked}, {release.n:,} partitions, at {release.cost} in total, {release.adjacency}"
 
 
 def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | dict[str, Any]:

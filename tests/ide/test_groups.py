@@ -265,6 +265,12 @@ def test_a_hierarchy_of_one_group_works(public):
     assert synthesize_groups(public, data).sizes.tolist() == [len(rows)]
 
 
+def test_groups_of_two_kinds_are_refused():
+    for parent in ({"a": "A", 1: "A"}, {True: "A", 2: "A"}):
+        with pytest.raises(InputError, match="groups"):
+            Hierarchy("place", parent)
+
+
 def test_noise_that_cannot_be_drawn_is_refused_before_the_ledger_is_charged(tmp_path):
     create_ledger(tmp_path / "ledger.db", epsilon=5.0, delta=0.0, adjacency="add-remove")
     ledger = open_ledger(tmp_path / "ledger.db")

@@ -11,6 +11,7 @@ from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import Release
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import described
+from dpbayes.runs.plan import plan_lines
 from dpbayes.runs.registry import SYSTEMS, system_module
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -159,20 +160,42 @@ def test_a_setting_that_no_computer_can_run_is_refused_before_anything_is_releas
     assert not list(tmp_path.iterdir())
 
 
-def test_synthetic_records_that_memory_does_not_hold_are_refused_before_anything_is_released(tmp_path, monkeypatch):
+SYNTHESES = {
+    "ide": '[data]\npublic = "p.csv"\nprivate = "p.csv"\nby = "x"\ntables = "by-feature"\n'
+    'levels = {x = ["0", "1"], y = ["0", "1"]}\n',
+    "latent-class": '[data]\nmicrodata = "p.csv"\nlevels = {x = ["0", "1"], y = ["0", "1"]}\n',
+}
+
+
+@pytest.mark.parametrize("system", SYNTHESES)
+def test_synthetic_records_that_memory_does_not_hold_are_refused_before_anything_is_released(
+    tmp_path, monkeypatch, system
+):
     real = os.sysconf
     monkeypatch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PHYS_PAGES" else real(name))
-    data = (
-        '[data]\npublic = "p.csv"\nprivate = "p.csv"\nby = "x"\ntables = "by-feature"\n[data.levels]\nx = ["0", "1"]\n'
-    )
     (tmp_path / "p.csv").write_text("x,y\n" + "0,1\n1,0\n" * 50)
     (tmp_path / "study.toml").write_text(
-        f'system = "ide"\ntitle = "t"\n{data}y = ["0", "1"]\n[privacy]\nepsilon = 1.0\nledger = "budget.db"\n'
+        f'system = "{system}"\ntitle = "t"\n{SYNTHESES[system]}[privacy]\nepsilon = 1.0\nledger = "budget.db"\n'
         "[synthesis]\nn_rows = 1_000_000\n"
     )
     ledger = create_ledger(tmp_path / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
-    with pytest.raises(InputError, match="1,000,000 synthetic records of 2 attributes would take"):
-        execute(load_spec(tmp_path / "study.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    loaded = load_spec(tmp_path / "study.toml")
+    said = "1,000,000 synthetic records of 2 attributes would take"
+    with pytest.raises(InputError, match=said):
+        plan_lines(loaded)
+    with pytest.raises(InputError, match=said):
+        execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    assert not ledger.entries()
+
+
+def test_draws_that_memory_does_not_hold_are_refused_before_anything_is_released(tmp_path, monkeypatch):
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 250_000 if name == "SC_PHYS_PAGES" else real(name))
+    loaded, ledger = counted_study(tmp_path)
+    loaded = load_spec(loaded.path, ['sampling.method="nuts"', "sampling.draws=1000000", "sampling.chains=4"])
+    for action in (plan_lines, lambda one: execute(one, out=tmp_path / "run", echo=lambda line: None)):
+        with pytest.raises(InputError, match=r"4,000,000 draws of \d+ numbers each would take .*lower draws or chains"):
+            action(loaded)
     assert not ledger.entries()
 
 

@@ -1,6 +1,7 @@
 """Runs of the verifier from specs: folders, reports, refusals."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,11 @@ draws = 10
     again.write_text('system = "verifier"\ntitle = "t"\n[data]\nrelease = "run/release.json"\n[model]\ndraws = 10\n')
     other = execute(load_spec(again), out=tmp_path / "other", progressbar=False, echo=lambda line: None)
     assert read_release(other.folder / "release.json").digest == release.digest
+    # A part that states no epsilon makes of the total a rho.
+    replace(release, tables=[replace(table, epsilon=None) for table in release.tables]).write(tmp_path / "rho.json")
+    unstated, lines = load_spec(again, ['data.release="rho.json"']), []
+    execute(unstated, out=tmp_path / "unstated", progressbar=False, echo=lines.append)
+    assert any("2 partitions, at rho " in line for line in lines), lines
 
 
 @pytest.mark.parametrize(("not_computed", "tone"), [(2, "good"), (20, "good"), (30, "warning"), (48, "warning")])
