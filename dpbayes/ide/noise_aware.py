@@ -155,6 +155,11 @@ class Measurements:
         """Return the same release against other weights on the same support."""
         return self if prior is self.prior else replace(self, prior=prior)
 
+    @cached_property
+    def noise_variances(self) -> Floats:
+        """Variance of every released count's noise."""
+        return np.concatenate([table.variances.ravel() for table in self.tables])
+
     def block_covariance(self, first: int, last: int) -> Floats:
         """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
         chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
@@ -165,7 +170,7 @@ class Measurements:
 def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
     """Set a release against a prior; `cells` is the map of another release with the same tables over the support."""
     check_of_records(release, "an estimate")
-    check_all_published(release, "prior-aware estimation", even=True)
+    check_all_published(release, "prior-aware estimation")
     for table in release.tables:
         for attribute in table.domain:
             if attribute.name not in prior.domain:
@@ -190,7 +195,7 @@ def estimated_size(release: Release) -> float:
     if not isinstance(release.n, NoisyTotal):
         return float(release.n)
     values = [release.n.value, *(float(table.counts.sum()) for table in release.tables)]
-    variances = [release.n.noise.variance, *(t.counts.size * t.noise.variance for t in release.tables)]
+    variances = [release.n.noise.variance, *(float(t.variances.sum()) for t in release.tables)]
     precisions = 1.0 / np.maximum(variances, 1e-300)
     return float(np.average(values, weights=precisions))
 
@@ -250,11 +255,10 @@ class NoiseLoss:
 
 def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLoss:
     """Return the losses of all cells."""
-    laws = [table.noise for table in measurements.tables]
-    absolute = [law.is_pure for law in laws]
-    scale = [law.spread if law.is_pure else max(law.spread, math.sqrt(ROUNDING)) for law in laws]
-    wide = measurements.cells.per_cell([1.0] * len(laws)) * np.maximum(smoothing, ROUNDING)
-    return NoiseLoss(measurements.cells.per_cell(absolute) > 0, measurements.cells.per_cell(scale), wide)
+    absolute = measurements.cells.per_cell([table.noise.is_pure for table in measurements.tables]) > 0
+    scale = np.concatenate([table.cell_spreads.ravel() for table in measurements.tables])
+    scale = np.where(absolute, scale, np.maximum(scale, math.sqrt(ROUNDING)))
+    return NoiseLoss(absolute, scale, np.broadcast_to(np.maximum(smoothing, ROUNDING), scale.shape))
 
 
 @dataclass(frozen=True, eq=False)

@@ -263,7 +263,7 @@ def most_moved(tables: Tables) -> str:
 def estimate_section(tables: Tables, release: Release) -> Section:
     """Build the section with the shares of the released tables' cells."""
     cells = _cells(tables)
-    noise = {table.label: table.noise.mean_magnitude / size_of(release) for table in release.tables}
+    noise = {table.label: table.noise_magnitude / table.counts.size / size_of(release) for table in release.tables}
     intervals = cells[0][-1] is not None
     columns = [Column("table"), Column("cell"), *(Column(name, ".4f") for name in ("prior", "released", "estimate"))]
     if intervals:
@@ -289,7 +289,7 @@ def estimate_section(tables: Tables, release: Release) -> Section:
 
 def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
-    noise = {table.label: table.counts.size * table.noise.mean_magnitude / size_of(release) for table in release.tables}
+    noise = {table.label: table.noise_magnitude / size_of(release) for table in release.tables}
     columns = [
         Column("table"),
         Column("moved from the prior", ".4f", "moved"),

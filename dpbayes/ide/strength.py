@@ -134,8 +134,7 @@ def _observed(measurements: Measurements, weights: Floats | None, strength: floa
     """
     expected = measurements.n * measurements.prior_chance
     if weights is None:
-        variances = [max(table.noise.variance, ROUNDING) for table in measurements.tables]
-        return measurements.values - expected, 1.0 / np.sqrt(measurements.cells.per_cell(variances))
+        return measurements.values - expected, 1.0 / np.sqrt(np.maximum(measurements.noise_variances, ROUNDING))
     loss = noise_loss(measurements, posterior_variance(measurements, strength))
     near = measurements.n * measurements.cells.predict(weights)
     information = loss.information
@@ -255,7 +254,7 @@ def _tilted(
 def posterior_variance(measurements: Measurements, strength: float) -> Floats:
     r"""Return how uncertain each exact count remains, taken by itself, in squared counts."""
     mean, variance = _prior_moments(measurements, strength)
-    noise = measurements.cells.per_cell([table.noise.variance for table in measurements.tables])
+    noise = measurements.noise_variances
     variance = np.maximum(variance, 1e-9)
     residual = measurements.values - mean
     ends = np.minimum(residual, 0.0), np.maximum(residual, 0.0)

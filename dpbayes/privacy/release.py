@@ -163,6 +163,16 @@ class NoisyTable:
             found[own] = law.variance
         return found.reshape(self.domain.shape)
 
+    @property
+    def cell_spreads(self) -> npt.NDArray[np.float64]:
+        """The parameter of each count's law, of the table's shape."""
+        return np.full(self.domain.shape, self.noise.spread) if self.spreads is None else self.spreads
+
+    @property
+    def noise_magnitude(self) -> float:
+        """Expected sum of the sizes of all counts' noise."""
+        return math.fsum(law.mean_magnitude * int(own.sum()) for law, own in self._by_law())
+
     def simulated_noise(self, rng: np.random.Generator, draws: int | None = None) -> npt.NDArray[Any]:
         """Return noise of the table's laws, of its shape, behind an axis of draws where there are some; no release."""
         many = () if draws is None else (draws,)
@@ -461,19 +471,14 @@ def check_of_records(release: object, what: str) -> None:
         )
 
 
-def check_all_published(release: Release, what: str, *, even: bool = False) -> None:
-    """Refuse a release with counts that a threshold held back, or, where asked, one whose noise differs in a table."""
+def check_all_published(release: Release, what: str) -> None:
+    """Refuse a release with counts that a threshold held back."""
     for table in release.tables:
         if held := int(table.withheld.sum()):
             raise InputError(
                 f"{what} does not fit counts that a threshold held back, and table {table.label} has {held:,} of them "
                 f"below {table.threshold:g}; leave the table out, sample whole counts (system = "
                 "'study:whole_counts'), or fit it in your own model"
-            )
-        if even and table.spreads is not None:
-            raise InputError(
-                f"{what} takes one noise law per table, and the cells of table {table.label} differ; fit it with the "
-                "latent class model"
             )
 
 

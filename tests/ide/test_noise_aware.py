@@ -19,12 +19,14 @@ from dpbayes.privacy import (
     Gaussian,
     Laplace,
     NoisyTable,
+    Publication,
     Release,
     TwoSidedGeometric,
     release_tables,
 )
 from dpbayes.verifier import PartitionCounts, release_counts
 
+PUBLICATION = Publication("An office", "https://example.org", "2026-11", "geometric noise, its scale beside each count")
 LAWS = [TwoSidedGeometric(7.0), Laplace(7.0), Gaussian(9.0), DiscreteGaussian(9.0)]
 
 
@@ -49,6 +51,33 @@ def test_loss_is_the_averaged_negative_log_likelihood_of_the_law(law):
     shift = averaged(0.0) - first.value(np.zeros(1))[0]
     for r in (-40.0, -3.0, 0.5, 11.0):
         assert first.value(np.array([r]))[0] + shift == pytest.approx(averaged(r), abs=1e-7)
+
+
+@pytest.mark.parametrize("kind", [TwoSidedGeometric, DiscreteGaussian], ids=lambda law: law.name)
+def test_cells_of_a_published_table_may_have_noise_of_their_own(kind):
+    domain = Domain.from_levels({"x": (0, 1), "y": (0, 1)})
+    spreads = np.array([[1.0, 20.0], [5.0, 20.0]])
+
+    def published(own):
+        counts = np.array([[40, 10], [5, 45]])
+        table = NoisyTable(domain, counts, kind(float(own.max())), None, None, own)
+        return Release(domain, (table,), "as published", 100, "published", publication=PUBLICATION)
+
+    release = published(spreads)
+    loss = noise_loss(measure(Prior.full(domain), release), 9.0)
+    residual = np.array([3.0, -8.0, 2.0, 30.0])
+    for cell, spread in enumerate(spreads.ravel()):
+        alone = noise_loss(measurements_of(kind(float(spread))), 9.0)
+        assert loss.value(residual)[cell] == alone.value(np.full(6, residual[cell]))[0]
+    assert release.tables[0].noise_magnitude == pytest.approx(sum(kind(float(s)).mean_magnitude for s in spreads.flat))
+    even = Release(
+        domain, (NoisyTable(domain, release.tables[0].counts, kind(20.0), 2.0, None),), "replace-one", 100, "simulation"
+    )
+    found, other = (estimate(Prior.full(domain), one) for one in (published(np.full((2, 2), 20.0)), even))
+    np.testing.assert_array_equal(found.weights, other.weights)
+    # A cell with little noise is fitted more closely than the same cell with much.
+    precise = estimate(Prior.full(domain), release)
+    assert abs(precise.weights[0] - 0.4) < 0.5 * abs(other.weights[0] - 0.4)
 
 
 @pytest.mark.parametrize("law", LAWS[:2], ids=lambda law: law.name)
