@@ -30,6 +30,8 @@ MAX_FILTERS = 8
 CONCENTRATION = 0.5
 """Jeffreys' prior."""
 _TINY = 1e-300
+_ACTIVITY = 1.5
+"""Prior median of the scale of activity."""
 _DATA = "or give ReachNumbers, or a BloomRelease"
 
 
@@ -108,11 +110,18 @@ def build_lattice_model(
     }
     with pm.Model(coords=coords) as model:
         pm.Data("population", people)
-        final = pm.math.sigmoid(pm.Normal("final_share", -2.0, 1.5, dims="publisher"))  # logits
-        share = final[:, None] * _growth(weeks)
-        # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
-        activity = pm.LogNormal("activity_sd", np.log(1.5), 0.5) * ndtri((np.arange(c) + 0.5) / c)
+        growth, scores = _growth(weeks), ndtri((np.arange(c) + 0.5) / c)
+        # Numbers of all weeks fix the mean over weeks better than the last one, and the joint reach better than any of
+        # the tastes behind it: the free variables are the former, and the scale of activity apart from tastes.
+        ahead = pt.log(growth.mean(axis=1))
+        final = pm.Normal("mean_share", -2.0 + ahead, 1.5, dims="publisher") - ahead
+        final = pm.math.sigmoid(pm.Deterministic("final_share", final, dims="publisher"))  # logits
+        share = final[:, None] * growth
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
+        # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
+        offset = _offset(final, taste, scores) if k > 1 else 0.0
+        scale = pm.Normal("activity_apart", np.log(_ACTIVITY) - offset, 0.5) + offset
+        activity = pm.Deterministic("activity_sd", pt.exp(scale)) * scores
         spread = activity[:, None] + taste
         position = pm.Deterministic("position", spread - spread.mean(axis=0), dims=("class", "publisher"))
         level = pm.Deterministic("level", _level(share, position), dims=("publisher", "week"))
@@ -160,6 +169,23 @@ def _level(share: Any, position: Any) -> Any:
     p = 1.0 / (1.0 + pt.exp(-level[:, :, None] - position.T[:, None, :]))
     mean, slope = p.mean(axis=2), (p * (1.0 - p)).mean(axis=2)
     return level + (logit - pt.log(mean) + pt.log1p(-mean)) * mean * (1.0 - mean) / slope
+
+
+def _offset(final: Any, taste: Any, scores: npt.NDArray[np.float64]) -> Any:
+    """Return the change in the log scale of activity that makes up for tastes: a secant step near its prior median.
+
+    Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
+    shares are so small that nobody overlaps, the small term below the fraction keeps the step small.
+    """
+    k, c, quarters = taste.shape[1], len(scores), np.array([0.25, 0.5, 0.75, 1.0])
+    cases = [(-0.25, 1.0), (0.25, 1.0), (0.0, 0.0)]
+    spread = pt.concatenate([_ACTIVITY * np.exp(h) * scores[:, None] + on * taste for h, on in cases], axis=1)
+    position = spread - spread.mean(axis=0)
+    level = _level(pt.tile(final, 3)[:, None] * quarters, position)
+    stay = -pt.softplus(level[:, :, None] + position.T[:, None, :])
+    together = 1.0 - pt.exp(stay.reshape((3, k, 4 * c)).sum(axis=1)).mean(axis=1)
+    low, high, without = together[0], together[1], together[2]
+    return (without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without)
 
 
 def _growth(weeks: int) -> Any:

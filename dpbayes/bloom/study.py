@@ -253,7 +253,7 @@ def _modelled(spec: Spec, release: _Release) -> tuple[Callable[[], pm.Model], st
     if spec.lattice is not None:
         population, classes = spec.lattice.population, spec.lattice.classes
         build = partial(build_lattice_model, release, population=population, classes=classes)
-        return build, "reach", {"target_accept": 0.9}
+        return build, "reach", {"target_accept": 0.85}
     if not isinstance(release, BloomRelease):
         raise SpecError("numbers or weeks of reach need the section [lattice], with population = the people there are")
     return partial(build_model, release), "logo_probability", {}
