@@ -170,13 +170,14 @@ def build_model(panel: Panel, *, naive: bool = False) -> pm.Model:
         noisy = [Released.dist(views, law) for law, _ in ERAS.values()]
         return pt.maximum(pt.switch(late, noisy[1], noisy[0]), threshold - 1)
 
-    with pm.Model(coords={"page": panel.pages, "summer": panel.summers, "block": block}) as model:
+    coords = {"page": panel.pages, "summer": panel.summers, "block": block, "week_of_summer": range(1, WEEKS + 1)}
+    with pm.Model(coords=coords) as model:
         level = pm.Normal("level", 5.0, 1.5, dims="page")
         season = pm.ZeroSumNormal("season", pm.HalfNormal("between_summers", 1.0), dims="summer")
         wave, persistence = pm.HalfNormal("wave", 1.0), pm.Beta("persistence", 4.0, 2.0)
         daily = pm.LogNormal("daily", np.log(0.4), 0.5, dims="page")[panel.page]
         mean = (level[panel.page] + season[panel.summer])[:, None] + np.zeros(WEEKS)
-        week = pm.MvNormal("week", mean, cov=wave**2 * persistence**gaps, shape=(len(block), WEEKS))
+        week = pm.MvNormal("week", mean, cov=wave**2 * persistence**gaps, dims=("block", "week_of_summer"))
         seen = pm.Data("seen", panel.data["seen"])
         pm.CustomDist("released", week, daily, logp=logp, dist=dist, observed=seen, class_name="ReleasedViews")
         model.convergence_variables = ("level", "season", "between_summers", "wave", "persistence", "daily", "week")
@@ -377,8 +378,8 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     return Findings(
         answer=(
             f"{words}In the summer of {asked[0]} the pages had {asked[7]:,.0f} views from Australia (95 % interval "
-            f"{asked[6]:,.0f} to {asked[8]:,.0f}), {ratio[1]:.1f} times the mean of the other summers "
-            f"({ratio[0]:.1f} to {ratio[2]:.1f})."
+            f"{asked[6]:,.0f} to {asked[8]:,.0f}), {ratio[1]:.2f} times the mean of the other summers "
+            f"({ratio[0]:.2f} to {ratio[2]:.2f})."
         ),
         picture=Figure(_figure(rows), caption, "Views by summer with two intervals each"),
         sections=[
