@@ -1,19 +1,20 @@
-"""Many short annealed chains of Hamiltonian Monte Carlo, evaluated as a batch: for posteriors with many modes.
+"""Many short chains of Hamiltonian Monte Carlo, evaluated as a batch: for posteriors with many modes.
 
 All chains of a batch move together: one call of the batched log-density serves them, and what the chains have in common
 adapts the sampler. Each chain starts from the prior and follows the likelihood as its power rises from 0 to 1 (the
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
-chains reach different modes in proportion to their mass near the prior. Then trajectories of jittered length are drawn;
-their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance
-rate, and the metric to the spread of positions over that of gradients (both across chains). Batches know nothing of one
-another: R-hat between them is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as
-superchains.
+chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
+little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, at
+power 1, and they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES
+criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the spread of
+positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them is the
+nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
 """
 
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     import pymc as pm
 
 type Array = npt.NDArray[np.float64]
+type Starts = Mapping[str, tuple[Any, float]]
+"""Centre and standard deviation, on the unconstrained scale, of the starts of variables by name."""
 type Progress = Callable[[str, float], None]
 """Called with a stage in words and the share of the whole that is done."""
 
 _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
+_SETTLING_STEPS = 60  # the most steps of a trajectory before power 1, or near starts
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
@@ -84,16 +88,15 @@ class BatchedDensity:
     start: Callable[[np.random.Generator, int], Array]
     recorded: Callable[[Array], dict[str, Array]]
     size: int
+    annealed: bool = True
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
     """Compile a model's log-density for batches; data and constants shared with the model are inputs of the code."""
     import pymc as pm
-    import pytensor
     import pytensor.tensor as pt
     from pymc.logprob.utils import local_check_parameter_to_ninf_switch
     from pytensor.graph import FunctionGraph
-    from pytensor.graph.replace import vectorize_graph
     from pytensor.graph.rewriting.basic import out2in
 
     prior = model.logp(vars=model.free_RVs, sum=True)
@@ -106,19 +109,10 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     checked = FunctionGraph(outputs=graphs, clone=False)
     out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
     graphs = checked.outputs
-    power, points = pt.scalar("power"), pt.matrix("points")
+    power = pt.scalar("power")
     gradient = pt.grad(graphs[0] + power * graphs[1], joined)
-    outputs = vectorize_graph([graphs[0], graphs[1], gradient], {joined: points})
-    mode = _mode(backend)
-    record_graphs = vectorize_graph(graphs[2:], {joined: points})
-    try:
-        with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-            density = pytensor.function([points, power], outputs, mode=mode, trust_input=True)
-            record = pytensor.function([points], record_graphs, mode=mode, trust_input=True)
-    except NotImplementedError as error:
-        raise InputError(f"backend {backend!r} cannot compile this model ({error}); use backend = 'numba'") from None
-
-    call = _thread_safe(density, 2)
+    call = _over_points([graphs[0], graphs[1], gradient], joined, [power], backend)
+    record = _over_points(graphs[2:], joined, [], backend)
     size = sum(value.size for value in point.values())
     largest = max(size, *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
     together = max(2, _CACHED // largest)
@@ -137,7 +131,8 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
 
     evaluate(np.zeros((2, size)), 1.0)  # numba compiles at the first call
     variables(np.zeros((2, size)))
-    return BatchedDensity(evaluate, _prior_points(model), variables, size)
+    near: Starts = getattr(model, "starts", {})
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, annealed=not near)
 
 
 @lru_cache(maxsize=2)
@@ -159,14 +154,31 @@ def _mode(backend: str) -> Any:
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
 
-def _thread_safe(function: Any, n_inputs: int) -> Callable[..., Any]:
-    """Return the compiled code of a function of PyTensor."""
-    code, shared = function.vm.jit_fn, function.vm.inputs[n_inputs:]
+def _over_points(outputs: Sequence[Any], joined: Any, given: Sequence[Any], backend: str) -> Callable[..., Any]:
+    """Compile graphs of a point as a function of many points; its code may run in several threads at once."""
+    import pytensor
+    import pytensor.tensor as pt
+    from pytensor.graph.replace import vectorize_graph
+
+    points = pt.matrix("points")
+    inputs = [joined, *given]
+    if backend == "numba":
+        inputs, outputs = [points, *given], vectorize_graph(outputs, {joined: points})
+    try:
+        with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
+            function: Any = pytensor.function(inputs, outputs, mode=_mode(backend), trust_input=True)
+    except NotImplementedError as error:
+        raise InputError(f"backend {backend!r} cannot compile this model ({error}); use backend = 'numba'") from None
+    code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
+    if backend == "jax":  # shapes that are known for one point need not be for many
+        import jax
+
+        code = jax.jit(jax.vmap(code, in_axes=(0, *[None] * (len(given) + len(shared)))))
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
 
-def _prior_points(model: "pm.Model") -> Callable[[np.random.Generator, int], Array]:
-    """Return a function that draws points from the prior on the unconstrained scale."""
+def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Generator, int], Array]:
+    """Return a function that draws points on the unconstrained scale: from the prior, or near what is given."""
     from pymc.pytensorf import compile as compile_graph
     from pymc.pytensorf import find_rng_nodes, reseed_rngs
 
@@ -177,10 +189,15 @@ def _prior_points(model: "pm.Model") -> Callable[[np.random.Generator, int], Arr
         values.append(moved.flatten())
     draw = compile_graph([], values, mode="FAST_COMPILE")
     generators = find_rng_nodes(draw.maker.fgraph.outputs)
+    names = [variable.name for variable in model.free_RVs]
 
     def start(rng: np.random.Generator, chains: int) -> Array:
         reseed_rngs(generators, int(rng.integers(2**32)))
-        return np.stack([np.concatenate(draw()) for _ in range(chains)])
+        drawn = [np.stack(one) for one in zip(*(draw() for _ in range(chains)), strict=True)]
+        for name, (centre, spread) in near.items():
+            own = drawn[names.index(name)]
+            own[:] = np.ravel(centre) + spread * rng.standard_normal(own.shape)
+        return np.concatenate(drawn, axis=1)
 
     return start
 
@@ -207,6 +224,19 @@ class Batch:
     def _refresh(self) -> None:
         self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
 
+    def settle(self, moves: int) -> None:
+        """Move at power 1 from starts that a model gives, adapting after each."""
+        self.power = 1.0
+        self._refresh()
+        for _ in range(moves):
+            self._settle()
+            self.tick()
+
+    def _settle(self) -> None:
+        self.move(min(self._steps(), _SETTLING_STEPS))
+        self._adapt_step()
+        self._adapt_metric(0.3)
+
     def anneal(self) -> None:
         """Raise the likelihood's power from 0 to 1, moving and adapting at each."""
         while self.power < 1.0:
@@ -215,9 +245,7 @@ class Batch:
             self.power = min(1.0, self.power + (rise if self.power == 0.0 else min(rise, self.power)))
             self._refresh()
             for _ in range(_ANNEALING_MOVES):
-                self.move(min(self._steps(), 60))
-                self._adapt_step()
-                self._adapt_metric(0.3)
+                self._settle()
 
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
@@ -342,8 +370,12 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        meter.begin("annealing", 1)
-        list(pool.map(Batch.anneal, batches))
+        if density.annealed:
+            meter.begin("annealing", 1)
+            list(pool.map(Batch.anneal, batches))
+        else:
+            meter.begin("settling", 2 * settings.tune)
+            list(pool.map(lambda batch: batch.settle(2 * settings.tune), batches))
         meter.begin("adapting", settings.tune)
         list(pool.map(lambda batch: batch.tune(settings.tune), batches))
         kept: list[dict[str, Array]] = []

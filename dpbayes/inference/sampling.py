@@ -284,7 +284,7 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
         `complete_posterior`, if set, is called with the posterior, the data by name and a generator, and returns the
         posterior with what is drawn given it.
     method
-        ``"nuts"``: nutpie's No-U-Turn sampler. ``"many-chains"``: batches of annealed chains
+        ``"nuts"``: nutpie's No-U-Turn sampler. ``"many-chains"``: batches of many short chains
         (`dpbayes.inference.many_chains`).
     backend
         Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.

@@ -314,9 +314,14 @@ def sampling_ratio(release: Release, shares: Array) -> float:
     return float(np.sqrt(np.mean(found))) if found else 0.0
 
 
+def noise_is_small(release: Release, shares: Array) -> bool:
+    """Return whether the release decides the profiles more than their prior does."""
+    return sampling_ratio(release, shares) > _SMALL_NOISE
+
+
 def default_spread(release: Release, shares: Array) -> float:
     """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
-    return SPREADS[sampling_ratio(release, shares) > _SMALL_NOISE]
+    return SPREADS[noise_is_small(release, shares)]
 
 
 def cell_covariance(

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 
 from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning, InputError
+from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
@@ -39,6 +40,7 @@ from dpbayes.latent_class.likelihood import (
     class_counts,
     default_spread,
     joint_law,
+    noise_is_small,
     pilot,
     probabilities,
     products_of,
@@ -56,6 +58,8 @@ LOW_RATIO = 0.5
 """Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
 MAX_JOINT_CELLS = 1500
 """Most cells that are taken jointly: a gradient costs the square of their number."""
+START_SPREAD = 0.3
+"""Standard deviation of the starts of chains, on the unconstrained scale."""
 LOW_NOISE = 2.0
 """Standard deviation of a count's noise below which the normal law of the sampling is seen through it."""
 
@@ -215,6 +219,8 @@ def build_model(
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
+    if profiles == "common" and noise_is_small(release, data["released_shares"]):
+        model.starts = _starts(model, design.n_classes)
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     recorded = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in recorded if name in model.named_vars)
@@ -282,6 +288,16 @@ def _released_cells(release: Release) -> list[Cell]:
 def _constant(name: str, value: Any) -> Any:
     """Return what does not change with the released numbers as an input of the graph, not a constant in its code."""
     return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
+
+
+def _starts(model: pm.Model, k: int) -> Starts:
+    """Return where chains start if noise is small: classes about equal, and profiles near the released shares.
+
+    Few classes hold most records at low powers of the likelihood and many do at power 1: chains that are annealed from
+    the prior would stay behind.
+    """
+    centres: dict[str, Any] = {"stick": -np.log(np.arange(k - 1, 0, -1)), "level_scores": 0.0}
+    return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
 
 
 def _broken(stick: Any) -> Any:

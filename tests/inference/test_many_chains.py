@@ -95,6 +95,22 @@ def test_modes_are_found_by_their_mass(humps):
     assert abs(upper.mean() - mean) < 4.5 * spread / np.sqrt(128 * exact)
 
 
+def test_chains_start_where_the_model_says():
+    """Chains that start near -4 settle in that mode, unannealed; variables that are not named start from the prior."""
+    with two_humps() as model:
+        pm.Normal("other", 10.0, 1.0)
+    model.starts = {"theta": (-4.0, 0.1)}
+    density = batched_density(model)
+    theta, other = density.start(np.random.default_rng(0), 1000).T
+    assert abs(theta.mean() + 4.0) < 5 * 0.1 / np.sqrt(1000) and theta.std() == pytest.approx(0.1, rel=0.2)
+    assert abs(other.mean() - 10.0) < 5 / np.sqrt(1000)
+    told = []
+    trace = sample(model, method="many-chains", random_seed=1, predictive=False,
+                   progress=lambda stage, share: told.append(stage), rounds=1, **SHORT)  # fmt: skip
+    assert "settling" in told and "annealing" not in told
+    assert trace["posterior"]["theta"].max() < 0.0
+
+
 def test_data_are_exchanged_for_one_fit(humps):
     settings = ManyChainSettings(**SHORT, rounds=1)
     trace = humps.fit(settings, data={"noisy": 100.0}, random_seed=1, progressbar=False)

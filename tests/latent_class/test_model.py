@@ -8,6 +8,7 @@ from scipy import stats
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
+from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, n_effects
@@ -183,6 +184,23 @@ def test_new_data_make_it_the_model_of_another_release(likelihood):
     for name, value in release_data(second, likelihood).items():
         model.set_data(name, value)
     assert model.compile_logp()(point) == pytest.approx(float(other.compile_logp()(point)), rel=1e-12)
+
+
+def test_chains_start_with_equal_classes_near_the_released_shares():
+    release = _release()
+    model = build_model(release, n_classes=5)
+    density = batched_density(model)
+    drawn = density.recorded(density.start(np.random.default_rng(1), 4000))
+    assert not density.annealed
+    # Weights vary by some .3 of themselves, and are equal up to second order; 4,000 starts.
+    np.testing.assert_allclose(drawn["weights"].mean(axis=0), 0.2, atol=0.01)
+    shares = release_data(release, "tables")["released_shares"]
+    typical = np.exp(np.log(drawn["profiles"]).mean(axis=(0, 1)))
+    for own, block in zip(*(np.split(all_levels, [2, 5, 7]) for all_levels in (typical, shares)), strict=True):
+        np.testing.assert_allclose(own / own.sum(), block, atol=0.02)
+    assert "stick" not in build_model(release, n_classes=1).starts
+    assert not hasattr(build_model(release, n_classes=5, profiles="dirichlet"), "starts")
+    assert not hasattr(build_model(_release(laws=[TwoSidedGeometric(400.0)] * 3)), "starts")
 
 
 def test_one_class_and_fixed_concentration():
