@@ -283,7 +283,7 @@ class GaussianCost:
     @property
     def rho(self) -> float:
         """The zero-concentrated privacy parameter, mu squared over two."""
-        return self.mu.value**2 / 2.0
+        return self.mu.value * self.mu.value / 2.0  # infinite, not an error, where it is beyond the largest number
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon at this `delta`."""

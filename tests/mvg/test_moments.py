@@ -236,6 +236,7 @@ def test_an_analyst_regresses_any_named_feature_on_any_others():
         (lambda r: MomentQuery(r, n=5).value(np.zeros((2, 4))), "states n = 5 records, but 4"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 0.0), "stddev must be positive"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-320), "is no noise beside a sensitivity this large"),
+        (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-300), "is no noise beside a sensitivity this large"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1.0, np.eye(3)), "must have 2 rows"),
         (lambda r: MomentQuery(r, n=5, features=("x" * 2000, "y")), "name has at most 1,000 characters"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5, intercept=1e200), mu=1.0), "their squares overflow"),
