@@ -135,7 +135,7 @@ def sampler_defaults(
         it has found, so that many chains help more than long ones; but R-hat of the worst of thousands of margins is
         above 1.01 with a quarter of these draws even if they are independent.
     method
-        Many short annealed chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
+        Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
 
     Returns

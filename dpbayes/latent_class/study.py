@@ -220,7 +220,7 @@ class Sampling(Section):
     """Settings of the sampler; what is left out is `dpbayes.latent_class.sampler_defaults`."""
 
     method: Literal["many-chains", "nuts"] = "many-chains"
-    """Many short annealed chains in batches, or four long ones."""
+    """Many short chains in batches, or four long ones."""
     draws: Draws | None = None
     """Draws kept per chain."""
     tune: Tune | None = None
