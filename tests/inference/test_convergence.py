@@ -78,6 +78,14 @@ def test_mixing_equals_arviz(chains, length):
     )
 
 
+@pytest.mark.parametrize("length", [8, 12, 96])
+def test_short_chains_that_hardly_move_count_once_each(length):
+    """With fewer than eight draws of a chain the sequence of autocorrelations would end too early."""
+    rng = np.random.default_rng(length)
+    draws = rng.normal(size=(1, 256, 1)) + 1e-3 * rng.normal(size=(1, 256, length))
+    assert mixing(draws.reshape(1, 4, 64 * length), members=64).ess_bulk[0] <= 256.5
+
+
 def test_bulk_size_of_an_autoregression_is_its_theory():
     # An AR(1) chain of N draws knows its mean as N (1 - phi) / (1 + phi) independent draws do. The estimator's relative
     # standard error here is about 4 %; 15 % is beyond 3.5 of them for each of three cases (false alarm below 1e-3).
