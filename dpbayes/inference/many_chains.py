@@ -63,7 +63,7 @@ class ManyChainSettings:
 
     def __post_init__(self) -> None:
         # With fewer draws of a chain the effective sample size of chains that stand still would exceed their number.
-        least = {"chains": 8, "batches": 2, "draws": 8, "tune": 1, "trajectories": 1, "rounds": 1, "max_steps": 1}
+        least = {"chains": 8, "batches": 2, "draws": 7, "tune": 1, "trajectories": 1, "rounds": 1, "max_steps": 1}
         for name, bound in least.items():
             whole_number(getattr(self, name), name, low=bound, high=_MOST)
         if self.chains % self.batches or self.chains < 8 * self.batches:

@@ -199,7 +199,7 @@ def test_drift_of_the_log_likelihood():
         ({"chains": 6}, "chains must be a whole number from 8"),
         ({"chains": 30}, "multiple of batches"),
         ({"draws": 10**18}, "draws must be a whole number"),
-        ({"draws": 7}, "draws must be a whole number from 8"),
+        ({"draws": 6}, "draws must be a whole number from 7"),
         ({"draws": 100, "trajectories": 50}, "trajectories must be at least draws"),
         ({"target_accept": 1.0}, "target_accept must lie between"),
         ({"backend": "cuda"}, "backend must be"),
