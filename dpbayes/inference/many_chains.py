@@ -422,9 +422,9 @@ def _end_to_end(kept: Array) -> Array:
 
 def _recorded(density: BatchedDensity, points: Array, together: int = 64) -> dict[str, Array]:
     """Evaluate what the model records at points (batch, draw, values)."""
-    flat = points.reshape(-1, points.shape[-1])
-    blocks = [density.recorded(flat[place : place + together]) for place in range(0, len(flat), together)]
-    return {
-        name: np.concatenate([block[name] for block in blocks]).reshape(*points.shape[:2], *blocks[0][name].shape[1:])
-        for name in blocks[0]
-    }
+    flat, found = points.reshape(-1, points.shape[-1]), dict[str, Array]()
+    for place in range(0, len(flat), together):
+        for name, values in density.recorded(flat[place : place + together]).items():
+            own = found.setdefault(name, np.empty((len(flat), *values.shape[1:]), values.dtype))
+            own[place : place + together] = values
+    return {name: values.reshape(*points.shape[:2], *values.shape[1:]) for name, values in found.items()}

@@ -314,14 +314,9 @@ def sampling_ratio(release: Release, shares: Array) -> float:
     return float(np.sqrt(np.mean(found))) if found else 0.0
 
 
-def noise_is_small(release: Release, shares: Array) -> bool:
-    """Return whether the release decides the profiles more than their prior does."""
-    return sampling_ratio(release, shares) > _SMALL_NOISE
-
-
 def default_spread(release: Release, shares: Array) -> float:
     """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
-    return SPREADS[noise_is_small(release, shares)]
+    return SPREADS[sampling_ratio(release, shares) > _SMALL_NOISE]
 
 
 def cell_covariance(
@@ -461,20 +456,24 @@ class Completion:
         return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
 
     def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
-        mean, variance = posterior["given_mean"], posterior["given_variance"]
+        mean = posterior["given_mean"].transpose("chain", "draw", "count")
         counts = np.array(mean.to_numpy())
-        for block in self.tables.blocks:
-            at, spread = counts[..., block.places], np.maximum(variance.to_numpy()[..., block.places], 1e-12)
-            if block.kind != "laplace":
-                share = spread / (spread + block.variances)
-                counts_name = "rotated_counts" if block.gaussian else "released_counts"
-                drawn = share * (data[counts_name][block.places] - at)
-                drawn += np.sqrt(share * block.variances) * rng.standard_normal(at.shape)
-            else:
-                off = data["released_counts"][block.places] - at
-                drawn = normal_given_laplace(off, spread, np.sqrt(0.5 * block.variances), rng)
-            counts[..., block.places] = at + drawn
-        return mean.copy(data=turned_back(self.release, self.tables, data["rotation"], counts))
+        # Chain by chain: what is drawn from takes several times the memory of the counts.
+        for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
+            for block in self.tables.blocks:
+                own[:, block.places] += _rest_of(block, own, variance, data, rng)
+            own[:] = turned_back(self.release, self.tables, data["rotation"], own)
+        return mean.copy(data=counts)
+
+
+def _rest_of(block: Block, mean: Array, variance: Array, data: Mapping[str, Any], rng: np.random.Generator) -> Array:
+    """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
+    spread = np.maximum(variance[:, block.places], 1e-12)
+    off = data["rotated_counts" if block.gaussian else "released_counts"][block.places] - mean[:, block.places]
+    if block.kind == "laplace":
+        return normal_given_laplace(off, spread, np.sqrt(0.5 * block.variances), rng)
+    share = spread / (spread + block.variances)
+    return share * off + np.sqrt(share * block.variances) * rng.standard_normal(off.shape)
 
 
 def normal_given_laplace(off: Array, variance: Array, scale: Array, rng: np.random.Generator) -> Array:
