@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from dpbayes._names import given_name, variable_name
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
-from dpbayes.ide import Prior
-from dpbayes.ide.model import build_model as ide_model
 from dpbayes.inference import read_trace, write_trace
 from dpbayes.latent_class import build_model, margin_draws, regress, synthesize
 from dpbayes.latent_class.design import profile_name
@@ -68,12 +66,6 @@ def test_a_latent_class_trace_keeps_such_attributes(release, tmp_path):
     np.testing.assert_allclose(found.sel(term=f"{PAY}[T.hi]"), shares[..., 1] - shares[..., 0], atol=1e-9)
     with pytest.raises(InputError, match="in `backticks` where a name is more than letters"):
         regress(trace, f"{{`{HOME}` == 1}} ~ pay")
-
-
-def test_an_ide_model_takes_such_attributes(release):
-    model = ide_model(Prior.from_frame(records(), DOMAIN), release, strength=50.0, margins=[[PAY, SHARE]])
-    assert "margin_pay%2Fhour (€)_100%2525 ünion_%5F" in model.named_vars
-    assert not [name for name in model.coords if "/" in name]
 
 
 TABLE = f"""

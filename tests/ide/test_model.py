@@ -25,13 +25,14 @@ def release_of(domain, *tables, law=LAW, n=100):
 
 def test_log_density_is_dirichlet_times_the_noise_law():
     prior = Prior.full(TWO, [[1, 2, 3], [4, 5, 6]])
-    model = ide_model.build_model(prior, release_of(TWO, (["x"], [40, 66])), strength=30.0, margins=[["x", "y"]])
+    counts = [[4, 15, 21], [30, 9, 27]]
+    model = ide_model.build_model(prior, release_of(TWO, (["x", "y"], counts)), strength=30.0)
     share = np.random.default_rng(1).dirichlet(np.ones(6))
     value = model.rvs_to_values[model["share"]]
     point = {value.name: model.rvs_to_transforms[model["share"]].forward(share).eval()}
     parts = model.compile_fn(model.logp(jacobian=False, sum=False))(point)
     expected = dirichlet.logpdf(share, 30.0 * prior.weights)
-    noise = laplace.logpdf([40, 66], 100 * np.array([share[:3].sum(), share[3:].sum()]), 6.0).sum()
+    noise = laplace.logpdf(np.ravel(counts), 100 * share, 6.0).sum()
     assert sum(np.sum(part) for part in parts) == pytest.approx(expected + noise, abs=1e-8)
 
 
