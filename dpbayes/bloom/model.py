@@ -16,6 +16,7 @@ import pytensor.tensor as pt
 from scipy.special import ndtri
 
 from dpbayes._arguments import instance, positive_finite, whole_number
+from dpbayes._arrays import Floats, Ints
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
 from dpbayes.bloom.reach import ReachNumbers, empty_positions, shown_sets
@@ -171,7 +172,7 @@ def _level(share: Any, position: Any) -> Any:
     return level + (logit - pt.log(mean) + pt.log1p(-mean)) * mean * (1.0 - mean) / slope
 
 
-def _offset(final: Any, taste: Any, scores: npt.NDArray[np.float64]) -> Any:
+def _offset(final: Any, taste: Any, scores: Floats) -> Any:
     """Return the change in the log scale of activity that makes up for tastes: a secant step near its prior median.
 
     Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
@@ -212,7 +213,7 @@ def _growth(weeks: int) -> Any:
     return pt.minimum(pt.cumsum(parts, axis=1), 1.0)
 
 
-def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, random_seed: int) -> npt.NDArray[np.int64]:
+def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, random_seed: int) -> Ints:
     """Draw true logo counts given the release, one row for each posterior draw of the logo probabilities."""
     theta = np.asarray(probabilities, dtype=float)
     if theta.ndim != 2 or theta.shape[1] != release.counts.size:
@@ -228,12 +229,12 @@ def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, ran
 
 
 def draw_reach(
-    true_counts: npt.NDArray[np.int64],
+    true_counts: Ints,
     distribution: BitDistribution,
     *,
     publishers: tuple[int, ...] | None = None,
     random_seed: int,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Draw the number of people that a set of publishers has reached together, given draws of the true counts."""
     size = true_counts.shape[1]
     k = size.bit_length() - 1
@@ -248,7 +249,7 @@ def draw_reach(
 
 
 def reach_variances(
-    true_counts: npt.NDArray[np.int64],
+    true_counts: Ints,
     distribution: BitDistribution,
     *,
     publishers: tuple[int, ...] | None = None,

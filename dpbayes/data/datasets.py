@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import whole_number
+from dpbayes._arrays import Floats
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.tables import Marginal
 from dpbayes.errors import InputError
@@ -19,7 +20,6 @@ from dpbayes.errors import InputError
 if TYPE_CHECKING:
     import polars as pl  # loaded on first use: exact tables do not need it
 
-type FloatArray = npt.NDArray[np.float64]
 
 _ACS_LABELS = {
     "citizenship": ("not a citizen", "citizen"),
@@ -80,7 +80,7 @@ def framingham_risk(
     systolic_mmhg: npt.ArrayLike,
     total_cholesterol_mgdl: npt.ArrayLike,
     hdl_cholesterol_mgdl: npt.ArrayLike,
-) -> FloatArray:
+) -> Floats:
     r"""Return the ten-year risk of a first cardiovascular event, :math:`1 - S_0^{\exp(\beta^T x - \bar L)}`."""
     measured = (age, total_cholesterol_mgdl, hdl_cholesterol_mgdl, systolic_mmhg)
     logs = []
@@ -94,7 +94,7 @@ def framingham_risk(
     return np.asarray(np.where(flags[0] > 0.5, risks[1], risks[0]))
 
 
-def _risk(logs: list[FloatArray], flags: list[FloatArray], row: tuple[float, ...]) -> FloatArray:
+def _risk(logs: list[Floats], flags: list[Floats], row: tuple[float, ...]) -> Floats:
     log_age, log_total, log_hdl, log_pressure = logs
     smoker, diabetes, treated = flags
     pressure = np.where(treated > 0.5, row[4], row[3])
@@ -139,11 +139,11 @@ def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:
     return pl.DataFrame(columns | {"bmi": bmi, "framingham": risk})
 
 
-def _bernoulli(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
+def _bernoulli(logit: Floats, rng: np.random.Generator) -> Floats:
     return (rng.random(logit.shape) < 1.0 / (1.0 + np.exp(-logit))).astype(float)
 
 
-def _clipped(name: str, values: FloatArray, digits: int) -> FloatArray:
+def _clipped(name: str, values: Floats, digits: int) -> Floats:
     return np.asarray(np.round(np.clip(values, *PATIENT_RANGES[name]), digits))
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from dpbayes._arguments import generator, instance, probability_below_one, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
@@ -37,7 +38,6 @@ from dpbayes.privacy.release import Release
 if TYPE_CHECKING:
     import polars as pl
 
-type Floats = npt.NDArray[np.float64]
 
 _SWEEPS = 20
 # Released cells beyond which the dense system of the posterior is not formed.

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown
+from dpbayes._arrays import Floats, Ints
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
 
-type Floats = npt.NDArray[np.float64]
 type Sets = Sequence[Sequence[str]]
 type Tables = list[tuple[str, ...]]
 type Method = Literal["algorithm-1", "noise-aware"]
@@ -511,7 +511,7 @@ class GroupSynthesis:
     attribute: str
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Number of synthetic records of each group."""
         return np.array([result.size for result in self.groups.values()], dtype=np.int64)
 

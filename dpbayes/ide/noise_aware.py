@@ -30,11 +30,10 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import erf, erfcx, erfinv
 
 from dpbayes._arguments import shown
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_all_published, check_of_records
-
-type Floats = npt.NDArray[np.float64]
 
 _ROOT_PI = math.sqrt(math.pi)
 # A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import Release
 
-type Floats = npt.NDArray[np.float64]
 type Codes = npt.NDArray[np.int32]
 
 COMPONENTS = ("own records", "other groups' records", "own recombined", "other groups recombined")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import as_array, instance, real_numbers, shown, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -23,8 +24,6 @@ _LARGEST_FULL = 10_000_000
 
 BIAS_LIMIT = 250.0
 """Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
-
-type Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,18 +18,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import gamma
 
 from dpbayes._arguments import positive_finite, shown
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.ide.noise_aware import ROUNDING, Measurements, Solution, noise_loss, solve
 from dpbayes.ide.prior import Prior
-
-type Floats = npt.NDArray[np.float64]
 
 _GRID = 41
 _SAME_POPULATION = 0.8

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
+from dpbayes._arrays import Floats
 from dpbayes.distributions import Released
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
@@ -52,12 +52,12 @@ class ReleasedNoise:
                 )
 
     @cached_property
-    def stddev(self) -> npt.NDArray[np.float64]:
+    def stddev(self) -> Floats:
         """Standard deviation of each count's noise."""
         return np.sqrt([law.variance for law in self.laws])
 
     @cached_property
-    def coefficients(self) -> tuple[npt.NDArray[np.float64], ...]:
+    def coefficients(self) -> tuple[Floats, ...]:
         """Constant, linear and quadratic rate of each law's relaxed log-density ``c - a |x| - b x^2``."""
         constant, linear, quadratic = np.array([law.relaxed for law in self.laws]).T
         return constant, linear, quadratic

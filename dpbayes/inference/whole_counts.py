@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
 from dpbayes import __version__
 from dpbayes._arguments import whole_number
+from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.inference.convergence import Verdict, mixing_findings_of, quantity_draws
 from dpbayes.inference.schema import annotate
@@ -34,8 +34,6 @@ from dpbayes.privacy.release import Release, check_of_records
 if TYPE_CHECKING:
     import xarray as xr
 
-type Array = npt.NDArray[np.float64]
-type Whole = npt.NDArray[np.int64]
 
 MAX_CELLS = 4096
 """Most cells of the domain."""
@@ -134,7 +132,7 @@ def _seed(seed: int) -> None:
     np.random.seed(seed)  # noqa: NPY002
 
 
-def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) -> tuple[Whole, Array, Array]:
+def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) -> tuple[Ints, Floats, Floats]:
     """Return draws of the cells, of r, and of the share of moves that were accepted."""
     shape = release.domain.shape
     n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
@@ -167,7 +165,7 @@ def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) ->
     return np.array(cells), np.array(shapes), np.array(rates)
 
 
-def _numbers(release: Release, levels: Whole) -> tuple[Whole, tuple[Array, Array, Whole, Array], Array]:
+def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats, Ints, Floats], Floats]:
     """Return where each cell counts, what the noise of each released number is, and the numbers.
 
     Noise is a linear and a quadratic rate, and of a number that was held back the row of a table with the log of its
@@ -200,14 +198,14 @@ def _numbers(release: Release, levels: Whole) -> tuple[Whole, tuple[Array, Array
     return np.stack(places, axis=1), (linear, quadratic, held_rows, below), np.concatenate(released).astype(float)
 
 
-def _log_below(law: NoiseLaw, limit: float | None, size: int) -> Array:
+def _log_below(law: NoiseLaw, limit: float | None, size: int) -> Floats:
     """Log of the chance that a count of 0, 1, ... and its noise stay below a threshold."""
     assert limit is not None
     least = limit - 1.0 if law.is_discrete else limit
     return np.log(np.maximum(law.cdf(least - np.arange(size)), 1e-300))
 
 
-def _start(n: float, place: Whole, released: Array, rng: np.random.Generator) -> Whole:
+def _start(n: float, place: Ints, released: Floats, rng: np.random.Generator) -> Ints:
     """Return whole counts that sum to n near a table fitted to the released ones by proportions, moved by 10 %."""
     fitted = np.full(len(place), n / len(place))
     for _ in range(20):
@@ -222,14 +220,14 @@ def _start(n: float, place: Whole, released: Array, rng: np.random.Generator) ->
     return x
 
 
-def _drawn_shape(x: Whole, mean: Array, rng: np.random.Generator) -> float:
+def _drawn_shape(x: Ints, mean: Floats, rng: np.random.Generator) -> float:
     """Draw r given the counts and their means, the factors integrated out: negative binomial counts."""
     r = _SHAPES[:, None]
     logp = gammaln(r + x) - gammaln(r) + r * np.log(r / (r + mean)) + x * np.log(mean / (r + mean))
     return float(_on_grid(_SHAPES, logp.sum(axis=1), rng))
 
 
-def _drawn_weight(factor: Array, rng: np.random.Generator) -> float:
+def _drawn_weight(factor: Floats, rng: np.random.Generator) -> float:
     """Draw the weight a of an attribute's prior given its factors."""
     a, rate = _WEIGHTS[:, None], len(factor)
     logp = a * np.log(rate * a) - gammaln(a) + a * np.log(factor) - rate * a * factor
@@ -237,8 +235,8 @@ def _drawn_weight(factor: Array, rng: np.random.Generator) -> float:
 
 
 def _factor_moves(
-    factor: Array, level: Whole, x: Whole, mean: Array, r: float, weight: float, rng: np.random.Generator
-) -> Array:
+    factor: Floats, level: Ints, x: Ints, mean: Floats, r: float, weight: float, rng: np.random.Generator
+) -> Floats:
     """Return what each level's factor is multiplied by: Metropolis on its logarithm, the counts negative binomial.
 
     Levels are independent given the other attributes; the step's length follows from the counts, not from the factors.
@@ -252,13 +250,13 @@ def _factor_moves(
     return np.exp(np.where(np.log(rng.random(size)) < gain, step, 0.0))
 
 
-def _on_grid(grid: Array, logp: Array, rng: np.random.Generator) -> float:
+def _on_grid(grid: Floats, logp: Floats, rng: np.random.Generator) -> float:
     chance = np.exp(logp - logp.max())
     return float(rng.choice(grid, p=chance / chance.sum()))
 
 
 @numba.njit(cache=False)
-def _log_noise(off: float, linear: float, quadratic: float, held: int, below: Array) -> float:
+def _log_noise(off: float, linear: float, quadratic: float, held: int, below: Floats) -> float:
     """Log-probability of a released number that lies `off` above its count, up to a constant."""
     if held < 0:
         return -linear * abs(off) - quadratic * off * off
@@ -269,7 +267,7 @@ def _log_noise(off: float, linear: float, quadratic: float, held: int, below: Ar
 
 
 @numba.njit(cache=False)
-def _beside(i: int, j: int, sizes: Whole) -> int:
+def _beside(i: int, j: int, sizes: Ints) -> int:
     """Return cell i with the level of one attribute that cell j has there: fewer tables tell the two apart."""
     axis, stride = np.random.randint(len(sizes)), 1  # noqa: NPY002
     for size in sizes[axis + 1 :]:
@@ -280,18 +278,18 @@ def _beside(i: int, j: int, sizes: Whole) -> int:
 
 @numba.njit(cache=False)
 def _move(
-    x: Whole,
-    off: Array,
-    place: Whole,
-    linear: Array,
-    quadratic: Array,
-    held: Whole,
-    below: Array,
-    log_share: Array,
+    x: Ints,
+    off: Floats,
+    place: Ints,
+    linear: Floats,
+    quadratic: Floats,
+    held: Ints,
+    below: Floats,
+    log_share: Floats,
     r: float,
     tries: int,
     reach: float,
-    sizes: Whole,
+    sizes: Ints,
     open_total: bool,
 ) -> int:
     """Move records between pairs of cells, or in and out of one, in place; return how many tries were accepted.

@@ -9,9 +9,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dpbayes._arguments import one_of, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import Cell, cells_of
 from dpbayes.latent_class.record_numbers import record_numbers
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpbayes.data.domain import Domain
     from dpbayes.privacy.release import Release
 
-type Array = npt.NDArray[np.float64]
 
 _BLOCK = 1 << 23  # numbers in a work array
 _CACHED = 1 << 16  # numbers of a table that are worked on together: those that the processor's cache holds
@@ -34,8 +33,8 @@ _CACHED = 1 << 16  # numbers of a table that are worked on together: those that 
 class Mixture:
     """Draws of weights ``(draws, classes)`` and of every attribute's profiles ``(draws, classes, levels)``."""
 
-    weights: Array
-    profiles: Sequence[Array]
+    weights: Floats
+    profiles: Sequence[Floats]
     domain: Domain
     zeros: ZeroSet | None
 
@@ -44,7 +43,7 @@ class Mixture:
         """Read the draws of a posterior, chains one after another."""
         return cls(*fitted_mixture(posterior, domain), domain, zeros)
 
-    def margin(self, names: Sequence[str]) -> Array:
+    def margin(self, names: Sequence[str]) -> Floats:
         """Return the probabilities of a margin's cells in C order, shape ``(draws, cells)``; each draw sums to one."""
         if self.zeros is None:
             axes = self.domain.axes(names)
@@ -68,13 +67,13 @@ class Mixture:
             part = slice(start, start + step)
             yield Mixture(self.weights[part], [one[part] for one in self.profiles], self.domain, self.zeros)
 
-    def _outer(self, axes: Sequence[int]) -> Array:
+    def _outer(self, axes: Sequence[int]) -> Floats:
         """Return the products of some attributes' profiles, shape ``(draws, classes, combinations)``."""
         start = np.ones((*self.weights.shape, 1))
         factors = [self.profiles[axis] for axis in axes]
         return reduce(lambda a, b: (a[..., None] * b[..., None, :]).reshape(*a.shape[:2], -1), factors, start)
 
-    def _cells(self, cells: Sequence[Cell]) -> Array:
+    def _cells(self, cells: Sequence[Cell]) -> Floats:
         """Return the probability of each of some cells, shape ``(draws, cells)``."""
         columns = np.concatenate([*self.profiles, np.ones((*self.weights.shape, 1))], axis=2)
         first = (0, *np.cumsum(self.domain.shape).tolist())
@@ -115,7 +114,7 @@ def record_shares(
     names: Sequence[str],
     random_seed: int | None,
     whole: bool,
-) -> Array:
+) -> Floats:
     """Draw a margin's shares among the confidential records, shape ``(draws, cells)``; each draw sums to one."""
     if release is None:
         raise InputError("target 'records' needs the release that was fitted; pass release=...")
@@ -143,9 +142,9 @@ def record_shares(
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[tuple[int, ...], Array]]:
+def _inside(release: Release, names: Sequence[str], exact: Floats) -> list[tuple[tuple[int, ...], Floats]]:
     """Return the released margins of some attributes."""
-    found: dict[tuple[int, ...], list[Array]] = {}
+    found: dict[tuple[int, ...], list[Floats]] = {}
     start = 0
     for table in release.tables:
         own = exact[:, start : start + table.counts.size].reshape(-1, *table.counts.shape)
@@ -160,7 +159,7 @@ def _inside(release: Release, names: Sequence[str], exact: Array) -> list[tuple[
     return sorted(margins, key=lambda margin: len(margin[0]))
 
 
-def _fitted(counts: Array, margins: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
+def _fitted(counts: Floats, margins: Sequence[tuple[tuple[int, ...], Floats]]) -> Floats:
     """Fit tables ``(draws, ...)`` to margins by proportions, in place."""
     inner = range(counts.ndim - 1)
     sums = [
@@ -179,7 +178,7 @@ def _fitted(counts: Array, margins: Sequence[tuple[tuple[int, ...], Array]]) -> 
     return counts
 
 
-def _whole_tables(counts: Array, n: Array) -> Array:
+def _whole_tables(counts: Floats, n: Floats) -> Floats:
     """Round tables ``(draws, cells)`` to whole counts that sum to n, by largest remainders."""
     counts = np.maximum(counts, 0.0)
     counts *= (n / counts.sum(axis=1))[:, None]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arrays import Floats
 from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from dpbayes.data import Attribute, Domain, Marginal
     from dpbayes.privacy import Release
 
-
-type FloatArray = npt.NDArray[np.float64]
 
 # A probability that underflows counts as the smallest normal number.
 TINY = float(np.finfo(float).tiny)
@@ -80,27 +79,27 @@ def findings(
     )
 
 
-def _draws(trace: xr.DataTree, name: str) -> FloatArray:
+def _draws(trace: xr.DataTree, name: str) -> Floats:
     """Return draws of a variable, shape ``(draws, quantities)``."""
     values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
     return values.reshape(values.shape[0] * values.shape[1], -1)
 
 
-def _split(values: npt.ArrayLike, release: Release) -> list[FloatArray]:
+def _split(values: npt.ArrayLike, release: Release) -> list[Floats]:
     """Return the parts of an array's last axis that belong to the released tables, in their order."""
     ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
     return np.split(np.asarray(values, dtype=float), ends, axis=-1)
 
 
-def _cells(trace: xr.DataTree, release: Release) -> list[tuple[Domain, FloatArray]]:
+def _cells(trace: xr.DataTree, release: Release) -> list[tuple[Domain, Floats]]:
     """Return the attributes of every released table, with draws of its cells' probabilities."""
     parts = zip(release.tables, _split(_draws(trace, "margin"), release), strict=True)
     return [(table.domain, part.reshape(-1, *table.domain.shape)) for table, part in parts]
 
 
-def population_shares(trace: xr.DataTree, release: Release) -> dict[Attribute, FloatArray]:
+def population_shares(trace: xr.DataTree, release: Release) -> dict[Attribute, Floats]:
     """Return mean and 95 % interval of the population's share of every level, shape ``(levels, 3)``, by attribute."""
-    shares: dict[Attribute, FloatArray] = {}
+    shares: dict[Attribute, Floats] = {}
     for domain, cells in _cells(trace, release):
         for axis, attribute in enumerate(domain):
             if attribute not in shares:  # all tables agree: they are margins of one table
@@ -109,7 +108,7 @@ def population_shares(trace: xr.DataTree, release: Release) -> dict[Attribute, F
     return shares
 
 
-def _record_numbers(trace: xr.DataTree, release: Release) -> FloatArray:
+def _record_numbers(trace: xr.DataTree, release: Release) -> Floats:
     """Return the number of records of every draw, shape ``(draws, 1)``."""
     return np.asarray(record_numbers(trace["posterior"].to_dataset(), release), dtype=float).reshape(-1, 1)
 
@@ -119,7 +118,7 @@ def _told(attribute: Attribute) -> list[int]:
     return [1] if attribute.size == 2 else list(range(attribute.size))
 
 
-def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, FloatArray]) -> str:
+def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats]) -> str:
     """Say the population's shares, attribute by attribute, and the strongest association."""
     parts = []
     for attribute, estimates in list(shares.items())[:MOST_ANSWERED]:
@@ -155,13 +154,13 @@ def _association(trace: xr.DataTree, release: Release) -> list[str]:
     return [] if best is None else [best[1]]
 
 
-def _percent(estimate: FloatArray) -> str:
+def _percent(estimate: Floats) -> str:
     """Return mean and bounds as percentages: 94.1 % (93.4 to 94.6)."""
     mean, low, high = 100 * estimate
     return f"{mean:.1f}\N{NO-BREAK SPACE}% ({low:.1f} to {high:.1f})"
 
 
-def _picture(shares: dict[Attribute, FloatArray]) -> Figure:
+def _picture(shares: dict[Attribute, Floats]) -> Figure:
     rows: list[tuple[Attribute, int]] = []
     for attribute in shares:
         told = [(attribute, level) for level in _told(attribute)]
@@ -180,7 +179,7 @@ def _picture(shares: dict[Attribute, FloatArray]) -> Figure:
     return Figure(figure, caption, alt)
 
 
-def _shares_section(shares: dict[Attribute, FloatArray]) -> Section:
+def _shares_section(shares: dict[Attribute, Floats]) -> Section:
     """Return the table of all attributes' shares."""
     rows: list[tuple[str | float, ...]] = [
         (attribute.name, attribute.words[level], *map(float, 100 * estimates[level]))
@@ -375,10 +374,10 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
 
 def _margin_table(
     release: Release,
-    records: Sequence[FloatArray] | None,
-    population: Sequence[FloatArray],
-    released: Sequence[FloatArray],
-    true: Sequence[FloatArray] | None,
+    records: Sequence[Floats] | None,
+    population: Sequence[Floats],
+    released: Sequence[Floats],
+    true: Sequence[Floats] | None,
 ) -> Table:
     columns = [
         Column("table"),
@@ -401,14 +400,14 @@ def _margin_table(
 
 
 def _error_table(
-    records: Sequence[FloatArray] | None,
-    population: Sequence[FloatArray],
-    released: Sequence[FloatArray],
-    true: Sequence[FloatArray],
+    records: Sequence[Floats] | None,
+    population: Sequence[Floats],
+    released: Sequence[Floats],
+    true: Sequence[Floats],
 ) -> Table:
     """Compare estimators by the sum of absolute differences in proportions, between 0 and 2, averaged over tables."""
 
-    def error(estimates: Sequence[FloatArray]) -> float:
+    def error(estimates: Sequence[Floats]) -> float:
         return float(np.mean([np.abs(e - t).sum() / t.sum() for e, t in zip(estimates, true, strict=True)]))
 
     rows: list[Sequence[str | float | None]] = [
@@ -513,13 +512,13 @@ def latent_class_densities(
     return {name: _named(part) for name, part in parts.items()}, _named(likelihood)
 
 
-def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> tuple[FloatArray, FloatArray]:
+def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> tuple[Floats, Floats]:
     """Return log-prior and log-Jacobian of the concentration (sampled as its logarithm) and the sticks (log-odds)."""
     from scipy import stats
 
     prior = jacobian = np.zeros((posterior.sizes["chain"], posterior.sizes["draw"], 1))
     given = checked_concentration(concentration)
-    alpha: float | FloatArray
+    alpha: float | Floats
     if isinstance(given, tuple):
         alpha = _values(posterior, "alpha")
         prior, jacobian = stats.gamma.logpdf(alpha, given[0], scale=1 / given[1]), np.log(alpha)
@@ -532,7 +531,7 @@ def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> t
     return prior[..., 0], jacobian[..., 0]
 
 
-def _levels(posterior: xr.Dataset, profile_prior: float) -> tuple[FloatArray, FloatArray]:
+def _levels(posterior: xr.Dataset, profile_prior: float) -> tuple[Floats, Floats]:
     """Return log-prior and log-Jacobian of the levels' normal scores, or of the logarithms of their gamma weights."""
     if "level_scores" in posterior:
         scores = _values(posterior, "level_scores")
@@ -542,13 +541,13 @@ def _levels(posterior: xr.Dataset, profile_prior: float) -> tuple[FloatArray, Fl
     return (profile_prior - 1.0) * logs - levels.sum(axis=-1), logs
 
 
-def _values(posterior: xr.Dataset, name: str) -> FloatArray:
+def _values(posterior: xr.Dataset, name: str) -> Floats:
     """Return draws as an array of shape (chain, draw, values)."""
     values = np.asarray(posterior[name].transpose("chain", "draw", ...), dtype=float)
     return values.reshape(*values.shape[:2], -1)
 
 
-def _named(values: FloatArray) -> xr.DataArray:
+def _named(values: Floats) -> xr.DataArray:
     import xarray as xr
 
     return xr.DataArray(values, dims=("chain", "draw"))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import function as given_function
 from dpbayes._arguments import instance, one_of, strictly_between
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.margins import Target, margin_draws
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import Release
 
-type Array = npt.NDArray[np.float64]
 
 _TOLERANCE = 1e-8  # of the last step's change in any cell's log-odds: the score of a rare cell is small from the start
 # Changes below this that no longer halve from step to step are rounding: where the baseline itself is rare, its
@@ -38,7 +38,7 @@ _LONGEST = 5.0  # a step's change in log-odds
 _MOST_STEPS = 100
 
 
-def weighted_linear(weights: Array, matrix: Array, outcome: Array) -> Array:
+def weighted_linear(weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
     """Solve weighted least squares for many sets of weights."""
     back = _from_common_cells(weights, matrix)
     basis = matrix @ back
@@ -46,7 +46,7 @@ def weighted_linear(weights: Array, matrix: Array, outcome: Array) -> Array:
     return np.asarray(fitted @ back.T)
 
 
-def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
+def weighted_logistic(weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
     """Maximize the weighted logistic log-likelihood for many sets of weights, in the log-odds of common cells.
 
     With a rare baseline the coefficients themselves would be small differences of sums over all other cells.
@@ -55,7 +55,7 @@ def weighted_logistic(weights: Array, matrix: Array, outcome: Array) -> Array:
     return np.asarray(_maximize(weights, matrix @ back, outcome) @ back.T)
 
 
-def _maximize(weights: Array, matrix: Array, outcome: Array) -> Array:
+def _maximize(weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
     """Return the coefficients of largest weighted log-likelihood, draw by draw."""
     beta = np.zeros((len(weights), matrix.shape[1]))
     active, last = np.arange(len(weights)), np.full(len(weights), np.inf)
@@ -73,7 +73,7 @@ def _maximize(weights: Array, matrix: Array, outcome: Array) -> Array:
     )
 
 
-def _from_common_cells(weights: Array, matrix: Array) -> Array:
+def _from_common_cells(weights: Floats, matrix: Floats) -> Floats:
     """Return the map from linear predictors of the most common cells to coefficients, shape ``(terms, terms)``."""
     # Rows such as (1, 2019, 2019^2) and (1, 2020, 2020^2) are all but parallel; those of an orthonormal basis are not.
     rows = np.linalg.qr(matrix)[0]
@@ -90,7 +90,7 @@ def _from_common_cells(weights: Array, matrix: Array) -> Array:
     return np.asarray(np.linalg.inv(matrix[found]))
 
 
-def _newton_step(beta: Array, weights: Array, matrix: Array, outcome: Array) -> Array:
+def _newton_step(beta: Floats, weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
     """Return a step of Newton's method that does not go far beyond the best point on its line."""
     eta = beta @ matrix.T
     one, zero = _chances(eta)
@@ -116,7 +116,7 @@ def _newton_step(beta: Array, weights: Array, matrix: Array, outcome: Array) -> 
     return np.asarray(step)
 
 
-def _chances(eta: Array) -> tuple[Array, Array]:
+def _chances(eta: Floats) -> tuple[Floats, Floats]:
     """Return the probabilities of one and of zero, each with all its digits however small it is."""
     small = np.exp(-np.abs(eta))
     large = 1.0 / (1.0 + small)
@@ -124,13 +124,15 @@ def _chances(eta: Array) -> tuple[Array, Array]:
     return np.where(eta > 0, large, small), np.where(eta > 0, small, large)
 
 
-def _gram(weights: Array, matrix: Array) -> Array:
+def _gram(weights: Floats, matrix: Floats) -> Floats:
     """Return X' diag(w) X for each row w, by one product with the pairs of columns."""
     pairs = (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
     return (weights @ pairs).reshape(len(weights), matrix.shape[1], matrix.shape[1])
 
 
-def functional(draws: xr.DataArray, function: Callable[[Array], npt.ArrayLike], *, name: str = "value") -> xr.DataArray:
+def functional(
+    draws: xr.DataArray, function: Callable[[Floats], npt.ArrayLike], *, name: str = "value"
+) -> xr.DataArray:
     """Evaluate a function of the cell probabilities at every draw.
 
     Parameters
@@ -306,7 +308,7 @@ def _check_draws(draws: Any) -> None:
         raise InputError(f"draws must have the dimensions chain and draw, got {dims}; {remedy}")
 
 
-def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Array, Array, tuple[str, ...]]:
+def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Floats, Floats, tuple[str, ...]]:
     """Return the attributes in a formula, and outcome and design with one row per cell of theirs."""
     import pandas as pd
     from formulaic import Formula, model_matrix
@@ -361,7 +363,7 @@ def _possible(domain: Domain, names: Sequence[str], zeros: ZeroSet | None) -> np
     return plan.own < len(plan.cells)
 
 
-def _check_rank(matrix: Array, terms: Sequence[str], formula: str) -> None:
+def _check_rank(matrix: Floats, terms: Sequence[str], formula: str) -> None:
     """Refuse terms whose coefficients the cells do not determine, by the names of those that take part."""
     if not terms:
         raise InputError(f"the terms of {formula!r} are empty; name one, or an intercept: 'outcome ~ 1'")

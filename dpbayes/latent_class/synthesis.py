@@ -22,6 +22,7 @@ from dpbayes._arguments import (
     strictly_between,
     whole_number,
 )
+from dpbayes._arrays import Floats, Ints
 from dpbayes._files import file_path, write_whole
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
@@ -122,7 +123,7 @@ def predictive_records(
     domain: Domain,
     *,
     n_datasets: int,
-    n_rows: int | npt.NDArray[np.int64],
+    n_rows: int | Ints,
     random_seed: int,
     law: Law = "draws",
 ) -> Iterator[npt.NDArray[np.intp]]:
@@ -144,7 +145,7 @@ def predictive_records(
             yield draw_records(weights[one], [profile[one] for profile in profiles], of, rng, zeros=zeros)
 
 
-def _numbers_of_rows(n_rows: int | npt.NDArray[np.int64], n_draws: int) -> list[int]:
+def _numbers_of_rows(n_rows: int | Ints, n_draws: int) -> list[int]:
     """Return the number of records that each draw of the trace would give."""
     rows = as_array(n_rows, "n_rows")
     whole = rows.dtype.kind in "iu" and rows.shape in ((), (n_draws,))
@@ -175,7 +176,7 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})
 
 
-def count_records(records: npt.NDArray[np.intp], release: Release) -> npt.NDArray[np.int64]:
+def count_records(records: npt.NDArray[np.intp], release: Release) -> Ints:
     """Count records into the tables of a release, table after table in C order."""
     counts = []
     for table in release.tables:
@@ -202,9 +203,7 @@ def write_synthetic(
     return paths
 
 
-def fitted_mixture(
-    posterior: xr.Dataset, domain: Domain
-) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.float64]]]:
+def fitted_mixture(posterior: xr.Dataset, domain: Domain) -> tuple[Floats, list[Floats]]:
     """Return weights ``(draws, classes)`` and a profile ``(draws, classes, levels)`` for each attribute."""
     needed = ["weights", *map(profile_name, domain.names)]
     for name in needed:
@@ -216,8 +215,8 @@ def fitted_mixture(
 
 
 def draw_records(
-    weights: npt.NDArray[np.float64],
-    profiles: Sequence[npt.NDArray[np.float64]],
+    weights: Floats,
+    profiles: Sequence[Floats],
     draws: npt.NDArray[np.intp],
     rng: np.random.Generator,
     *,
@@ -251,12 +250,12 @@ def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
 
 
 def _draw(
-    weights: npt.NDArray[np.float64],
-    profiles: Sequence[npt.NDArray[np.float64]],
+    weights: Floats,
+    profiles: Sequence[Floats],
     draws: npt.NDArray[np.intp],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.intp]:
-    def chosen(shares: npt.NDArray[np.float64], *of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    def chosen(shares: Floats, *of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         upper = np.cumsum(shares, axis=-1)
         upper = upper[..., :-1] / upper[..., -1:]
         return np.asarray((rng.random(len(draws))[:, None] >= upper[of]).sum(axis=1))
@@ -286,14 +285,14 @@ class Combined:
     """
 
     names: tuple[str, ...]
-    estimate: npt.NDArray[np.float64]
-    variance: npt.NDArray[np.float64]
-    df: npt.NDArray[np.float64]
-    between: npt.NDArray[np.float64]
-    within: npt.NDArray[np.float64]
+    estimate: Floats
+    variance: Floats
+    df: Floats
+    between: Floats
+    within: Floats
     adjusted: npt.NDArray[np.bool_]
 
-    def interval(self, prob: float = 0.95) -> npt.NDArray[np.float64]:
+    def interval(self, prob: float = 0.95) -> Floats:
         """Return the central intervals, shape ``(quantities, 2)``."""
         from scipy.stats import t
 
@@ -390,9 +389,7 @@ def combine(
     return combine_estimates(q, u, names=names, n_synthetic=sizes.pop(), n=n)
 
 
-def combine_estimates(
-    q: npt.NDArray[np.float64], u: npt.NDArray[np.float64], *, names: tuple[str, ...], n_synthetic: int, n: int
-) -> Combined:
+def combine_estimates(q: Floats, u: Floats, *, names: tuple[str, ...], n_synthetic: int, n: int) -> Combined:
     """Combine estimates and their sampling variances, shape ``(data sets, quantities)``."""
     m = len(q)
     between, within = q.var(axis=0, ddof=1), u.mean(axis=0)

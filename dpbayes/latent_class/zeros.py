@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import ordered
+from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class ZeroSet:
             inside |= np.all([records[:, axis] == level for axis, level in cell], axis=0)
         return inside
 
-    def to_array(self) -> npt.NDArray[np.int64]:
+    def to_array(self) -> Ints:
         """Return one row per disjoint part: a level's index for each attribute, -1 where any level will do."""
         array = np.full((len(self.cells), len(self.domain)), -1, dtype=np.int64)
         for row, cell in zip(array, self.cells, strict=True):
@@ -139,11 +140,11 @@ def conditioned(probabilities: Any, plan: Sums) -> Any:
     return kept / (1.0 - probabilities[plan.zero].sum())
 
 
-def conditioned_draws(probabilities: npt.NDArray[np.float64], plan: Sums) -> npt.NDArray[np.float64]:
+def conditioned_draws(probabilities: Floats, plan: Sums) -> Floats:
     """Return the conditional probabilities of a plan's wanted cells for many draws."""
     padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
     kept = padded[:, plan.own] - padded[:, plan.lost].sum(axis=2)
-    possible: npt.NDArray[np.float64] = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)
+    possible: Floats = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)
     return kept / possible
 
 

@@ -25,6 +25,7 @@ from dpbayes._arguments import (
     shown,
     whole_number,
 )
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance, MatrixGaussian, calibrate, check_directions, mu_for
 from dpbayes.mvg.sensitivity import FeatureRanges, Sensitivity, check_sensitivity
@@ -32,7 +33,6 @@ from dpbayes.mvg.sensitivity import FeatureRanges, Sensitivity, check_sensitivit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-type FloatArray = npt.NDArray[np.float64]
 
 ZetaReading = Literal["printed", "laurent-massart"]
 
@@ -94,7 +94,7 @@ def check_reading(zeta: Any) -> None:
     one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
 
 
-def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> FloatArray:
+def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> Floats:
     """Return `theta` as shares in (0, 1) that sum to one (a single direction takes all), or raise `InputError`."""
     shares = np.atleast_1d(real_numbers(theta, "theta"))
     if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
@@ -200,7 +200,7 @@ def optimal_covariance(
     return OptimalCovariance(covariance, float(c @ covariance.marginal_variances))
 
 
-def _weights(weights: npt.ArrayLike | None, size: int) -> FloatArray:
+def _weights(weights: npt.ArrayLike | None, size: int) -> Floats:
     """Return one positive weight per feature."""
     vector = np.ones(size) if weights is None else np.atleast_1d(real_numbers(weights, "weights"))
     if vector.shape != (size,) or not np.all(np.isfinite(vector) & (vector > 0)):

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance, one_of, positive_finite, probability_below_one, real_numbers, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.sensitivity import (
     FeatureRanges,
@@ -37,7 +38,6 @@ from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
-type FloatArray = npt.NDArray[np.float64]
 
 COVARIANCE_PARTS = ("variances", "directions")
 # Rounding in a QR or an eigendecomposition leaves about m * 2^-52 in W'W; anything above this is no orthonormal basis.
@@ -68,8 +68,8 @@ class Covariance:
     """
 
     size: int
-    variances: FloatArray | None = None
-    directions: FloatArray | None = None
+    variances: Floats | None = None
+    directions: Floats | None = None
 
     def __post_init__(self) -> None:
         whole_number(self.size, "size", high=2**53, remedy="it is the number of rows")
@@ -143,7 +143,7 @@ class Covariance:
         return math.sqrt(self.size) if self.variances is None else float(np.linalg.norm(1.0 / self.variances))
 
     @property
-    def precision_diagonal(self) -> FloatArray:
+    def precision_diagonal(self) -> Floats:
         """The diagonal of the inverse, shape (size,)."""
         if self.variances is None:
             return np.ones(self.size)
@@ -152,7 +152,7 @@ class Covariance:
         return np.asarray((self.directions**2) @ (1.0 / self.variances))
 
     @property
-    def marginal_variances(self) -> FloatArray:
+    def marginal_variances(self) -> Floats:
         """The diagonal, shape (size,): the noise variance of each coordinate."""
         if self.variances is None:
             return np.ones(self.size)
@@ -160,11 +160,11 @@ class Covariance:
             return self.variances.copy()
         return np.asarray((self.directions**2) @ self.variances)
 
-    def matrix(self) -> FloatArray:
+    def matrix(self) -> Floats:
         """Return the dense matrix, shape (size, size)."""
         return self._spectral(1.0)
 
-    def precision(self) -> FloatArray:
+    def precision(self) -> Floats:
         """Return the dense inverse, shape (size, size)."""
         return self._spectral(-1.0)
 
@@ -173,7 +173,7 @@ class Covariance:
         values = np.ones(self.size) if self.variances is None else self.variances
         return Covariance(self.size, values * factor, self.directions)
 
-    def colour(self, array: FloatArray) -> FloatArray:
+    def colour(self, array: Floats) -> Floats:
         """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance.
 
         A diagonal covariance scales `array` in place and returns it; an identity returns it untouched.
@@ -186,7 +186,7 @@ class Covariance:
             return array
         return np.asarray((self.directions * scales) @ array)
 
-    def whiten(self, array: FloatArray) -> FloatArray:
+    def whiten(self, array: Floats) -> Floats:
         """Return ``diag(1 / sqrt(v)) W' array``, the inverse of `colour`; `array` is left alone."""
         if self.variances is None:
             return np.array(array, dtype=float)
@@ -194,12 +194,12 @@ class Covariance:
         rotated = array if self.directions is None else self.directions.T @ array
         return np.asarray(rotated / scales)
 
-    def white_reach(self, reach: FloatArray) -> FloatArray:
+    def white_reach(self, reach: Floats) -> Floats:
         """Return bounds of the absolute entries of `whiten` on columns whose entries are at most `reach` in size."""
         rotated = reach if self.directions is None else np.abs(self.directions).T @ reach
         return rotated if self.variances is None else rotated / np.sqrt(self.variances)
 
-    def _spectral(self, power: float) -> FloatArray:
+    def _spectral(self, power: float) -> Floats:
         if self.variances is None:
             return np.eye(self.size)
         values = self.variances**power
@@ -220,7 +220,7 @@ def as_covariance(value: Any, name: str, *, size: int | None = None) -> Covarian
     return cov
 
 
-def check_directions(directions: npt.ArrayLike, size: int) -> FloatArray:
+def check_directions(directions: npt.ArrayLike, size: int) -> Floats:
     """Return `directions` as an orthonormal (size, size) array, one direction per column, or raise `InputError`."""
     basis = real_numbers(directions, "directions")
     if basis.shape != (size, size):
@@ -364,7 +364,7 @@ def calibrate(
     return MatrixGaussian(row.scaled((unit / target) ** 2), as_covariance(col_shape, "col_shape"), sensitivity)
 
 
-def draw(row_cov: CovarianceLike, col_cov: CovarianceLike, *, rng: np.random.Generator) -> FloatArray:
+def draw(row_cov: CovarianceLike, col_cov: CovarianceLike, *, rng: np.random.Generator) -> Floats:
     r"""Draw one m x n matrix Z with :math:`\operatorname{vec} Z \sim N(0, \Psi \otimes \Sigma)`."""
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
     return _colour(rng.standard_normal((row.size, col.size)), row, col)
@@ -374,7 +374,7 @@ def draw(row_cov: CovarianceLike, col_cov: CovarianceLike, *, rng: np.random.Gen
 class MatrixRelease:
     """A matrix released with directional Gaussian noise: what leaves the custodian."""
 
-    values: FloatArray
+    values: Floats
     noise: MatrixGaussian
     sampler: SamplerName
 
@@ -494,12 +494,12 @@ def _check_covers(noise: MatrixGaussian, ranges: FeatureRanges) -> None:
         )
 
 
-def _whiten(values: FloatArray, row: Covariance, col: Covariance) -> FloatArray:
+def _whiten(values: Floats, row: Covariance, col: Covariance) -> Floats:
     half = row.whiten(values)
     return half if col.is_identity else col.whiten(half.T).T
 
 
-def _colour(values: FloatArray, row: Covariance, col: Covariance) -> FloatArray:
+def _colour(values: Floats, row: Covariance, col: Covariance) -> Floats:
     half = row.colour(values)
     return half if col.is_identity else col.colour(np.ascontiguousarray(half.T)).T
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import LONGEST_NAME, instance, one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import (
     COVARIANCE_PARTS,
@@ -36,8 +37,6 @@ from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
-
-type FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ class MomentQuery:
         """What the guarantee protects, in words."""
         return protected_words(self.unit, self.rows_per_unit)
 
-    def vectors(self, records: npt.ArrayLike) -> FloatArray:
+    def vectors(self, records: npt.ArrayLike) -> Floats:
         """Return the vectors z of shape (size, n) after clipping; they are confidential."""
         values = clip_records(records, self.ranges)
         if self.ranges.adjacency == "replace-one" and values.shape[1] != self.n:
@@ -122,7 +121,7 @@ class MomentQuery:
             return centred
         return np.vstack([np.full((1, centred.shape[1]), self.intercept), centred])
 
-    def value(self, records: npt.ArrayLike) -> FloatArray:
+    def value(self, records: npt.ArrayLike) -> Floats:
         """Return the exact moment matrix, shape (size, size). **Confidential**: release it with `release_moments`."""
         z = self.vectors(records)
         return np.asarray(z @ z.T / self.n)
@@ -211,7 +210,7 @@ class SymmetricGaussian(GaussianCost):
         return self.query.ranges.adjacency
 
     @property
-    def variances(self) -> FloatArray:
+    def variances(self) -> Floats:
         r"""Noise variance of every entry, :math:`\sigma^2 (\Sigma_{ii} \Sigma_{jj} + \Sigma_{ij}^2) / 2`."""
         matrix = self.row_cov.matrix()
         diagonal = np.diagonal(matrix)
@@ -284,7 +283,7 @@ class MomentRelease(Enveloped):
 
     FILE: ClassVar[FileKind] = FileKind("dpbayes-moments", "a release of moments")
 
-    value: FloatArray
+    value: Floats
     noise: SymmetricGaussian
     sampler: SamplerName
 

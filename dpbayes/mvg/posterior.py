@@ -22,16 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import generator, instance, whole_number
+from dpbayes._arrays import Floats, Ints
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
 
 if TYPE_CHECKING:
     import xarray as xr
 
-type FloatArray = npt.NDArray[np.float64]
 
 CHAINS = 4
 _WALKERS, _WARMUP, _NODES = 64, (30, 30, 30), 32
@@ -106,7 +105,7 @@ class Problem:
         self.dimension = 2 * count + len(self.lower[0])
         self.slopes = data.slopes
 
-    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def split(self, x: Floats) -> tuple[Floats, Floats]:
         """Return means (N, q) and factors (N, q, q)."""
         q = self.count
         factor = np.zeros((*x.shape[:-1], q, q))
@@ -114,7 +113,7 @@ class Problem:
         factor[..., self.lower[0], self.lower[1]] = x[..., 2 * q :]
         return x[..., :q], factor
 
-    def grams(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def grams(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Return G (N, p, p), the whitened means and the root of the whitened scatter."""
         means, factor = self.split(x)
         white, root = means @ self.map.T, self.shrink * (self.map @ factor)
@@ -124,7 +123,7 @@ class Problem:
         gram[..., 1:, 1:] = root @ root.swapaxes(-1, -2) + white[..., :, None] * white[..., None, :]
         return gram, white, root
 
-    def log_prior(self, x: FloatArray) -> FloatArray:
+    def log_prior(self, x: Floats) -> Floats:
         """Log-density of the prior in these coordinates, up to a constant."""
         q = self.count
         diagonal, shapes = x[..., q : 2 * q], self.degrees - np.arange(q)
@@ -134,7 +133,7 @@ class Problem:
             - np.sum(x[..., 2 * q :] ** 2, axis=-1) / 2.0
         )
 
-    def gram_density(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def gram_density(self, x: Floats) -> tuple[Floats, Floats]:
         """Log-density of the coordinates given the released G alone, and its gradient (N, dimension)."""
         q = self.count
         gram, white, root = self.grams(x)
@@ -154,7 +153,7 @@ class Problem:
         slope[..., 2 * q :] = by_factor[..., self.lower[0], self.lower[1]] - x[..., 2 * q :]
         return value, slope
 
-    def start(self) -> FloatArray:
+    def start(self) -> Floats:
         """Return coordinates near the released G: its means, and its scatter made positive definite."""
         white = self.gram[0, 1:] / self.constant
         inverse = np.linalg.inv(self.map)
@@ -168,7 +167,7 @@ class Problem:
             [np.clip(inverse @ white, -limit, limit), np.log(np.diagonal(factor)), factor[self.lower]]
         )
 
-    def log_likelihood(self, gram: FloatArray, beta: FloatArray, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def log_likelihood(self, gram: Floats, beta: Floats, tau: Floats) -> tuple[Floats, Floats]:
         """Log-densities of the released moments of the response: the first p of them, and the square given those."""
         t = (self.scale * tau) ** 2 / self.n
         b = beta @ self.slopes.T
@@ -187,11 +186,11 @@ class Problem:
         return first, -0.5 * (self.square - mean) ** 2 / variance - 0.5 * np.log(variance)
 
 
-def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> FloatArray:
+def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> Floats:
     """Draw coordinates given the released G: shape (iterations, chains, walkers, dimension)."""
     from scipy.optimize import minimize
 
-    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+    def objective(point: Floats) -> tuple[float, Floats]:
         value, slope = problem.gram_density(point[None])
         return -float(value[0]), -slope[0]
 
@@ -215,13 +214,13 @@ def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> 
     return kept.reshape(iterations, CHAINS, _WALKERS, problem.dimension)
 
 
-def _rescued(x: FloatArray, moved: FloatArray, rng: np.random.Generator) -> FloatArray:
+def _rescued(x: Floats, moved: Floats, rng: np.random.Generator) -> Floats:
     """Put walkers that start where the common step is too long for them, and stand still, where others are."""
     still = moved < 1.0 / 3.0
     return np.where(still[:, None], x[rng.choice(np.flatnonzero(~still), len(x))], x) if np.any(~still) else x
 
 
-def _curvature_root(problem: Problem, mode: FloatArray) -> FloatArray:
+def _curvature_root(problem: Problem, mode: Floats) -> Floats:
     """Return a root of the inverse curvature at the mode, by differences of the gradient."""
     width = 1e-5 * np.eye(problem.dimension)
     slopes = problem.gram_density(mode + width)[1] - problem.gram_density(mode - width)[1]
@@ -229,7 +228,7 @@ def _curvature_root(problem: Problem, mode: FloatArray) -> FloatArray:
     return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-6 * values[-1])))
 
 
-def _spread_root(x: FloatArray) -> FloatArray:
+def _spread_root(x: Floats) -> Floats:
     """Return a root of the walkers' covariance, drawn towards its diagonal where walkers are few."""
     covariance = np.atleast_2d(np.cov(x, rowvar=False))
     keep = len(x) / (len(x) + 5.0 * x.shape[1])
@@ -237,8 +236,8 @@ def _spread_root(x: FloatArray) -> FloatArray:
 
 
 def _trajectory(
-    problem: Problem, x: FloatArray, root: FloatArray, step: float, rng: np.random.Generator
-) -> tuple[FloatArray, float]:
+    problem: Problem, x: Floats, root: Floats, step: float, rng: np.random.Generator
+) -> tuple[Floats, float]:
     """Move every walker by one trajectory of about a quarter turn."""
     momentum = rng.standard_normal(x.shape)  # in coordinates z with x = root z, where the mass is one
     value, slope = problem.gram_density(x)
@@ -262,14 +261,14 @@ def _trajectory(
 class _Chain:
     """What a chain keeps, and the mean probability with which it moved."""
 
-    x: FloatArray
-    beta: FloatArray
-    tau: FloatArray
-    lp: FloatArray
-    acceptance: FloatArray
+    x: Floats
+    beta: Floats
+    tau: Floats
+    lp: Floats
+    acceptance: Floats
 
 
-def _chain(problem: Problem, x: FloatArray, draws: int, rng: np.random.Generator) -> _Chain:
+def _chain(problem: Problem, x: Floats, draws: int, rng: np.random.Generator) -> _Chain:
     """Complete proposals of G by tau and beta, weigh them, and run the independence chain over them."""
     gram = problem.grams(x)[0]
     tau, beta, log_weight = _conditionals(problem, gram, rng)
@@ -291,9 +290,7 @@ def _chain(problem: Problem, x: FloatArray, draws: int, rng: np.random.Generator
     return _Chain(x[kept], beta[kept], tau[kept], lp, rate)
 
 
-def _conditionals(
-    problem: Problem, gram: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _conditionals(problem: Problem, gram: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
     """Draw tau (N,) and beta (N, p) for every G, with log target over proposal (without G's own part)."""
     uniform = rng.random((len(gram), 1)), rng.random(len(gram))
     normal = rng.standard_normal(gram.shape[:2]), rng.standard_normal(len(gram))
@@ -312,7 +309,7 @@ def _conditionals(
 class _GivenGram:
     """The conditional of coefficients and residual scale, for many G at once."""
 
-    def __init__(self, problem: Problem, gram: FloatArray) -> None:
+    def __init__(self, problem: Problem, gram: Floats) -> None:
         self.problem, self.gram, c2 = problem, gram, problem.priors.coefficient**2
         p = problem.count + 1
         design = gram @ problem.slopes  # H
@@ -332,18 +329,18 @@ class _GivenGram:
         self.outer = self.gain.swapaxes(1, 2) @ squared @ self.gain
         self.traces = np.trace(self.quadratic, axis1=1, axis2=2), np.trace(squared, axis1=1, axis2=2)
 
-    def _shrunk(self, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _shrunk(self, tau: Floats) -> tuple[Floats, Floats]:
         """Return t (N, J) and 1 / (1 + t D) of shape (N, J, p)."""
         t = (self.problem.scale * tau) ** 2 / self.problem.n
         return t, 1.0 / (1.0 + t[..., None] * self.eigenvalues[:, None, :])
 
-    def evidence(self, tau: FloatArray) -> FloatArray:
+    def evidence(self, tau: Floats) -> Floats:
         """Log-density of the first p released moments given G and tau (N, J), up to a constant of the problem."""
         shrunk = self._shrunk(tau)[1]
         value = np.log(np.multiply.reduce(shrunk, axis=-1)) - np.einsum("np,njp->nj", self.response**2, shrunk)
         return np.asarray(0.5 * value - self.log_root[:, None])
 
-    def square_moments(self, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def square_moments(self, tau: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of the released square given G, tau (N, J) and the others, to second order."""
         problem, c2 = self.problem, self.problem.priors.coefficient**2
         t, shrunk = self._shrunk(tau)
@@ -357,7 +354,7 @@ class _GivenGram:
         variance = 4.0 * np.maximum(spread, 0.0) + 2.0 * np.maximum(wide, 0.0) + problem.stddev**2
         return mean + residual, variance + t * (4.0 * np.maximum(mean, 0.0) + 2.0 * residual)
 
-    def draw_tau(self, uniform: FloatArray, inside: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def draw_tau(self, uniform: Floats, inside: Floats) -> tuple[Floats, Floats]:
         """Draw tau (N,) from a piecewise constant density close to its conditional; return the log-density too."""
         size, reach = len(self.response), 6.0 * self.problem.priors.residual
         edges = np.broadcast_to(reach * np.linspace(0.0, 1.0, _NODES + 1) ** 2, (size, _NODES + 1))
@@ -369,7 +366,7 @@ class _GivenGram:
         low, high = edges[rows, cell], edges[rows, cell + 1]
         return low + (high - low) * inside, np.log(masses[rows, cell] / (high - low))
 
-    def _cell_masses(self, edges: FloatArray) -> FloatArray:
+    def _cell_masses(self, edges: Floats) -> Floats:
         """Return the approximate posterior probability of every cell, a hundredth of it spread evenly over them."""
         centre, widths = (edges[:, 1:] + edges[:, :-1]) / 2.0, np.diff(edges, axis=1)
         mean, variance = self.square_moments(centre)
@@ -379,7 +376,7 @@ class _GivenGram:
         masses /= masses.sum(axis=1, keepdims=True)
         return np.asarray(0.99 * masses + 0.01 / masses.shape[1])
 
-    def draw_beta(self, tau: FloatArray, normal: FloatArray, rest_normal: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def draw_beta(self, tau: Floats, normal: Floats, rest_normal: Floats) -> tuple[Floats, Floats]:
         """Draw beta (N, p) given G, tau and all released moments; return the log of target over proposal."""
         problem, p = self.problem, self.problem.count + 1
         shrunk = self._shrunk(tau[:, None])[1][:, 0]
@@ -406,17 +403,17 @@ class _GivenGram:
         return beta, log_ratio
 
 
-def _dot(first: FloatArray, second: FloatArray) -> FloatArray:
+def _dot(first: Floats, second: Floats) -> Floats:
     """Return the inner products along the last axis; a sum over so short an axis takes ten times as long."""
     return np.asarray(np.einsum("njp,njp->nj", first, second))
 
 
-def _weighted(weights: FloatArray, matrices: FloatArray) -> FloatArray:
+def _weighted(weights: Floats, matrices: Floats) -> Floats:
     """Return the trace of diag(w) M for every row of weights (N, J, p) and its matrix (N, p, p)."""
     return np.asarray((weights @ np.diagonal(matrices, axis1=1, axis2=2)[..., None])[..., 0])
 
 
-def _refined(edges: FloatArray, masses: FloatArray) -> FloatArray:
+def _refined(edges: Floats, masses: Floats) -> Floats:
     """Return edges (N, J + 1) over the same range, half of the cells where the mass is, and next to it."""
     padded = np.pad(masses, ((0, 0), (1, 1)))
     wide = np.maximum(np.maximum(padded[:, :-2], padded[:, 2:]), masses)
@@ -430,7 +427,7 @@ def _refined(edges: FloatArray, masses: FloatArray) -> FloatArray:
     return np.concatenate([edges[:, :1], inner, edges[:, -1:]], axis=1)
 
 
-def _pick(masses: FloatArray, uniform: FloatArray) -> npt.NDArray[np.int64]:
+def _pick(masses: Floats, uniform: Floats) -> Ints:
     """Draw one cell per row by its probability."""
     cumulative = np.cumsum(masses, axis=1)
     chosen = np.sum(cumulative < uniform * cumulative[:, -1:], axis=1)
@@ -504,7 +501,7 @@ def _variables(problem: Problem, chains: list[_Chain]) -> dict[str, Any]:
     return variables | ({"scatter_lower": (("chain", "draw", "pair"), x[..., 2 * q :])} if q > 1 else {})
 
 
-def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, FloatArray]:
+def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats]:
     r"""Split the variances of intercept and coefficients (original units): from privacy noise, and from sampling."""
     priors, coordinates = RegressionPriors(), data.coordinates
     size = len(coordinates.predictors)
@@ -539,14 +536,14 @@ def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, 
     }
     shape = trace["posterior"]["intercept"].shape
 
-    def named(values: FloatArray) -> xr.DataArray:
+    def named(values: Floats) -> xr.DataArray:
         return xr.DataArray(values.reshape(shape), dims=("chain", "draw"))
 
     first, second = problem.log_likelihood(gram, beta, tau)
     return {name: named(values) for name, values in parts.items()}, named(first + second - misfit)
 
 
-def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats, Floats]:
     """Return the draws of a trace as coordinates x (N, dimension), beta (N, p) and tau (N,), in range units."""
     below = [_flat(trace, "scatter_lower")] if len(data.coordinates.predictors) > 1 else []
     diagonal = np.log(_flat(trace, "scatter_diagonal")) / 2.0
@@ -555,7 +552,7 @@ def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[FloatArray, 
     return x, beta, _flat(trace, "residual_range")[:, 0]
 
 
-def _flat(trace: xr.DataTree, name: str) -> FloatArray:
+def _flat(trace: xr.DataTree, name: str) -> Floats:
     """Return draws of all chains as an array of shape (draws, values)."""
     values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
     return values.reshape(values.shape[0] * values.shape[1], -1)

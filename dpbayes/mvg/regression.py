@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpbayes._arguments import instance, ordered, positive_finite, shown
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance
 from dpbayes.mvg.moments import MomentRelease
 from dpbayes.mvg.sensitivity import FeatureRanges
-
-type FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,9 @@ class Coordinates:
     """Names (response last), public centre and half-widths, and T with whitened = T @ range units, shape (m, m)."""
 
     features: tuple[str, ...]
-    centre: FloatArray
-    half: FloatArray
-    to_white: FloatArray
+    centre: Floats
+    half: Floats
+    to_white: Floats
 
     @property
     def predictors(self) -> tuple[str, ...]:
@@ -55,14 +53,14 @@ class Coordinates:
         return self.features[:-1]
 
     @property
-    def units(self) -> FloatArray:
+    def units(self) -> Floats:
         """Matrix from (intercept, coefficients) in range units to original ones, but for the response's centre."""
         slopes = self.half[-1] / self.half[:-1]
         matrix = np.diag([self.half[-1], *slopes])
         matrix[0, 1:] = -slopes * self.centre[:-1]
         return matrix
 
-    def original(self, coefficients: FloatArray) -> FloatArray:
+    def original(self, coefficients: Floats) -> Floats:
         """Return (intercept, coefficients), along the last axis, in original units from those in range units."""
         found = coefficients @ self.units.T
         found[..., 0] += self.centre[-1]
@@ -73,7 +71,7 @@ class Coordinates:
 class WhitenedMoments:
     """A moment release in whitened coordinates: rows are (intercept constant, predictors, response)."""
 
-    moments: FloatArray
+    moments: Floats
     stddev: float
     """Noise standard deviation of the diagonal of `moments`; off the diagonal it is this over sqrt(2)."""
     n: int
@@ -81,7 +79,7 @@ class WhitenedMoments:
     coordinates: Coordinates
 
     @property
-    def slopes(self) -> FloatArray:
+    def slopes(self) -> Floats:
         """Matrix from coefficients of (constant, predictors) in range units to whitened ones."""
         to_white = self.coordinates.to_white
         matrix = np.zeros_like(to_white)
@@ -145,8 +143,8 @@ class NaiveFit:
     """Least squares on released numbers as if they were exact, in original units."""
 
     terms: tuple[str, ...]
-    estimate: FloatArray
-    stderr: FloatArray
+    estimate: Floats
+    stderr: Floats
 
 
 def naive_regression(data: WhitenedMoments) -> NaiveFit:
@@ -204,7 +202,7 @@ def _chosen(
 
 def _coordinates(
     shape: Covariance, ranges: FeatureRanges, names: tuple[str, ...], order: list[int]
-) -> tuple[Coordinates, FloatArray]:
+) -> tuple[Coordinates, Floats]:
     """Return names and maps in the order asked for, and the factor F with F F' = shape in that order."""
     matrix = shape.matrix()[np.ix_(order, order)]
     if np.max(np.abs(matrix[-1, :-1])) > 1e-12 * math.sqrt(float(np.max(np.diagonal(matrix))) * float(matrix[-1, -1])):

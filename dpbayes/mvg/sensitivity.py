@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, real_numbers
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-
-type FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class FeatureRanges:
     (array([1., 3.]), 3.1622776601683795)
     """
 
-    lower: FloatArray
-    upper: FloatArray
+    lower: Floats
+    upper: Floats
     adjacency: Adjacency
 
     def __post_init__(self) -> None:
@@ -97,17 +96,17 @@ class FeatureRanges:
         return int(self.lower.shape[0])
 
     @property
-    def middle(self) -> FloatArray:
+    def middle(self) -> Floats:
         """Middle of each range, shape (m,)."""
         return (self.lower + self.upper) / 2.0
 
     @property
-    def widths(self) -> FloatArray:
+    def widths(self) -> Floats:
         """Upper minus lower bound of each feature, shape (m,)."""
         return self.upper - self.lower
 
     @property
-    def reach(self) -> FloatArray:
+    def reach(self) -> Floats:
         """Largest absolute change of each feature, shape (m,)."""
         return self.widths if self.adjacency == "replace-one" else self.widths / 2.0
 
@@ -141,7 +140,7 @@ class Maximum:
     lower: float
 
 
-def box_maximum(precision: FloatArray, half: FloatArray) -> Maximum:
+def box_maximum(precision: Floats, half: Floats) -> Maximum:
     r"""Return the maximum of :math:`d^T P d` over the box :math:`|d_i| \le h_i`."""
     if np.count_nonzero(precision - np.diag(np.diagonal(precision))) == 0:
         with np.errstate(over="ignore"):  # too large a box has an infinite length, which callers refuse
@@ -154,13 +153,13 @@ def box_maximum(precision: FloatArray, half: FloatArray) -> Maximum:
     return Maximum(_upper_bound(form), "upper bound", _local_search(form))
 
 
-def sign_vectors(size: int) -> FloatArray:
+def sign_vectors(size: int) -> Floats:
     """Return all sign vectors of length `size`, shape (2**size, size)."""
     codes = np.arange(2**size, dtype=np.int64)[:, None]
     return np.asarray(2.0 * ((codes >> np.arange(size)) & 1) - 1.0)
 
 
-def _enumerate(form: FloatArray) -> float:
+def _enumerate(form: Floats) -> float:
     # s and -s give the same value, so s = (1, u, v): one outer table over u and v, a small matrix product.
     free = form.shape[0] - 1
     first = np.hstack([np.ones((2 ** (free // 2), 1)), sign_vectors(free // 2)])
@@ -172,13 +171,13 @@ def _enumerate(form: FloatArray) -> float:
     return float(np.max(within_first[:, None] + within_second[None, :] + 2.0 * cross))
 
 
-def _upper_bound(form: FloatArray) -> float:
+def _upper_bound(form: Floats) -> float:
     r"""Return a proven bound on :math:`\max_s s^T Q s`."""
     from scipy.optimize import minimize  # half a second of import, for large m alone
 
     size = form.shape[0]
 
-    def bound(u: FloatArray) -> tuple[float, FloatArray]:
+    def bound(u: Floats) -> tuple[float, Floats]:
         shift = u - u.mean()
         eigenvalues, vectors = np.linalg.eigh(form + np.diag(shift))
         # A soft maximum of the eigenvalues lies above the largest one, so the smoothed value is a bound too.
@@ -197,7 +196,7 @@ def _upper_bound(form: FloatArray) -> float:
     return float(min(candidates)) * (1.0 + 1e-12)
 
 
-def _local_search(form: FloatArray) -> float:
+def _local_search(form: Floats) -> float:
     """Return the best value found by flipping one sign at a time from the signs of the eigenvectors."""
     best = 0.0
     for vector in np.linalg.eigh(form)[1].T[::-1][:8]:
@@ -212,7 +211,7 @@ def _local_search(form: FloatArray) -> float:
     return best
 
 
-def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> FloatArray:
+def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> Floats:
     """Move every value into its feature's stated range, and a missing one to the middle; `records` is m x n."""
     try:
         values = np.asarray(records, dtype=float)

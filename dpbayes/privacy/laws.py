@@ -23,11 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import number, positive_finite, probability_below_one, shown
+from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
-
-type FloatArray = npt.NDArray[np.float64]
 
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
 _COST = "it is the cost of the one release that this noise protects"
@@ -120,7 +119,7 @@ class NoiseLaw(ABC):
     def _exponent(self, x: Any) -> Any:
         """Return the log-probability beside that at 0, of an array or of a graph."""
 
-    def log_prob(self, x: npt.ArrayLike) -> FloatArray:
+    def log_prob(self, x: npt.ArrayLike) -> Floats:
         """Return the log-probability (discrete laws: -inf where `x` is no integer) or log-density at `x`, its shape."""
         values = np.asarray(x, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -135,10 +134,10 @@ class NoiseLaw(ABC):
         return self._exponent(pt.as_tensor_variable(x)) + np.float64(self._log_peak)
 
     @abstractmethod
-    def sf(self, x: npt.ArrayLike) -> FloatArray:
+    def sf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X > x), shape of `x`; relative precision is kept in the upper tail down to 1e-300."""
 
-    def cdf(self, x: npt.ArrayLike) -> FloatArray:
+    def cdf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X <= x), shape of `x`; relative precision is kept in the lower tail."""
         values = np.asarray(x, dtype=np.float64)
         return self.sf(-np.floor(values) - 1.0 if self.is_discrete else -values)
@@ -366,14 +365,14 @@ class TwoSidedGeometric(PureNoise):
         rest = math.log(-math.expm1(-self._rate)) if self._rate < math.log(2.0) else math.log1p(-q)
         return rest - math.log1p(q)
 
-    def sf(self, x: npt.ArrayLike) -> FloatArray:
+    def sf(self, x: npt.ArrayLike) -> Floats:
         r"""Return P(X > x), :math:`q^m / (1 + q)` with :math:`m = \lfloor x \rfloor + 1` for :math:`x \ge 0`."""
         m, rate = np.floor(np.asarray(x, dtype=np.float64)) + 1.0, self._rate
         with np.errstate(over="ignore"):
             tail = np.exp(-np.maximum(m, 1.0 - m) * rate) / (1.0 + math.exp(-rate))
         return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
 
-    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
         """Return simulated noise, int64."""
         drawn = np.empty(math.prod(shape), dtype=np.int64)
         # Blocks that fit the cache: the arithmetic around the generator then costs next to nothing.
@@ -433,14 +432,14 @@ class Laplace(PureNoise):
         # log 2 + log s, since 2 s overflows for the largest doubles.
         return -(math.log(2.0) + math.log(self.scale))
 
-    def sf(self, x: npt.ArrayLike) -> FloatArray:
+    def sf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X > x)."""
         values = np.asarray(x, dtype=np.float64)
         with np.errstate(over="ignore"):
             half = 0.5 * np.exp(self._exponent(values))
         return np.asarray(np.where(values >= 0, half, 1.0 - half))
 
-    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Return simulated noise, float64."""
         return rng.laplace(0.0, self.scale, shape)
 
@@ -515,7 +514,7 @@ class DiscreteGaussian(ConcentratedNoise):
         # log sigma + log sqrt(2 pi), since the product overflows for the largest doubles.
         return -series if self.stddev < _THETA_CROSSING else -(math.log(self.stddev) + _LOG_SQRT_TAU + series)
 
-    def sf(self, x: npt.ArrayLike) -> FloatArray:
+    def sf(self, x: npt.ArrayLike) -> Floats:
         r"""Return P(X > x): a sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula.
 
         With :math:`a = m - 1/2`, :math:`\sum_{k \ge m} f(k) = \int_a^\infty f + f'(a)/24 - 7 f'''(a)/5760 + \dots`
@@ -524,7 +523,7 @@ class DiscreteGaussian(ConcentratedNoise):
         tail = self._upper(np.maximum(m, 1.0 - m))
         return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
 
-    def _upper(self, m: FloatArray) -> FloatArray:
+    def _upper(self, m: Floats) -> Floats:
         """P(X >= m) at integers m of at least 1."""
         sigma = self.stddev
         if sigma <= _LONGEST_SUM:
@@ -537,7 +536,7 @@ class DiscreteGaussian(ConcentratedNoise):
             density = np.exp(-0.5 * u * u - _LOG_SQRT_TAU)
             return np.asarray(ndtr(-u) - density * (u / 24.0 + 7.0 * (3.0 - u * u) * u / 5760.0 / sigma**2) / sigma**2)
 
-    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
         """Return simulated noise, int64, by rejection (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
         wanted = math.prod(shape)
         drawn = np.empty(wanted, dtype=np.int64)
@@ -625,14 +624,14 @@ class Gaussian(ConcentratedNoise):
     def _log_peak(self) -> float:
         return -(math.log(self.stddev) + _LOG_SQRT_TAU)
 
-    def sf(self, x: npt.ArrayLike) -> FloatArray:
+    def sf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X > x)."""
         from scipy.special import ndtr
 
         with np.errstate(over="ignore"):
             return np.asarray(ndtr(-np.asarray(x, dtype=np.float64) / self.stddev))
 
-    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Return simulated noise, float64."""
         return rng.normal(0.0, self.stddev, shape)
 

@@ -14,9 +14,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from dpbayes._arguments import instance, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import law_named
@@ -25,7 +25,6 @@ from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 if TYPE_CHECKING:
     from dpbayes.privacy.laws import NoiseLaw
 
-type Array = npt.NDArray[np.float64]
 
 LEVEL = 0.01
 """Probability of an alarm where the noise is as stated."""
@@ -259,12 +258,12 @@ class _Source:
     label: str
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    values: Array
-    variances: Array
+    values: Floats
+    variances: Floats
     table: NoisyTable | None
     law: NoiseLaw | None = None
 
-    def noise(self, rng: np.random.Generator, draws: int) -> Array:
+    def noise(self, rng: np.random.Generator, draws: int) -> Floats:
         """Return simulated noise, draws first; none of an exact number."""
         if self.table is not None:
             return np.asarray(self.table.simulated_noise(rng, draws), dtype=np.float64)
@@ -296,7 +295,7 @@ class _Overlap:
 
     names: tuple[str, ...]
     members: tuple[int, ...]
-    variances: Array
+    variances: Floats
     dof: int
 
 
@@ -322,7 +321,7 @@ def _summed_variance(source: _Source, names: tuple[str, ...]) -> float:
     return float(source.variances.mean()) * left
 
 
-def _part(source: _Source, values: Array, names: tuple[str, ...]) -> Array:
+def _part(source: _Source, values: Floats, names: tuple[str, ...]) -> Floats:
     """Return the part T of values ``(draws, *shape)``: summed over the other axes, centred along its own, in order."""
     sizes = [source.shape[source.names.index(name)] for name in names]
     summed = _margin(source, values, names).reshape(len(values), *sizes)
@@ -331,7 +330,7 @@ def _part(source: _Source, values: Array, names: tuple[str, ...]) -> Array:
     return summed.reshape(len(summed), -1)
 
 
-def _squares(overlaps: list[_Overlap], sources: list[_Source], values: list[Array]) -> Array:
+def _squares(overlaps: list[_Overlap], sources: list[_Source], values: list[Floats]) -> Floats:
     """Return sums of squared differences, ``(draws, 1 + sources)``: all together, and each source from the others."""
     found = np.zeros((len(values[0]), 1 + len(sources)))
     for overlap in overlaps:
@@ -349,7 +348,7 @@ def _squares(overlaps: list[_Overlap], sources: list[_Source], values: list[Arra
 
 
 def _judged(
-    overlaps: list[_Overlap], sources: list[_Source], observed: Array, simulated: Array
+    overlaps: list[_Overlap], sources: list[_Source], observed: Floats, simulated: Floats
 ) -> tuple[tuple[StatedNoise, ...], float]:
     """Return the evidence of all sources and of each, and the probability of the largest departure among them."""
     # A table's own noise has this share of each difference's variance; all together have all of it.
@@ -389,18 +388,18 @@ class _Bound:
 
     held: int
     other: int
-    counted: Array
-    limit: Array
-    stddev: Array
+    counted: Floats
+    limit: Floats
+    stddev: Floats
 
-    def excess(self, sources: list[_Source], values: list[Array]) -> Array:
+    def excess(self, sources: list[_Source], values: list[Floats]) -> Floats:
         """Return what the margin holds beyond the released cells, ``(draws, cells)``, cells in the margin's order."""
         table, margin = sources[self.held], sources[self.other]
         summed = _margin(table, np.nan_to_num(values[self.held]), margin.names)
         return values[self.other].reshape(len(summed), -1) - summed
 
 
-def _margin(source: _Source, values: Array, names: tuple[str, ...]) -> Array:
+def _margin(source: _Source, values: Floats, names: tuple[str, ...]) -> Floats:
     """Return the margin of values ``(draws, *shape)`` on some attributes, flat, in the order of the names."""
     out = tuple(1 + axis for axis, name in enumerate(source.names) if name not in names)
     kept = [name for name in source.names if name in names]
@@ -425,7 +424,7 @@ def _bounds(sources: list[_Source]) -> list[_Bound]:
     return found
 
 
-def _largest(bounds: list[_Bound], sources: list[_Source], values: list[Array], *, noise: bool) -> Array:
+def _largest(bounds: list[_Bound], sources: list[_Source], values: list[Floats], *, noise: bool) -> Floats:
     """Return each bound's standardized excesses, ``(draws, cells)``, side by side; of noise alone there is no limit."""
     parts = [
         np.where(b.counted > 0, (b.excess(sources, values) - (0.0 if noise else b.limit)) / b.stddev, -np.inf)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance, ordered, shown
+from dpbayes._arrays import Floats
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.records import as_frame
 from dpbayes.errors import InputError, MissingColumnError
@@ -239,7 +240,7 @@ class _Part:
 
         return [str(text) for text in self.rows[column].cast(pl.String).str.strip_chars().fill_null("").to_list()]
 
-    def numbers(self, column: str, *, gaps: bool = False) -> npt.NDArray[np.float64]:
+    def numbers(self, column: str, *, gaps: bool = False) -> Floats:
         """Return a column of numbers, NaN where none stands and gaps are allowed."""
         import polars as pl
 
@@ -273,7 +274,7 @@ class _Part:
             )
         return Attribute(name, found)
 
-    def spreads(self) -> npt.NDArray[np.float64]:
+    def spreads(self) -> Floats:
         """Return the law's parameter of every row."""
         given = self.table.scale if self.table.scale is not None else self.table.variance
         what = "scale" if self.table.scale is not None else "variance"
@@ -323,7 +324,7 @@ class _Part:
         limit = self.table.threshold
         return NoisyTable(domain, counts.reshape(shape), law, None, None, None if even else own.reshape(shape), limit)
 
-    def _counts(self, column: str) -> npt.NDArray[np.float64]:
+    def _counts(self, column: str) -> Floats:
         """Return a column of counts, and refuse a fraction under a discrete law, and one below the threshold."""
         limit = self.table.threshold
         values = self.numbers(column, gaps=limit is not None)
@@ -365,7 +366,7 @@ class _Part:
             )
         return np.asarray(index)
 
-    def _filled(self, domain: Domain, index: Any, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    def _filled(self, domain: Domain, index: Any, values: Floats) -> npt.NDArray[Any]:
         """Return the counts of all cells; absent ones are held back where there is a threshold, else an error."""
         counts = np.full(domain.size, np.nan)
         counts[index] = values

@@ -24,6 +24,7 @@ from dpbayes._arguments import (
     shown,
     whole_number,
 )
+from dpbayes._arrays import Floats
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -113,7 +114,7 @@ class NoisyTable:
     noise: NoiseLaw
     sensitivity: float | None
     epsilon: float | None
-    spreads: npt.NDArray[np.float64] | None = None
+    spreads: Floats | None = None
     threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -156,7 +157,7 @@ class NoisyTable:
         return tuple(found)
 
     @cached_property
-    def variances(self) -> npt.NDArray[np.float64]:
+    def variances(self) -> Floats:
         """Variance of each count's noise, of the table's shape."""
         found = np.empty(self.counts.size)
         for law, own in self._by_law():
@@ -164,7 +165,7 @@ class NoisyTable:
         return found.reshape(self.domain.shape)
 
     @property
-    def cell_spreads(self) -> npt.NDArray[np.float64]:
+    def cell_spreads(self) -> Floats:
         """The parameter of each count's law, of the table's shape."""
         return np.full(self.domain.shape, self.noise.spread) if self.spreads is None else self.spreads
 
@@ -578,7 +579,7 @@ def _checked_values(
     return array
 
 
-def _checked_spreads(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> npt.NDArray[np.float64]:
+def _checked_spreads(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label: str) -> Floats:
     """Return the parameters of a table's cells as a read-only array; the table's law is that of the largest."""
     array = np.array(real_numbers(values, f"spreads of table {label}"))
     if array.shape != shape or not np.all(np.isfinite(array) & (array > 0)):

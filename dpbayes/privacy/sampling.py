@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import as_array, positive_finite, shown, whole_number
+from dpbayes._arrays import Ints
 from dpbayes.errors import InputError
 from dpbayes.privacy.envelope import expect
 from dpbayes.privacy.laws import NoiseLaw, check_law
@@ -116,7 +117,7 @@ def _checked_values(values: npt.ArrayLike, law: NoiseLaw) -> npt.NDArray[Any]:
     return floats
 
 
-def _saturating_sum(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _saturating_sum(values: Ints, noise: Ints) -> Ints:
     """Sum that stops at the ends of int64, as OpenDP's does; NumPy's wraps around."""
     ends = np.iinfo(np.int64)
     room_up, room_down = ends.max - np.maximum(values, 0), ends.min - np.minimum(values, 0)
@@ -181,7 +182,7 @@ def selection_within(
 
 
 def noisy_top_k(
-    scores: Sequence[int] | npt.NDArray[np.int64], selection: Selection, *, pure: bool, rng: np.random.Generator | None
+    scores: Sequence[int] | Ints, selection: Selection, *, pure: bool, rng: np.random.Generator | None
 ) -> list[int]:
     """Return the places of the noisy top k; `rng` None draws with OpenDP, a generator simulates."""
     values = np.asarray(scores, dtype=np.int64)

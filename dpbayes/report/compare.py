@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dpbayes import __version__
+from dpbayes._arrays import Floats
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import intervals_of_runs, ladder_panels
@@ -417,14 +417,14 @@ class SharedTable:
     places: tuple[tuple[Scalar, ...], ...]
     left_out: int
     quantities: tuple[str, ...]
-    values: npt.NDArray[np.float64]
+    values: Floats
     intervals: tuple[Interval, ...]
 
-    def of(self, quantity: str) -> npt.NDArray[np.float64]:
+    def of(self, quantity: str) -> Floats:
         """Return one quantity, shape ``(runs, rows)``."""
         return self.values[:, :, self.quantities.index(quantity)]
 
-    def width(self, interval: Interval) -> npt.NDArray[np.float64]:
+    def width(self, interval: Interval) -> Floats:
         """Return the widths of an interval, shape ``(runs, rows)``."""
         return self.of(interval.upper) - self.of(interval.lower)
 
@@ -495,9 +495,7 @@ def _keys(columns: Sequence[str], tables: Sequence[Sequence[Row]]) -> tuple[str,
     return None
 
 
-def _intervals(
-    columns: Sequence[str], quantities: Sequence[str], values: npt.NDArray[np.float64]
-) -> tuple[Interval, ...]:
+def _intervals(columns: Sequence[str], quantities: Sequence[str], values: Floats) -> tuple[Interval, ...]:
     """Find columns named like ``x, x_lower, x_upper`` that stand together and contain each other in every row."""
     found = []
     for place, lower in enumerate(columns[1:-1], start=1):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import rankdata
+
+from dpbayes._arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ def _panels(
     return figure, list(axes.flat[:count])
 
 
-def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[str, float]) -> Figure:
+def rank_plot(draws: Mapping[str, Floats], effective: Mapping[str, float]) -> Figure:
     """Plot how each chain's ranks among all draws depart from uniform ones."""
     figure, axes = _panels(len(draws), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
     for axis, (name, values) in zip(axes, draws.items(), strict=True):
@@ -58,10 +59,10 @@ def rank_plot(draws: Mapping[str, npt.NDArray[np.float64]], effective: Mapping[s
 def interval_panels(
     titles: Sequence[str],
     labels: Sequence[Sequence[str]],
-    population: Sequence[npt.NDArray[np.float64]],
-    records: Sequence[npt.NDArray[np.float64]] | None,
-    released: Sequence[npt.NDArray[np.float64]],
-    truth: Sequence[npt.NDArray[np.float64]] | None,
+    population: Sequence[Floats],
+    records: Sequence[Floats] | None,
+    released: Sequence[Floats],
+    truth: Sequence[Floats] | None,
 ) -> Figure:
     """Plot intervals, released counts and, where public, true counts, as differences from the estimated count."""
     longest = max(len(label) for table in labels for label in table)
@@ -101,7 +102,7 @@ def interval_panels(
     return figure
 
 
-def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, limit: float) -> Figure:
+def residual_plot(groups: Sequence[str], residuals: Floats, *, limit: float) -> Figure:
     """Plot (released - predictive mean) / predictive standard deviation, a bar per count, grouped by table."""
     place = np.arange(len(residuals))
     figure, axis = plt.subplots(figsize=(11, 3.4), layout="constrained")
@@ -121,7 +122,7 @@ def residual_plot(groups: Sequence[str], residuals: npt.NDArray[np.float64], *, 
 
 
 def ladder_panels(
-    quantities: Mapping[str, npt.NDArray[np.float64]],
+    quantities: Mapping[str, Floats],
     labels: Sequence[str],
     *,
     ladder: tuple[str, Sequence[float]] | None,
@@ -153,7 +154,7 @@ def ladder_panels(
 
 def intervals_of_runs(
     titles: Sequence[str],
-    estimates: npt.NDArray[np.float64],
+    estimates: Floats,
     labels: Sequence[str],
     *,
     unit: str,
@@ -179,9 +180,7 @@ def intervals_of_runs(
     return figure
 
 
-def _scale(
-    axis: Axes, low: npt.NDArray[np.float64], middle: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
-) -> None:
+def _scale(axis: Axes, low: Floats, middle: Floats, high: Floats) -> None:
     """Use a logarithmic axis for positive values over more than a factor of 30, and else show zero."""
     drawn = np.concatenate([middle, high])
     finite = drawn[np.isfinite(drawn)]
@@ -195,12 +194,12 @@ def _scale(
 
 def estimate_plot(
     labels: Sequence[str],
-    estimates: npt.NDArray[np.float64],
+    estimates: Floats,
     *,
     xlabel: str,
     limits: tuple[float, float] | None = None,
     format: str = ".1f",
-    marks: Mapping[str, npt.NDArray[np.float64]] | None = None,
+    marks: Mapping[str, Floats] | None = None,
     log: bool = False,
 ) -> Figure:
     """Plot estimates with their intervals, array ``(rows, 3)`` of value and bounds, and print them beside."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arrays import Floats
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
 
 if TYPE_CHECKING:
@@ -191,8 +192,8 @@ class Sensitivities:
 
     labels: tuple[str, ...]
     variables: tuple[str, ...]
-    values: npt.NDArray[np.float64]
-    noise: Mapping[str, npt.NDArray[np.float64]]
+    values: Floats
+    noise: Mapping[str, Floats]
 
     @property
     def sensitive(self) -> npt.NDArray[np.bool_]:
@@ -231,7 +232,7 @@ def sensitivities(
     return Sensitivities(labels, of, np.concatenate(values), noise)
 
 
-def _estimates(draws: npt.NDArray[np.float64], densities: Mapping[str, xr.DataArray]) -> npt.NDArray[np.float64]:
+def _estimates(draws: Floats, densities: Mapping[str, xr.DataArray]) -> Floats:
     """Return sensitivities of quantities with draws of shape ``(chain, draw, quantities)`` to each density."""
     import xarray as xr
     from arviz_stats import psense
@@ -245,7 +246,7 @@ def _estimates(draws: npt.NDArray[np.float64], densities: Mapping[str, xr.DataAr
     return np.column_stack(found)
 
 
-def _shifted(draws: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _shifted(draws: Floats) -> Floats:
     """Return quantities, some more than once where they are few, each shifted in time and to other chains."""
     rng = np.random.default_rng(1)
     chains, length, count = draws.shape
@@ -324,9 +325,7 @@ def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> Matplotl
     return figure
 
 
-def split_variance(
-    shares: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def split_variance(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
     r"""Split the posterior variance of population counts by the law of total variance over the confidential counts."""
     design = np.column_stack([np.ones(len(counts)), counts - counts.mean(axis=0)])
     coefficients, _, rank, _ = np.linalg.lstsq(design, shares, rcond=None)

@@ -20,6 +20,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import stdtr
 
 from dpbayes._arguments import finite, function, instance, one_of, strictly_between
+from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.verifier.formulas import Design, collect, column_values, design
 from dpbayes.verifier.partition import (
@@ -33,8 +34,6 @@ from dpbayes.verifier.partition import (
     unit_codes,
 )
 
-type FloatArray = npt.NDArray[np.float64]
-type IntArray = npt.NDArray[np.int64]
 type Family = Literal["gaussian", "logistic", "poisson"]
 type Direction = Literal["<=", ">", "<", ">="]
 
@@ -76,7 +75,7 @@ class Fitted(NamedTuple):
 
 
 @np.errstate(all="ignore")
-def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed: int = 0) -> Fitted | None:
+def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 0) -> Fitted | None:
     """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
     n, k = matrix.shape
     df = n - k - n_absorbed
@@ -101,7 +100,7 @@ def fit_ols(matrix: FloatArray, response: FloatArray, column: int, *, n_absorbed
 
 
 @np.errstate(all="ignore")
-def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: list[IntArray]) -> Fitted | None:
+def fit_absorbed(matrix: Floats, response: Floats, column: int, groups: list[Ints]) -> Fitted | None:
     """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
     whole = np.column_stack([matrix, response])
     if not np.all(np.isfinite(whole)):
@@ -118,7 +117,7 @@ def fit_absorbed(matrix: FloatArray, response: FloatArray, column: int, groups: 
 
 
 @np.errstate(all="ignore")
-def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: str) -> Fitted | None:
+def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fitted | None:
     """Fit a logistic or Poisson regression by statsmodels' iteratively reweighted least squares."""
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
@@ -153,7 +152,7 @@ def fit_glm(matrix: FloatArray, response: FloatArray, column: int, *, family: st
     return Fitted(coefficient, error, float(result.pvalues[column]))
 
 
-def demean(values: FloatArray, groups: list[IntArray], *, tolerance: float = 1e-13) -> tuple[FloatArray, int] | None:
+def demean(values: Floats, groups: list[Ints], *, tolerance: float = 1e-13) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
@@ -173,18 +172,18 @@ def demean(values: FloatArray, groups: list[IntArray], *, tolerance: float = 1e-
     return None
 
 
-def _group_means(codes: IntArray) -> Callable[[FloatArray], FloatArray]:
+def _group_means(codes: Ints) -> Callable[[Floats], Floats]:
     """Return a function that gives every row its group's mean."""
     sizes = np.bincount(codes)
 
-    def means(values: FloatArray) -> FloatArray:
+    def means(values: Floats) -> Floats:
         sums = np.stack([np.bincount(codes, weights=column, minlength=sizes.size) for column in values.T])
         return np.ascontiguousarray((sums / np.maximum(sizes, 1)).T[codes])
 
     return means
 
 
-def _triangle(matrix: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+def _triangle(matrix: Floats) -> tuple[Floats, Floats] | None:
     """Return the R factor of the matrix with its columns scaled to norm 1, and the norms."""
     norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
     if not np.all(np.isfinite(norms)) or np.any(norms[:-1] == 0):
@@ -193,7 +192,7 @@ def _triangle(matrix: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     return _tall_qr(matrix / safe), safe
 
 
-def _tall_qr(matrix: FloatArray) -> FloatArray:
+def _tall_qr(matrix: Floats) -> Floats:
     """Return the R factor of a tall matrix: of blocks of rows, then of their factors (TSQR, Demmel et al. 2012)."""
     n, k = matrix.shape
     block = max(_BLOCK, 4 * k)
@@ -250,7 +249,7 @@ def model_of(
     family: str = "gaussian",
     absorb: str | Sequence[str] = (),
     levels: Mapping[str, Any] | None = None,
-) -> tuple[Design, int, list[IntArray]]:
+) -> tuple[Design, int, list[Ints]]:
     """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
     absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
     one_of(family, get_args(Family.__value__), "family")
@@ -265,10 +264,10 @@ def model_of(
     return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
 
 
-def fitter(family: str, column: int) -> Callable[[FloatArray, FloatArray, list[IntArray]], Fitted | None]:
+def fitter(family: str, column: int) -> Callable[[Floats, Floats, list[Ints]], Fitted | None]:
     """Return the function that fits matrix and response, with the codes of absorbed groups."""
 
-    def fit(matrix: FloatArray, response: FloatArray, codes: list[IntArray]) -> Fitted | None:
+    def fit(matrix: Floats, response: Floats, codes: list[Ints]) -> Fitted | None:
         if codes:
             return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
         if family == "gaussian":
@@ -290,10 +289,10 @@ def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
 
 def _by_partition(
     model: Design,
-    partition: IntArray,
+    partition: Ints,
     n_partitions: int,
-    groups: list[IntArray],
-    fit: Callable[[Any, Any, list[IntArray]], Fitted | None],
+    groups: list[Ints],
+    fit: Callable[[Any, Any, list[Ints]], Fitted | None],
 ) -> list[Fitted | None]:
     """Fit every partition on its slice of the sorted design."""
     order, bounds = partition_slices(partition, n_partitions)
@@ -439,7 +438,7 @@ def count_statistic(
     table = collect(frame)
     order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
 
-    def verdict(rows: IntArray) -> bool | None:
+    def verdict(rows: Ints) -> bool | None:
         try:
             value = float(statistic(nw.to_native(table[np.sort(rows)]))) if rows.size else math.nan
         except Exception:

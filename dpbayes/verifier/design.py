@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 
 from dpbayes._arguments import generator, one_of, ordered, real_numbers, strictly_between
+from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, model_of
@@ -29,7 +30,6 @@ from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit
 if TYPE_CHECKING:
     import xarray as xr
 
-type FloatArray = npt.NDArray[np.float64]
 
 SMALLEST_ALPHA = 0.5
 """Below it the density of a component is infinite in theta at an end of [0, 1]."""
@@ -63,7 +63,7 @@ class Releases:
     alpha: tuple[float, ...]
 
     @cached_property
-    def _values(self) -> tuple[FloatArray, FloatArray]:
+    def _values(self) -> tuple[Floats, Floats]:
         """For a released and a true count: the likelihood, and the chance of all values that tell as much."""
         noise = TwoSidedGeometric.from_epsilon(self.epsilon, sensitivity=PartitionCounts.sensitivity)
         counts = np.arange(self.n_partitions + 1, dtype=np.float64)
@@ -72,13 +72,13 @@ class Releases:
         return np.exp(-np.abs(counts[:, None] - counts[None, :]) / noise.scale), chances
 
     @cached_property
-    def _failed_values(self) -> tuple[FloatArray, FloatArray]:
+    def _failed_values(self) -> tuple[Floats, Floats]:
         """The same of the failed count: one value that tells nothing where it is not released."""
         size = self.n_partitions + 1
         return self._values if len(self.alpha) == 3 else (np.ones((1, size)), np.ones((size, 1)))
 
     @cached_property
-    def _third(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def _third(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Failed count for each (beyond, not beyond), 0 where there is none, and whether the two are possible."""
         counts = np.arange(self.n_partitions + 1)
         third = self.n_partitions - np.add.outer(counts, counts)
@@ -86,7 +86,7 @@ class Releases:
         return np.where(possible, third, 0), possible
 
     @cached_property
-    def _prior(self) -> FloatArray:
+    def _prior(self) -> Floats:
         """Dirichlet-multinomial probability of the true counts, shape (beyond, not beyond), 0 off the lattice."""
         counts, k = coefficient_table(self.n_partitions, len(self.alpha)).counts, np.arange(self.n_partitions + 1)
         parts = ((gammaln(a + k) - gammaln(k + 1.0))[counts[:, j]] for j, a in enumerate(self.alpha))
@@ -95,7 +95,7 @@ class Releases:
         prior[counts[:, 0], counts[:, 1]] = np.exp(logs - logs.max())
         return prior / prior.sum()
 
-    def _integrate(self, values: FloatArray) -> FloatArray:
+    def _integrate(self, values: Floats) -> Floats:
         """Sum a function of the true counts against prior and likelihood, for every release."""
         third, possible = self._third
         weighted = np.where(possible, self._prior * values, 0.0)
@@ -103,25 +103,25 @@ class Releases:
         return np.stack([likelihood @ (weighted * failed[third]) @ likelihood.T for failed in self._failed_values[0]])
 
     @cached_property
-    def _evidence(self) -> FloatArray:
+    def _evidence(self) -> Floats:
         """Likelihood of every release, up to a factor; a release no counts explain within doubles has no weight."""
         whole = self._integrate(np.ones_like(self._prior))
         return np.where(whole > 0, whole, np.inf)
 
     @cached_property
-    def mean(self) -> FloatArray:
+    def mean(self) -> Floats:
         """Posterior mean of r for every release, shape (failed, beyond, not beyond)."""
         a, b = (alpha + np.arange(self.n_partitions + 1) for alpha in self.alpha[:2])
         return self._integrate(a[:, None] / (a[:, None] + b[None, :])) / self._evidence
 
-    def prob_greater(self, threshold: float) -> FloatArray:
+    def prob_greater(self, threshold: float) -> Floats:
         """Posterior probability of r > threshold for every release."""
         threshold, counts = check_share(threshold, "threshold"), np.arange(self.n_partitions + 1)
         above = betainc(self.alpha[1] + counts[None, :], self.alpha[0] + counts[:, None], 1 - threshold)
         return self._integrate(above) / self._evidence
 
     @cached_property
-    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def _components(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Nodes in theta, and the prior, distribution function and density of the components of all lattice points."""
         counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
         a, b = self.alpha[0] + counts[:, :1], self.alpha[1] + counts[:, 1:2]
@@ -134,7 +134,7 @@ class Releases:
         density = np.exp(xlogy(a - 0.5, x) + xlogy(b - 0.5, rest) - betaln(a, b))
         return theta, self._prior[counts[:, 0], counts[:, 1]], cdf, density
 
-    def intervals(self, failed: int) -> tuple[FloatArray, FloatArray]:
+    def intervals(self, failed: int) -> tuple[Floats, Floats]:
         """Return the ends of the 95 % interval of r for the releases with one value of the failed count."""
         theta, prior, cdf, density = self._components
         counts = coefficient_table(self.n_partitions, len(self.alpha)).counts
@@ -149,7 +149,7 @@ class Releases:
         low, high = (_quantile(theta, *sums, q).reshape(size, size) for q in (0.025, 0.975))
         return low, high
 
-    def expect(self, values: FloatArray) -> FloatArray:
+    def expect(self, values: Floats) -> Floats:
         """Average a function of the release over its noise, for every possible triple of true counts."""
         chances = self._values[1]
         whole = np.einsum("fij,Ff->Fij", values, self._failed_values[1], optimize=True)
@@ -158,7 +158,7 @@ class Releases:
         beyond, other = np.indices(third.shape)
         return np.where(possible, whole[third, beyond, other], np.nan)
 
-    def coverage(self, low: FloatArray, high: FloatArray, share: FloatArray) -> FloatArray:
+    def coverage(self, low: Floats, high: Floats, share: Floats) -> Floats:
         """Return the chance that the interval holds the share of the true counts, for every triple of them."""
         third, possible = self._third
         chances, failed_chances = self._values[1], self._failed_values[1]
@@ -173,14 +173,14 @@ class Releases:
             out[row, column] = by_failed @ (covered.astype(np.float64) @ by_other @ by_beyond)
         return out
 
-    def distribution(self, counts_pmf: FloatArray) -> FloatArray:
+    def distribution(self, counts_pmf: Floats) -> Floats:
         """Return the probability of every release when the true counts have this distribution."""
         third, possible = self._third
         weighted, chances = np.where(possible, counts_pmf, 0.0), self._values[1]
         return np.stack([chances.T @ (weighted * failed[third]) @ chances for failed in self._failed_values[1].T])
 
 
-def _quantile(theta: FloatArray, cdf: FloatArray, density: FloatArray, q: float) -> FloatArray:
+def _quantile(theta: Floats, cdf: Floats, density: Floats, q: float) -> Floats:
     """Return the quantile of r for each row of distribution functions, by bisection of the cubic Hermite form."""
     left = np.clip((cdf <= q).sum(axis=1) - 1, 0, theta.size - 2)
     rows, step = np.arange(len(cdf)), theta[1]
@@ -231,7 +231,7 @@ def decisions(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Su
     return (yes, no) if r > threshold else (no, yes)
 
 
-def counts_pmf(n_partitions: int, r: float, failed: float) -> FloatArray:
+def counts_pmf(n_partitions: int, r: float, failed: float) -> Floats:
     """Return the multinomial probabilities of the true counts, shape (beyond, not beyond)."""
     r, failed = check_share(r, "r"), check_share(failed, "failed")
     shares = np.array([(1 - failed) * r, (1 - failed) * (1 - r), failed])

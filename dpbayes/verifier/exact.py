@@ -26,6 +26,7 @@ import numpy.typing as npt
 from scipy.special import betainc, expit, gammaln
 
 from dpbayes._arguments import number, one_of, ordered, positive_finite, shown, strictly_between, whole_number
+from dpbayes._arrays import Floats, Ints
 from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
@@ -35,8 +36,6 @@ from dpbayes.verifier.partition import OUTCOMES, check_n_partitions, is_count_ta
 
 if TYPE_CHECKING:
     import xarray as xr
-
-type FloatArray = npt.NDArray[np.float64]
 
 
 DEFAULT_TOLERANCE = 1e-12
@@ -50,12 +49,12 @@ class Axis:
 
     low: int
     high: int
-    log_factor: FloatArray
+    log_factor: Floats
     log_tail: float
 
 
 @lru_cache(maxsize=512)
-def log_rising(alpha: float, low: int, high: int) -> FloatArray:
+def log_rising(alpha: float, low: int, high: int) -> Floats:
     r"""Return :math:`\log \Gamma(\alpha + k) / (\Gamma(\alpha)\, k!)` for k from `low` to `high`."""
     if alpha == 1.0:
         values = np.zeros(high - low + 1)
@@ -68,7 +67,7 @@ def log_rising(alpha: float, low: int, high: int) -> FloatArray:
 
 
 def lattice_axes(
-    noisy: FloatArray, noise: NoiseLaw, n_partitions: int, alpha: tuple[float, ...], *, tolerance: float, max_terms: int
+    noisy: Floats, noise: NoiseLaw, n_partitions: int, alpha: tuple[float, ...], *, tolerance: float, max_terms: int
 ) -> tuple[Axis, ...]:
     """Return a window for each outcome such that what they leave out is certified below `tolerance`."""
     centres = np.clip(noisy, 0, n_partitions)
@@ -117,7 +116,7 @@ def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
     return math.exp(min(_logsumexp(np.array(parts)) - log_kept, 700.0))
 
 
-def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> FloatArray:
+def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> Floats:
     """Return the unnormalized log-weights, rows by the failed count and columns by the beyond count."""
     beyond, other = axes[0], axes[1]
     failed_low, failed = (axes[2].low, axes[2].log_factor) if len(axes) == 3 else (0, np.zeros(1))
@@ -161,14 +160,14 @@ def _log_g(alpha: float, count: int) -> float:
     return float(gammaln(alpha + count) - gammaln(alpha) - gammaln(count + 1.0)) + 1e-6
 
 
-def _logsumexp(values: FloatArray) -> float:
+def _logsumexp(values: Floats) -> float:
     top = float(values.max())
     if top in (-math.inf, math.inf):
         return top
     return top + math.log(float(np.exp(values - top).sum()))
 
 
-def _heavy(margin: FloatArray) -> slice:
+def _heavy(margin: Floats) -> slice:
     """Return the range outside of which a margin weighs next to nothing."""
     held = np.flatnonzero(margin > 1e-15 / margin.size)
     return slice(int(held[0]), int(held[-1]) + 1)
@@ -186,7 +185,7 @@ class Posterior:
 
     alpha: tuple[float, ...]
     n_partitions: int
-    weights: FloatArray
+    weights: Floats
     low: tuple[int, int]
     truncation_error: float
     log_evidence: float
@@ -210,7 +209,7 @@ class Posterior:
         total = sum(self.alpha) + self.n_partitions
         return BetaMixture(probabilities[None, :], self.alpha[index] + int(counts[0]), total)
 
-    def counts(self, outcome: str) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    def counts(self, outcome: str) -> tuple[Ints, Floats]:
         """Return the posterior of one true count, by its name in `outcomes`: its values, and their probabilities."""
         index = self._index(outcome)
         rows, columns = self.weights.shape
@@ -456,9 +455,7 @@ def draw_posterior(
     return tree
 
 
-def _question_draws(
-    exact: Posterior, size: tuple[int, ...], rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
+def _question_draws(exact: Posterior, size: tuple[int, ...], rng: np.random.Generator) -> tuple[Floats, Floats, Ints]:
     """Draw p, r and the true counts."""
     p, counts = sample_posterior(exact, size, rng=rng)
     both = p[..., 0] + p[..., 1]
@@ -470,9 +467,7 @@ def _question_draws(
     return p, r, counts
 
 
-def sample_posterior(
-    posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def sample_posterior(posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator) -> tuple[Floats, Ints]:
     """Draw p and the true counts as arrays, each of shape (*size, outcomes)."""
     rows, columns = posterior.weights.shape
     below = np.cumsum(posterior.weights.ravel())
@@ -514,7 +509,7 @@ def check_confidence(value: Any) -> float:
     return strictly_between(value, "confidence", 0.5, 1, remedy="0.95 is usual")
 
 
-def reachable(values: FloatArray, noise: NoiseLaw, n_partitions: int) -> tuple[FloatArray, float]:
+def reachable(values: Floats, noise: NoiseLaw, n_partitions: int) -> tuple[Floats, float]:
     """Return values for which the noise law can be evaluated, and the change of log-density that this makes."""
     if not np.all(np.isfinite(values)):
         raise InputError("a released count is not finite; ask the custodian for the release again")
@@ -546,8 +541,8 @@ def check_explained(log_weights: npt.ArrayLike, noise: NoiseLaw, n_partitions: i
 class CoefficientTable(NamedTuple):
     """Possible counts, shape (rows, outcomes), and the logarithm of their multinomial coefficient."""
 
-    counts: npt.NDArray[np.int64]
-    log_coefficients: FloatArray
+    counts: Ints
+    log_coefficients: Floats
 
 
 @lru_cache(maxsize=8)

@@ -22,12 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import instance, shown
+from dpbayes._arrays import Floats, Ints
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units
-
-type FloatArray = npt.NDArray[np.float64]
-
 
 MOST_PRODUCTS = 10_000
 """Products of terms that a formula may expand to; `(a + b + c + d)**10` would make a million."""
@@ -40,10 +38,10 @@ _DEEPEST = 100
 class Design:
     """Response and design matrix of the rows without missing values. Confidential: its repr shows columns alone."""
 
-    response: npt.NDArray[np.float64] = field(repr=False)
-    matrix: npt.NDArray[np.float64] = field(repr=False)
+    response: Floats = field(repr=False)
+    matrix: Floats = field(repr=False)
     columns: tuple[str, ...]
-    rows: npt.NDArray[np.int64] = field(repr=False)
+    rows: Ints = field(repr=False)
 
 
 def design(frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, intercept: bool) -> Design:
@@ -209,9 +207,7 @@ def _read(
     return values, np.any([np.isnan(column) for column in values.values()], axis=0)
 
 
-def _evaluated(
-    factors: Mapping[str, RowExpression], columns: Mapping[str, Mapping[str, Any]], rows: npt.NDArray[np.int64]
-) -> Any:
+def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mapping[str, Any]], rows: Ints) -> Any:
     """Return a frame with the values of every factor in the rows that are complete."""
     import pandas as pd
 
@@ -262,7 +258,7 @@ def column_values(frame: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
     return np.asarray(series.to_numpy())
 
 
-def as_floats(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def as_floats(values: npt.NDArray[Any]) -> Floats:
     """Return a numeric column as floats, NaN where it is missing."""
     import pandas as pd
 
@@ -391,7 +387,7 @@ def parse_factor(text: str, formula: str) -> RowExpression:
     return RowExpression(tuple(quoted.get(name, name) for name in used), tree)
 
 
-def evaluate(expression: RowExpression, columns: Mapping[str, FloatArray]) -> FloatArray:
+def evaluate(expression: RowExpression, columns: Mapping[str, Floats]) -> Floats:
     """Compute an expression for every row."""
     assert expression.tree is not None
     with np.errstate(all="ignore"):
@@ -477,7 +473,7 @@ def _name_of(function: ast.expr) -> str:
     return ""
 
 
-def _value(node: ast.expr, columns: Mapping[str, FloatArray]) -> Any:
+def _value(node: ast.expr, columns: Mapping[str, Floats]) -> Any:
     match node:
         case ast.Name(id=name):
             return columns[name]

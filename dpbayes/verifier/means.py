@@ -18,6 +18,7 @@ from scipy.special import betaln, gammaln, ndtr
 from scipy.stats import chi2, ncx2
 
 from dpbayes._arguments import finite, ordered, positive_finite, shown
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.claim import Regression, estimate_partitions
@@ -30,8 +31,6 @@ from dpbayes.verifier.partition import (
     question_table,
     range_of,
 )
-
-type FloatArray = npt.NDArray[np.float64]
 
 _REACH = 16.0  # scales of the noise: beyond, 1e-7 of its mass
 
@@ -120,8 +119,8 @@ def check_range(lower: Any, upper: Any) -> tuple[float, float]:
 class CoefficientPosterior:
     """Posterior of a coefficient from the noisy mean of the partitions' estimates."""
 
-    values: FloatArray
-    cdf: FloatArray
+    values: Floats
+    cdf: Floats
     noise_sd: float
     sampling_sd: float
     clipping_sd: float
@@ -144,14 +143,14 @@ class CoefficientPosterior:
         return float(1 / np.sqrt(max(1 - (self.clipping_sd / self.sd) ** 2, 1e-12)))
 
     @property
-    def _middles(self) -> FloatArray:
+    def _middles(self) -> Floats:
         return 0.5 * (self.values[1:] + self.values[:-1])
 
     @property
-    def _masses(self) -> FloatArray:
+    def _masses(self) -> Floats:
         return np.asarray(np.diff(self.cdf))
 
-    def quantile(self, q: npt.ArrayLike) -> FloatArray:
+    def quantile(self, q: npt.ArrayLike) -> Floats:
         """Return quantiles."""
         return np.interp(np.asarray(q, dtype=float), self.cdf, self.values)
 
@@ -164,11 +163,11 @@ class CoefficientPosterior:
         """Return P(coefficient > threshold)."""
         return 1.0 - float(np.interp(threshold, self.values, self.cdf, left=0.0, right=1.0))
 
-    def density(self) -> tuple[FloatArray, FloatArray]:
+    def density(self) -> tuple[Floats, Floats]:
         """Return points and the density there."""
         return self._middles, self._masses / np.diff(self.values)
 
-    def sample(self, size: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    def sample(self, size: tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Draw independently."""
         return self.quantile(rng.random(size))
 
@@ -263,7 +262,7 @@ def coefficient_posterior(
     )
 
 
-def _taken_by_clipping(mean: FloatArray, sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _taken_by_clipping(mean: Floats, sigma: Floats) -> tuple[Floats, Floats]:
     """Return by how much clipping to [-1, 1] may have raised and lowered a mean, by Scarf's bound."""
     low, high = (0.5 * (np.hypot(sigma, gap) - gap) for gap in (np.maximum(1 + mean, 0), np.maximum(1 - mean, 0)))
     return low, high
@@ -279,7 +278,7 @@ def _allowance(most: float) -> float:
     return float((ncx2.ppf(0.95, 1, most**2) / chi2.ppf(0.95, 1) - 1) / most**2)
 
 
-def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[Floats, Floats]:
     """Return possible numbers of failures, at most 24 of them, and their log-weights; two partitions are computed."""
     reach = 2 * scale * _REACH
     low, high = max(0, np.floor(2 * y - reach)), min(max(m - 2, 0), np.ceil(2 * y + reach))
@@ -291,12 +290,12 @@ def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[F
     return failed, binomial + beta - np.abs(y - failed / 2) / scale + np.log(gaps)
 
 
-def _support(y: float, scale: float, low: float, high: float) -> FloatArray:
+def _support(y: float, scale: float, low: float, high: float) -> Floats:
     """Return the values behind a noisy one that the noise and the range leave."""
     return np.linspace(max(y - _REACH * scale, low), min(y + _REACH * scale, high), 101)
 
 
-def _given_size(total: FloatArray, half: FloatArray, size: float) -> tuple[FloatArray, FloatArray]:
+def _given_size(total: Floats, half: Floats, size: float) -> tuple[Floats, Floats]:
     r"""Return the log-prior of the sum and of the half sum of squares of `size` estimates, and q of each pair."""
     q = 2 * half[None, :] - (total**2 / size)[:, None]
     least = 0.25 * (half[1] - half[0])
@@ -307,7 +306,7 @@ def _given_size(total: FloatArray, half: FloatArray, size: float) -> tuple[Float
     return np.where(possible, logs, -np.inf), q
 
 
-def _normal_mixture(w: FloatArray, centre: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _normal_mixture(w: Floats, centre: Floats, sd: Floats) -> tuple[Floats, Floats]:
     """Return points and the distribution function of a mixture of many normals, each within [-1, 1]."""
     mean = float(w @ centre) / w.sum()
     reach = 9 * float(np.sqrt(w @ ((centre - mean) ** 2 + sd**2) / w.sum())) + 1e-12

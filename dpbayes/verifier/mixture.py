@@ -24,10 +24,8 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, logit
 
 from dpbayes._arguments import strictly_between
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
-
-type FloatArray = npt.NDArray[np.float64]
-
 
 _CHUNK = 1 << 21
 
@@ -36,22 +34,22 @@ _CHUNK = 1 << 21
 class BetaLattice:
     """Weights on a lattice of Beta densities."""
 
-    weights: FloatArray
+    weights: Floats
     first: float
     total: float
 
     @cached_property
-    def columns(self) -> FloatArray:
+    def columns(self) -> Floats:
         """First parameter of each column."""
         return self.first + np.arange(self.weights.shape[1], dtype=np.float64)
 
     @cached_property
-    def rows(self) -> FloatArray:
+    def rows(self) -> Floats:
         """Sum of the parameters of each row."""
         return self.total - np.arange(self.weights.shape[0], dtype=np.float64)
 
     @cached_property
-    def _log_relative(self) -> FloatArray:
+    def _log_relative(self) -> Floats:
         """Log of weight times density relative to the corner's, but for what depends on the point."""
         n_rows, n_columns = self.weights.shape
         by_column = -_log_products(self.first, n_columns)
@@ -63,14 +61,14 @@ class BetaLattice:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.weights) + by_row[:, None] + by_column[None, :] + by_second[index])
 
-    def _logs(self, points: FloatArray) -> FloatArray:
+    def _logs(self, points: Floats) -> Floats:
         """Return the log of each weighted density beside that of the corner, shape (points, rows, columns)."""
         odds, rest = logit(points), np.log1p(-points)
         n_rows, n_columns = self.weights.shape
         by_row, by_column = rest[:, None] * np.arange(n_rows), odds[:, None] * np.arange(n_columns)
         return self._log_relative - by_row[:, :, None] + by_column[:, None, :]
 
-    def density(self, points: FloatArray) -> FloatArray:
+    def density(self, points: Floats) -> Floats:
         """Return the weighted sum of densities at points strictly between 0 and 1, shape (points,)."""
         size = max(1, _CHUNK // self.weights.size)
         out = np.empty(points.size)
@@ -91,7 +89,7 @@ class BetaLattice:
         return 0.0 if abs(left - right) <= 1e-11 * (abs(left) + abs(right)) else left - right
 
 
-def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> FloatArray:
+def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> Floats:
     """Return the log-density of Beta(first, second) at points in (0, 1), accurate for parameters of any size."""
     x = np.asarray(x, dtype=np.float64)
     total = first + second
@@ -105,7 +103,7 @@ def log_beta_density(first: float, second: float, x: npt.ArrayLike) -> FloatArra
 _SERIES = tuple(1.0 / (2 * k + 1) for k in range(9, 0, -1))
 
 
-def _deviance(value: float, expected: FloatArray) -> FloatArray:
+def _deviance(value: float, expected: Floats) -> Floats:
     """Return value log(value / expected) + expected - value, without cancellation (Loader's bd0)."""
     gap = value - expected
     ratio = gap / (value + expected)
@@ -124,7 +122,7 @@ def _stirling_error(value: float) -> float:
     return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / value
 
 
-def _log_products(start: float, size: int) -> FloatArray:
+def _log_products(start: float, size: int) -> Floats:
     """Return log Gamma(start + k) / Gamma(start) for k below `size`."""
     return np.concatenate([[0.0], np.cumsum(np.log(start + np.arange(size - 1.0)))])
 
@@ -137,7 +135,7 @@ _LOGIT_RANGE = (-708.0, 36.7)
 class BetaMixture:
     """A mixture of Beta distributions on a lattice; `weights` sum to 1, parameters as in `BetaLattice`."""
 
-    weights: FloatArray
+    weights: Floats
     first: float
     total: float
 
@@ -146,7 +144,7 @@ class BetaMixture:
         return BetaLattice(self.weights, self.first, self.total)
 
     @cached_property
-    def _means(self) -> FloatArray:
+    def _means(self) -> Floats:
         return self._density.columns[None, :] / self._density.rows[:, None]
 
     @cached_property
@@ -187,7 +185,7 @@ class BetaMixture:
         ends = float(a[start]), float(total[start] - a[start])
         return BetaLattice(terms, self.first + 1.0, self.total + 1.0), *ends, float(row.sum())
 
-    def cdf(self, x: npt.ArrayLike) -> FloatArray:
+    def cdf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X <= x) for an array of any shape; 0 below 0, 1 above 1, NaN at NaN."""
         points = np.asarray(x, dtype=np.float64)
         steps, first, second, whole = self._steps
@@ -197,7 +195,7 @@ class BetaMixture:
         result[inside] = np.clip(sums, 0.0, 1.0)
         return result
 
-    def pdf(self, x: npt.ArrayLike) -> FloatArray:
+    def pdf(self, x: npt.ArrayLike) -> Floats:
         """Return the density for an array of any shape: 0 outside [0, 1], infinite at an end where it is unbounded."""
         points = np.asarray(x, dtype=np.float64)
         inside = (points > 0) & (points < 1)
@@ -210,17 +208,17 @@ class BetaMixture:
         return result
 
     @cached_property
-    def _seconds(self) -> FloatArray:
+    def _seconds(self) -> Floats:
         return self._density.rows[:, None] - self._density.columns[None, :]
 
-    def _at_end(self, vanishing: FloatArray, other: FloatArray) -> float:
+    def _at_end(self, vanishing: Floats, other: Floats) -> float:
         """Return the density where a variable with that parameter vanishes: of Beta(1, b) it is b at 0."""
         held = self.weights > 0
         if np.any(held & (vanishing < 1)):
             return math.inf
         return float((self.weights * np.where(held & (vanishing == 1), other, 0.0)).sum())
 
-    def quantile(self, q: npt.ArrayLike) -> FloatArray:
+    def quantile(self, q: npt.ArrayLike) -> Floats:
         """Return the quantiles for an array of probabilities in [0, 1]."""
         probabilities = np.asarray(q, dtype=np.float64)
         if not np.all((probabilities >= 0) & (probabilities <= 1)):
@@ -231,7 +229,7 @@ class BetaMixture:
             result[inner] = self._inner_quantiles(probabilities[inner])
         return result
 
-    def _inner_quantiles(self, q: FloatArray) -> FloatArray:
+    def _inner_quantiles(self, q: Floats) -> Floats:
         low, high = np.full(q.shape, _LOGIT_RANGE[0]), np.full(q.shape, _LOGIT_RANGE[1])
         # Start at the Beta distribution with the same mean and standard deviation.
         size = max(self.mean * (1 - self.mean) / max(self.sd**2, 1e-300) - 1, 1e-6)
@@ -281,7 +279,7 @@ class BetaMixture:
         first = self._refined(grid, int(highest[0]))
         return first if highest.size == 1 else 0.5 * (first + self._refined(grid, int(highest[-1])))
 
-    def _refined(self, grid: FloatArray, best: int) -> float:
+    def _refined(self, grid: Floats, best: int) -> float:
         """Return the zero of the log-density's slope next to a grid point, or the point where there is none."""
         if best in (0, grid.size - 1):
             # A bounded end; a maximum just inside it shows in the slope.

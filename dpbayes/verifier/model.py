@@ -23,6 +23,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from dpbayes._arguments import finite, one_of, ordered, positive_finite, shown
+from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
@@ -48,7 +49,7 @@ class Questions:
     """The released counts of one or several verification questions; `noisy` has shape (questions, outcomes)."""
 
     names: tuple[str, ...]
-    noisy: npt.NDArray[np.float64]
+    noisy: Floats
     noise: tuple[NoiseLaw, ...]
     n_partitions: tuple[int, ...]
 
@@ -246,9 +247,7 @@ def pooled_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr
     )
 
 
-def _pooled_shares(
-    design: npt.NDArray[np.float64] | None, between_sd: float, prior: tuple[float, float], effect_sd: float
-) -> Any:
+def _pooled_shares(design: Floats | None, between_sd: float, prior: tuple[float, float], effect_sd: float) -> Any:
     """Add the hierarchy of r to the model."""
     centre = pm.Normal("mu", *prior)
     if design is not None:
@@ -284,7 +283,7 @@ def _check_priors(*, between_sd: float, effect_sd: float, **centres: tuple[float
         positive_finite(given[1], f"the standard deviation of {name}", remedy=remedy)
 
 
-def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:
+def _alpha(alpha: Any, asked: Questions) -> Floats:
     try:
         prior = np.broadcast_to(np.asarray(alpha, dtype=np.float64), asked.noisy.shape)
     except (TypeError, ValueError, OverflowError) as error:
@@ -294,7 +293,7 @@ def _alpha(alpha: Any, asked: Questions) -> npt.NDArray[np.float64]:
     return np.array(prior)
 
 
-def _design(covariates: Mapping[str, Sequence[float]] | None, n_questions: int) -> npt.NDArray[np.float64] | None:
+def _design(covariates: Mapping[str, Sequence[float]] | None, n_questions: int) -> Floats | None:
     if not covariates:
         return None
     design = np.array([np.asarray(values, dtype=np.float64) for values in covariates.values()]).T

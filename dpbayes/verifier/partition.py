@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import generator, one_of, shown, whole_number
+from dpbayes._arrays import Ints
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
 type Assignment = Literal["balanced", "independent"]
-type IntArray = npt.NDArray[np.int64]
 
 OUTCOMES = ("beyond", "not beyond", "not computed")
 """Levels of a verification release: how many partitions lie beyond the threshold, do not, or could not be computed."""
@@ -155,7 +155,7 @@ def assign_partitions(
     assignment: Assignment = "balanced",
     random_state: int | np.random.Generator | None = None,
     strata: npt.NDArray[Any] | None = None,
-) -> IntArray:
+) -> Ints:
     """Assign each unit to one of M partitions at random."""
     check_n_partitions(n_partitions)
     if n_units < 1:
@@ -180,7 +180,7 @@ def assign_partitions(
     return np.asarray(rng.permutation(dealt))
 
 
-def unit_codes(units: npt.NDArray[Any]) -> tuple[IntArray, int]:
+def unit_codes(units: npt.NDArray[Any]) -> tuple[Ints, int]:
     """Return a code from 0 for the unit of each row, and the number of units; names are compared as text."""
     import pandas as pd
 
@@ -210,7 +210,7 @@ def row_partitions(
     assignment: Assignment = "balanced",
     random_state: int | np.random.Generator | None = None,
     strata: str | None = None,
-) -> IntArray:
+) -> Ints:
     """Return the partition of every row; `strata` names a public column."""
     from dpbayes.verifier.formulas import column_values
 
@@ -220,7 +220,7 @@ def row_partitions(
     return of_units[codes]
 
 
-def _strata(values: npt.NDArray[Any], codes: IntArray, n_units: int, name: str, assignment: Assignment) -> IntArray:
+def _strata(values: npt.NDArray[Any], codes: Ints, n_units: int, name: str, assignment: Assignment) -> Ints:
     """Return the stratum of each unit; refuse a column that differs between the rows of a unit."""
     if assignment != "balanced":
         raise InputError(f"strata = {name!r} balances partitions, as fits replace-one; leave it out under add-remove")
@@ -232,7 +232,7 @@ def _strata(values: npt.NDArray[Any], codes: IntArray, n_units: int, name: str, 
     return of_units
 
 
-def partition_slices(partition: IntArray, n_partitions: int) -> tuple[IntArray, IntArray]:
+def partition_slices(partition: Ints, n_partitions: int) -> tuple[Ints, Ints]:
     """Return the row order by partition, and where each partition starts."""
     # NumPy sorts 16-bit integers by radix.
     keys = partition.astype(np.uint16) if n_partitions <= 1 << 16 else partition
