@@ -30,6 +30,7 @@ from dpbayes.latent_class.design import (
     cells_of,
     checked_concentration,
     margin_name,
+    starts_near_shares,
 )
 from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
@@ -40,7 +41,6 @@ from dpbayes.latent_class.likelihood import (
     class_counts,
     default_spread,
     joint_law,
-    noise_is_small,
     pilot,
     probabilities,
     products_of,
@@ -219,7 +219,7 @@ def build_model(
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
-    if profiles == "common" and noise_is_small(release, data["released_shares"]):
+    if profiles == "common" and starts_near_shares(release):
         model.starts = _starts(model, design.n_classes)
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     recorded = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]

@@ -41,14 +41,19 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("attributes", "levels", "chains", "steps"), [(6, 2, 256, 400), (14, 8, 256, 200), (40, 10, 32, 400)]
+    ("attributes", "levels", "scale", "kept", "steps"),
+    [
+        (6, 2, 4.0, (256, 12), 400),
+        (14, 8, 400.0, (256, 12), 200),
+        (14, 8, 4.0, (1024, 8), 200),
+        (40, 10, 4.0, (32, 96), 400),
+    ],
 )
-def test_the_number_of_chains_follows_classes_times_levels(attributes, levels, chains, steps):
+def test_the_number_of_chains_follows_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
     domain, pairs = many(attributes, levels)
-    law = TwoSidedGeometric(4.0)
+    law = TwoSidedGeometric(scale)
     tables = tuple(NoisyTable(domain.project(p), np.full((levels, levels), 40), law, 2.0, None) for p in pairs)
-    settings = sampler_defaults(Release(domain, tables, "replace-one", 360, "simulation"))
+    settings = sampler_defaults(Release(domain, tables, "replace-one", 40 * levels**2, "simulation"))
     assert settings.pop("method") == "many-chains"
     found = settings_of("many-chains", settings)
-    assert (found.chains, found.max_steps) == (chains, steps)
-    assert found.chains * found.draws == 3072
+    assert (found.chains, found.draws, found.max_steps) == (*kept, steps)
