@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -22,7 +22,7 @@ from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
 from dpbayes.report.tables import interval_columns, mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed, Tune
+from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Share, Tune
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -42,7 +42,7 @@ class Data(DataSection):
 
     files: ClassVar[tuple[str, ...]] = ()
 
-    delta: float = Field(default=1e-3, gt=0, lt=1)
+    delta: Share = 1e-3
     """Delta at which the page states what a finished release of filters costs."""
 
 
@@ -51,19 +51,12 @@ class Audience(Section):
 
     n_people: int = Field(ge=1, le=50_000_000)
     """People who might be reached."""
-    shares: list[float] = Field(min_length=1, max_length=10)
+    shares: list[Annotated[float, Field(gt=0, le=0.5)]] = Field(min_length=1, max_length=10)
     """Share of the people that each publisher reaches, at most one half; more than 8 of them need [lattice]."""
     weeks: int = Field(default=1, ge=1, le=MAX_WEEKS)
     """Weeks, each with filters of its own of all people reached by then; more than one needs [lattice]."""
     seed: Seed = 1
     """Seed of the audience."""
-
-    @model_validator(mode="after")
-    def _shares_in_range(self) -> Audience:
-        for share in self.shares:
-            if not 0.0 < share <= 0.5:
-                raise ValueError(f"a publisher's share must lie in (0, 0.5], got {share}")
-        return self
 
 
 class FilterSettings(Section):
@@ -71,7 +64,7 @@ class FilterSettings(Section):
 
     n_bits: int = Field(ge=2, le=10_000_000)
     """Bits of a filter."""
-    decay: float = Field(default=0.0, ge=0)
+    decay: float = Field(default=0.0, ge=0, le=700)
     """0 for uniform hashing; otherwise how much likelier the first bit is than the last, on the log scale."""
     hash_seed: Seed = 0
     """Hash seed that the publishers share, one more each week."""
@@ -80,9 +73,9 @@ class FilterSettings(Section):
 class Privacy(PrivacySection):
     """The target, and which pairs of neighbouring inputs it is for."""
 
-    epsilon: float = Field(gt=0)
+    epsilon: Positive
     """Epsilon of all weeks; neighbouring inputs differ in one position: a person more or less, not exchanged."""
-    delta: float = Field(gt=0, lt=1)
+    delta: Share
     """Delta of all weeks."""
     definition: Literal["tight", "quantile"] = "tight"
     """tight for (epsilon, delta)-differential privacy, quantile for the paper's definition."""
@@ -93,7 +86,7 @@ class Privacy(PrivacySection):
 class Lattice(Section):
     """Reach of every set of publishers by every week, as that of one audience."""
 
-    population: float = Field(gt=0)
+    population: Positive
     """People who might be reached: a public number, such as a census count."""
     classes: int = Field(default=12, ge=2, le=200)
     """Classes of equal size that the audience is a mixture of."""

@@ -34,7 +34,7 @@ from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
-from dpbayes.runs.spec import PrivacySection, PublishedData, PublishedSpec, Section, Seed
+from dpbayes.runs.spec import Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -131,7 +131,7 @@ class Privacy(PrivacySection):
     # Replace-one for tables, add-remove with [groups]: the spec checks what a unit may have there.
     adjacency: ClassVar[str] = "by the kind of study"
 
-    epsilon: float = Field(gt=0)
+    epsilon: Positive
     """Total privacy-loss parameter."""
     noise: PureNoiseName = "two-sided-geometric"
     """The noise law."""
@@ -144,9 +144,9 @@ class Groups(Section):
     """Column that names the group of a record."""
     parent: dict[str, str] = Field(default_factory=dict)
     """Group to upper unit; the generated population and a finished release bring their own."""
-    max_error: float = Field(default=0.2, gt=0)
+    max_error: Positive = 0.2
     """Largest expected L1 error of a table that the workloads may choose."""
-    max_information: float = Field(default=0.05, gt=0)
+    max_information: Positive = 0.05
     """Largest mutual information, with natural logarithms, between attributes of the groups' workload."""
     n_jobs: int = Field(default=1, ge=1, le=1000)
     """Processes that share the groups."""
@@ -160,7 +160,7 @@ class Estimation(Section):
     pool: bool = True
     """Let thin public records borrow, between the groups of `by` and from independence, as the public data justify;
     Algorithm 1, and both methods with [groups], take the prior as given."""
-    strength: float | None = Field(default=None, gt=0)
+    strength: Positive | None = None
     """Prior strength in records; by default it is chosen from the release alone."""
     iterations: int | None = Field(default=None, ge=1, le=1_000_000)
     """Updates of Algorithm 1, which is always run for comparison."""

@@ -206,13 +206,14 @@ def cell_labels(domain: Domain, names: Sequence[str]) -> list[str]:
 
 def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     """Return a stick-breaking concentration, or shape and rate of its gamma prior, as plain numbers."""
-    if _is_positive(concentration):
+    if _is_positive(concentration) and 1e-6 <= concentration <= 1e6:
         return float(concentration)
     pair = tuple(concentration) if isinstance(concentration, Iterable) else ()
-    if len(pair) != 2 or not all(map(_is_positive, pair)) or pair[0] < 0.1 or not 1e-6 <= pair[1] <= 1e6:
+    if len(pair) != 2 or not all(map(_is_positive, pair)) or not (0.1 <= pair[0] <= 1e6 and 1e-6 <= pair[1] <= 1e6):
         raise InputError(
-            "concentration must be a positive number, or the shape and rate of its gamma prior, such as (40, 10), "
-            f"the shape from 0.1 (below, its draws underflow) and the rate from 1e-6 to 1e6; got {shown(concentration)}"
+            "concentration must be a number from 1e-6 to 1e6, or the shape and rate of its gamma prior, such as "
+            "(40, 10), the shape from 0.1 (below, its draws underflow) to 1e6 and the rate from 1e-6 to 1e6; got "
+            f"{shown(concentration)}"
         )
     return float(pair[0]), float(pair[1])
 

@@ -28,7 +28,19 @@ from dpbayes.privacy.laws import NoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
-from dpbayes.runs.spec import Chains, Draws, PrivacySection, PublishedData, PublishedSpec, Section, Seed, Share, Tune
+from dpbayes.runs.spec import (
+    Chains,
+    Draws,
+    Level,
+    Positive,
+    PrivacySection,
+    PublishedData,
+    PublishedSpec,
+    Section,
+    Seed,
+    Share,
+    Tune,
+)
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -53,7 +65,7 @@ class Data(PublishedData):
     """Tables that come with dpbayes: ten of the American Community Survey, or six of 5,000 simulated persons."""
     microdata: str | None = None
     """A CSV or Parquet file of confidential records, beside the spec."""
-    levels: dict[str, list[str | int]] | None = None
+    levels: dict[str, list[str | Level]] | None = None
     """For microdata: the levels of each attribute, from the codebook; for published tables their order, if given."""
     labels: dict[str, dict[str, str]] = Field(default_factory=dict)
     """For microdata: what pages and pictures call levels, such as ``labels.age = {0 = "under 18", 1 = "18 or over"}``;
@@ -96,9 +108,9 @@ def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
 class Privacy(PrivacySection):
     """What the release costs. Not used when a finished release is read."""
 
-    epsilon: float | None = Field(default=None, gt=0)
+    epsilon: Positive | None = None
     """Total privacy-loss parameter over all tables, for two-sided geometric and Laplace noise."""
-    rho: float | None = Field(default=None, gt=0)
+    rho: Positive | None = None
     """Total zero-concentrated DP parameter over all tables, for discrete Gaussian and Gaussian noise."""
     noise: NoiseName = "two-sided-geometric"
     """The noise law."""
@@ -152,16 +164,16 @@ class Model(Section):
     file: str | None = None
     """Your own model: a Python file beside the spec that defines ``build_model(release, *, n_classes)``. It is run only
     with --allow-python. ``model = "file:mine.py"`` is short for this."""
-    impossible: list[dict[str, str | int | list[str | int]]] = Field(default_factory=list)
+    impossible: list[dict[str, str | Level | list[str | Level]]] = Field(default_factory=list)
     """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
     concentration: Annotated[float | list[float] | None, SkipValidation] = None
     """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
     profiles: Literal["common", "dirichlet"] | None = None
     """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
-    spread: float | None = Field(default=None, gt=0)
+    spread: float | None = Field(default=None, ge=0.01, le=50)
     """Standard deviation of the profiles about the released shares, on the log scale; by default 4,
     or 2.5 where noise is small against sampling."""
-    profile_prior: float | None = Field(default=None, gt=0)
+    profile_prior: float | None = Field(default=None, ge=0.01, le=1_000_000)
     """Dirichlet parameter of every class profile, where profiles are Dirichlet; 0.5 by default."""
     margins: list[list[str]] = Field(default_factory=list)
     """Attribute sets whose probabilities the trace records besides the released ones, each as ``margin_A_B``."""

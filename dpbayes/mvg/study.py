@@ -24,7 +24,19 @@ from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
-from dpbayes.runs.spec import Chains, Draws, PrivacySection, RunSpec, Section, Seed, Share, Tune, UnitSection
+from dpbayes.runs.spec import (
+    Chains,
+    Draws,
+    Positive,
+    PrivacySection,
+    Real,
+    RunSpec,
+    Section,
+    Seed,
+    Share,
+    Tune,
+    UnitSection,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +68,7 @@ class Data(UnitSection):
     """Seed of the generated patients."""
     file: str | None = None
     """A CSV or Parquet file of records, beside the spec."""
-    ranges: dict[str, list[float]] | None = None
+    ranges: dict[str, list[Real]] | None = None
     """Public bounds [lower, upper] of each column of a file; those of the patients by default."""
 
     @model_validator(mode="after")
@@ -81,7 +93,7 @@ class Data(UnitSection):
 class Privacy(PrivacySection):
     """The guarantee of the release."""
 
-    epsilon: float = Field(gt=0)
+    epsilon: Positive
     """Privacy-loss parameter."""
     delta: Share
     """Failure probability, well below one over the number of records."""
@@ -96,7 +108,7 @@ class Regression(Section):
     """Columns to regress on; with data.release, any of those that were released."""
     response: str
     """Column to explain."""
-    intercept: float | None = Field(default=None, gt=0, le=1e6)
+    intercept: float | None = Field(default=None, ge=1e-6, le=1e6)
     """The intercept's constant, in half-widths of the ranges; the square root of the number of columns by default."""
     sampler: Literal["conjugate", "nuts"] = "conjugate"
     """How the posterior is drawn: by conjugate proposals without compiling anything (seconds), or by NUTS on the PyMC

@@ -26,12 +26,15 @@ from dpbayes.runs.registry import system_module, system_name
 if TYPE_CHECKING:
     from dpbayes.privacy import Release
 
-# Bounds far beyond any use: a number above them is a slip, and is refused before anything is spent.
+# Bounds far beyond any use: a number outside of them is a slip, and is refused before anything is spent.
 Draws = Annotated[int, Field(ge=10, le=1_000_000)]
 Tune = Annotated[int, Field(ge=10, le=1_000_000)]
 Chains = Annotated[int, Field(ge=1, le=10_000)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+Real = Annotated[float, Field(ge=-1e50, le=1e50)]
+Level = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # of an attribute whose levels are numbers
 
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
@@ -256,21 +259,21 @@ class PublishedData(UnitSection):
 class TableSection(Section):
     """A published table of noisy counts (`dpbayes.privacy.PublishedTable`)."""
 
-    value: str | dict[str, str | int]
+    value: str | dict[str, str | Level]
     """Column of the counts; of a wide file each column of counts with its level of `across`."""
     levels: list[str] | dict[str, str] = Field(default_factory=list)
     """Columns of the levels, by the attributes' names if these differ; none for the number of records."""
     law: PublishedName
     """The law of the noise; "exact" for a number of records without noise."""
-    scale: float | str | None = None
+    scale: Positive | str | None = None
     """Scale (of two-sided geometric and Laplace noise) or standard deviation of the noise: a number, or a column."""
-    variance: float | str | None = None
+    variance: Positive | str | None = None
     """Variance of the noise in place of its scale: a number, or a column."""
     across: str | None = None
     """Of a wide file: the attribute whose levels stand side by side."""
-    where: dict[str, str | int | bool] = Field(default_factory=dict)
+    where: dict[str, str | Level | bool] = Field(default_factory=dict)
     """Columns and the value that a row of this table has there, for files of several tables."""
-    threshold: float | None = None
+    threshold: Real | None = None
     """Counts below it were left out: empty fields, or no rows."""
     file: str | None = None
     """Another file than data.published, beside it."""
@@ -595,8 +598,13 @@ def _takes(field: Mapping[str, Any]) -> str:
     if field.get("type") == "object":
         entries = field.get("additionalProperties")
         return f"table of {_within(entries)}" if isinstance(entries, Mapping) else "table"
-    bounds = [f"{sign} {field[bound]:,}" for bound, sign in _BOUNDS.items() if bound in field]
+    bounds = [f"{sign} {_figures(field[bound])}" for bound, sign in _BOUNDS.items() if bound in field]
     return " ".join([_WORDS[field["type"]], " and ".join(bounds)]).strip()
+
+
+def _figures(bound: float) -> str:
+    """Return a bound with separators of thousands, without the zeros of a float."""
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,.15g}"
 
 
 def _within(field: Mapping[str, Any]) -> str:

@@ -14,7 +14,19 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_file, scan_records
-from dpbayes.runs.spec import Chains, DataSection, Draws, PrivacySection, RunSpec, Section, Seed
+from dpbayes.runs.spec import (
+    Chains,
+    DataSection,
+    Draws,
+    Level,
+    Positive,
+    PrivacySection,
+    Real,
+    RunSpec,
+    Section,
+    Seed,
+    Share,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -23,11 +35,12 @@ if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
 # Below, draws of shares of counts that are all 0 can underflow together; above, the prior outweighs any count.
-_ALPHA = (0.01, 1_000_000)
+Alpha = Annotated[float, Field(ge=0.01, le=1_000_000)]
+Part = Annotated[float, Field(ge=0, le=1)]
 _MOST_DRAWS = 5_000_000  # a gigabyte
 _FAR = 1e-3  # three counts, each moved up by noise of this chance: one release in ten million lies farther off
 
-type Levels = dict[str, list[str | int] | dict[str, list[str | int]]]
+type Levels = dict[str, list[str | Level] | dict[str, list[str | Level]]]
 
 
 class Data(DataSection):
@@ -46,7 +59,7 @@ class Data(DataSection):
     levels: Levels = Field(default_factory=dict)
     """Levels of categorical columns whose type does not declare them: a list, or, to pool them by a public rule, what
     each pooled level stands for, ``sector = {farm = ["A"], other = ["B", "C"]}``."""
-    level_shares: dict[str, dict[str, float]] = Field(default_factory=dict)
+    level_shares: dict[str, dict[str, Part]] = Field(default_factory=dict)
     """Shares of levels that are public, from a codebook say: a run warns of partitions without a rare level."""
     unit: str | None = None
     """Column of the unit whose privacy is protected; all of its rows stay together. In a CSV file 1 and 01 are two
@@ -72,27 +85,27 @@ class Question(Section):
     """``response ~ terms``."""
     coefficient: str
     """The coefficient's name."""
-    threshold: float | None = None
+    threshold: Real | None = None
     """What the claim compares the coefficient with."""
     direction: Literal["<=", ">", "<", ">="] = ">"
     """The side of the threshold that the claim names."""
-    significant_at: float | None = Field(default=None, gt=0, lt=1)
+    significant_at: Share | None = None
     """Instead of a threshold: the level of a two-sided test against 0."""
     answer_by: Literal["share", "mean"] = "share"
     """``"share"``: the share of partitions in which the estimate lies beyond the threshold; ``"mean"``: the coefficient
     itself, by the mean of the partitions' estimates, which is right also where small samples are skewed."""
-    lower: float | None = None
+    lower: Real | None = None
     """For ``"mean"``: lower end of the public range to which a partition's estimate is clipped."""
-    upper: float | None = None
+    upper: Real | None = None
     """For ``"mean"``: its upper end."""
     family: Literal["gaussian", "logistic", "poisson"] = "gaussian"
     """The model."""
     absorb: list[str] = Field(default_factory=list, max_length=20)
     """Columns whose fixed effects are absorbed. In a CSV file they are compared as text, unless a formula calculates
     with them."""
-    skew: float | None = None
+    skew: Real | None = None
     """Skewness of the response, where it is public: a run warns of partitions that are too small for it."""
-    share: float = Field(default=1.0, gt=0)
+    share: Positive = 1.0
     """Relative share of epsilon."""
 
     @property
@@ -134,7 +147,7 @@ class Question(Section):
 class Privacy(PrivacySection):
     """What the release costs."""
 
-    epsilon: float = Field(gt=0)
+    epsilon: Positive
     """Total privacy-loss parameter over all questions."""
     n_partitions: int = Field(default=50, ge=1, le=10**9)
     """M, public: chosen without looking at the data; under replace-one at most the number of units."""
@@ -155,7 +168,7 @@ class Privacy(PrivacySection):
 class Model(Section):
     """The posterior."""
 
-    alpha: list[float] | None = Field(default=None, min_length=2, max_length=3)
+    alpha: list[Alpha] | None = Field(default=None, min_length=2, max_length=3)
     """Dirichlet prior of the shares beyond, not beyond and, where failures are released, not computed; from 0.01 to
     1,000,000 each, all 1 by default."""
     pooling: Literal["none", "partial"] = "none"
@@ -169,11 +182,6 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _prior_fits(self) -> Model:
-        low, high = _ALPHA
-        if self.alpha is not None and not all(low <= a <= high for a in self.alpha):
-            raise ValueError(
-                f"model.alpha must give numbers from {low:g} to {high:,}, got {self.alpha}; 1 for each is uniform"
-            )
         if self.alpha is not None and self.pooling == "partial":
             raise ValueError(
                 f"model.alpha = {self.alpha} is the prior of questions that are answered alone, and model.pooling = "
@@ -191,19 +199,17 @@ class Surface(Section):
 
     n_partitions: list[Annotated[int, Field(ge=1, le=10**9)]] = Field(min_length=1, max_length=100)
     """Numbers of partitions, at most 201 each."""
-    epsilon: list[float] = Field(min_length=1, max_length=100)
+    epsilon: list[Positive] = Field(min_length=1, max_length=100)
     """Epsilons."""
-    r: list[float] = Field(min_length=1, max_length=20)
+    r: list[Part] = Field(min_length=1, max_length=20)
     """Supposed shares of partitions in which the claim holds."""
     failed: float = Field(default=0.0, ge=0, lt=1)
     """Supposed share of partitions that cannot be computed."""
-    alpha: list[Annotated[float, Field(ge=_ALPHA[0], le=_ALPHA[1])]] = Field(
-        default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3
-    )
+    alpha: list[Alpha] = Field(default_factory=lambda: [1.0, 1.0, 1.0], min_length=2, max_length=3)
     """The analyst's prior, of three outcomes or, without a failure category, of two."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Posterior probability from which the analyst decides."""
-    wanted: float = Field(default=0.9, gt=0, lt=1)
+    wanted: Share = 0.9
     """Chance of the right decision for which the least epsilon is sought."""
 
     @model_validator(mode="after")
@@ -238,7 +244,7 @@ class Pilot(Section):
     """Column of the unit; by default data.unit."""
     levels: Levels = Field(default_factory=dict)
     """Levels of categorical columns; by default data.levels."""
-    epsilon: float = Field(default=1.0, gt=0)
+    epsilon: Positive = 1.0
     """Privacy cost for which the chance of the right decision is given."""
     seed: Seed = 1
     """Seed of the partitions drawn."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,19 +51,22 @@ from dpbayes.mvg.study import Privacy, check_columns, feature_ranges, load_recor
 from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.runs.protocol import Context, Findings
-from dpbayes.runs.spec import RunSpec, Section, Seed, Share
+from dpbayes.runs.spec import Positive, RunSpec, Section, Seed, Share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
 type FloatArray = npt.NDArray[np.float64]
+Split = Annotated[float, Field(ge=0.05, le=0.45)]  # so that each of three parts of 40 records holds some
+
+_TUBE = 0.02  # of support vector regression, on the unit scale
 
 
 class CovarianceStudy(Section):
     """Covariance query against identity query."""
 
-    sizes: list[int] = Field(min_length=1, max_length=100)
+    sizes: list[Annotated[int, Field(ge=2, le=100_000_000)]] = Field(min_length=1, max_length=100)
     """Sample sizes."""
     draws: int = Field(default=25, ge=2, le=100_000)
     """Draws per mechanism."""
@@ -72,24 +75,28 @@ class CovarianceStudy(Section):
 class SvrSection(Section):
     """Support vector regression of the last column of the ranges on the others."""
 
-    epsilons: list[float] = Field(min_length=1, max_length=100)
+    epsilons: list[Positive] = Field(min_length=1, max_length=100)
     """Guarantees to compare, in place of [privacy] epsilon."""
     draws: int = Field(default=25, ge=2, le=100_000)
     """Draws per mechanism."""
-    tuning: Share = 0.15
+    tuning: Split = 0.15
     """Part of the records for tuning."""
-    holdout: Share = 0.15
+    holdout: Split = 0.15
     """Part of the records for the final error."""
     favoured: list[str] = Field(min_length=1)
     """Columns that the binary allocation favours."""
     share: Share = 0.8
     """Part of the precision they get."""
-    costs: list[float] = Field(default=[0.01, 0.1, 1.0], min_length=1, max_length=100)
+    costs: list[Positive] = Field(default=[0.01, 0.1, 1.0], min_length=1, max_length=100)
     """Grid of C."""
-    gammas: list[float] = Field(default=[0.3, 1.0], min_length=1, max_length=100)
+    gammas: list[Positive] = Field(default=[0.3, 1.0], min_length=1, max_length=100)
     """Grid of gamma, relative to one over (features times variance)."""
     public_seed: Seed = 99
     """Seed of the public patients from which the weights of the optimal allocation are taken."""
+
+    def theta(self, names: list[str]) -> FloatArray:
+        """Return the binary allocation over the columns."""
+        return binary_allocation(len(names), [names.index(name) for name in self.favoured], self.share)
 
 
 class Data(RecordsData):
@@ -122,7 +129,9 @@ class Spec(RunSpec):
         if self.privacy.simulation_seed is None:
             raise ValueError("a study simulates its noise; set privacy.simulation_seed")
         if self.svr is not None:
-            check_columns(self.svr.favoured, list(self.data.known_ranges), where="svr.favoured")
+            names = list(self.data.known_ranges)
+            check_columns(self.svr.favoured, names, where="svr.favoured")
+            self.svr.theta(names)  # refuses all of them
         return self
 
 
@@ -189,18 +198,8 @@ def _run_svr(
     assert spec.svr is not None
     public = patients(2_000, spec.svr.public_seed)
     weights = public_weights(record_matrix(public), ranges) if names == public.columns else np.ones(len(names))
-    config = SvrConfig(
-        epsilons=tuple(spec.svr.epsilons),
-        delta=spec.privacy.delta,
-        draws=spec.svr.draws,
-        tuning=spec.svr.tuning,
-        holdout=spec.svr.holdout,
-        favoured=tuple(names.index(name) for name in spec.svr.favoured),
-        share=spec.svr.share,
-        costs=tuple(spec.svr.costs),
-        gammas=tuple(spec.svr.gammas),
-    )
-    study = svr_study(records, ranges, weights=weights, config=config, rng=rng, progress=echo)
+    given = {"delta": spec.privacy.delta, "theta": spec.svr.theta(names), "weights": weights}
+    study = svr_study(records, ranges, spec.svr, **given, rng=rng, progress=echo)
     return {"features": names, "weights": weights.tolist(), "study": asdict(study)}
 
 
@@ -466,30 +465,6 @@ def _repeat(n: int, name: str, mechanism: Callable[[], FloatArray], exact: Float
 
 
 @dataclass(frozen=True)
-class SvrConfig:
-    """Settings of the regression study."""
-
-    epsilons: tuple[float, ...] = (1.0, 10.0, 100.0)
-    delta: float = 1e-5
-    draws: int = 25
-    tuning: float = 0.15
-    holdout: float = 0.15
-    favoured: tuple[int, ...] = (0, 1, 5, 9)
-    share: float = 0.8
-    costs: tuple[float, ...] = (0.01, 0.1, 1.0)
-    gammas: tuple[float, ...] = (0.3, 1.0)
-    tube: float = 0.02
-
-    def __post_init__(self) -> None:
-        if not self.epsilons or self.draws < 1 or not self.costs or not self.gammas:
-            raise InputError("epsilons, costs and gammas must not be empty and draws must be at least 1")
-        if not (self.tuning > 0 and self.holdout > 0 and self.tuning + self.holdout < 1):
-            raise InputError(
-                f"tuning and holdout must be positive parts of the records, got {self.tuning}, {self.holdout}"
-            )
-
-
-@dataclass(frozen=True)
 class SvrScore:
     """Errors of one mechanism at one guarantee (None without privacy), one per draw, in units of the response."""
 
@@ -534,14 +509,15 @@ def public_weights(records: npt.ArrayLike, ranges: FeatureRanges) -> FloatArray:
 def svr_study(
     records: npt.ArrayLike,
     ranges: FeatureRanges,
+    settings: SvrSection,
     *,
+    delta: float,
+    theta: FloatArray,
     weights: npt.ArrayLike,
-    config: SvrConfig | None = None,
     rng: np.random.Generator,
     progress: Callable[[str], None] | None = None,
 ) -> SvrStudy:
     """Fit support vector regression to releases of the training records and score it on a clean holdout."""
-    settings = SvrConfig() if config is None else config
     scaled, unit = unit_records(records, ranges)
     n = scaled.shape[1]
     if n < 40:
@@ -551,14 +527,13 @@ def svr_study(
     kept, held = order[n_holdout:], scaled[:, order[:n_holdout]]
     part = scaled[:, kept]
     width = float(ranges.widths[-1])
-    theta = binary_allocation(unit.size, settings.favoured, settings.share)
     clean = part
     cost, gamma = _tune(clean, n_tuning, settings)
     scores = [
         SvrScore(
             "no privacy",
             None,
-            (_error(clean, n_tuning, held, cost, gamma, settings) * width,),
+            (_error(clean, n_tuning, held, cost, gamma) * width,),
             (0.0,) * unit.size,
             0.0,
             cost,
@@ -566,7 +541,7 @@ def svr_study(
         )
     ]
     for epsilon in settings.epsilons:
-        setting = StudySetting(unit, len(kept), epsilon, settings.delta, theta, np.asarray(weights, dtype=float))
+        setting = StudySetting(unit, len(kept), epsilon, delta, theta, np.asarray(weights, dtype=float))
         for name in MECHANISMS:
             if progress is not None:
                 progress(f"epsilon {epsilon:g}: {name}")
@@ -581,7 +556,7 @@ def _score(
     setting: StudySetting,
     n_tuning: int,
     held: FloatArray,
-    settings: SvrConfig,
+    settings: SvrSection,
     width: float,
     rng: np.random.Generator,
 ) -> SvrScore:
@@ -595,29 +570,27 @@ def _score(
         if draw == 0:
             chosen = _tune(values, n_tuning, settings)
         stddev = stddev + np.sqrt(released.noise.row_cov.marginal_variances) / settings.draws
-        errors.append(_error(values, n_tuning, held, *chosen, settings) * width)
+        errors.append(_error(values, n_tuning, held, *chosen) * width)
     return SvrScore(name, setting.epsilon, tuple(errors), tuple(stddev.tolist()), fastest, *chosen)
 
 
-def _fit(values: FloatArray, cost: float, gamma: float, settings: SvrConfig) -> Any:
+def _fit(values: FloatArray, cost: float, gamma: float) -> Any:
     from sklearn.svm import SVR
 
     variance = float(values[:-1].var())
     scale = gamma / ((values.shape[0] - 1) * max(variance, 1e-12))
-    return SVR(kernel="rbf", C=cost, gamma=scale, epsilon=settings.tube, cache_size=500).fit(values[:-1].T, values[-1])
+    return SVR(kernel="rbf", C=cost, gamma=scale, epsilon=_TUBE, cache_size=500).fit(values[:-1].T, values[-1])
 
 
-def _tune(values: FloatArray, n_tuning: int, settings: SvrConfig) -> tuple[float, float]:
+def _tune(values: FloatArray, n_tuning: int, settings: SvrSection) -> tuple[float, float]:
     """Choose C and gamma by the error on the tuning records, as noisy as the training records are."""
     train, tuning = values[:, n_tuning:], values[:, :n_tuning]
     grid = [(cost, gamma) for cost in settings.costs for gamma in settings.gammas]
-    return min(grid, key=lambda pair: _mae(_fit(train, pair[0], pair[1], settings), tuning))
+    return min(grid, key=lambda pair: _mae(_fit(train, *pair), tuning))
 
 
-def _error(
-    values: FloatArray, n_tuning: int, held: FloatArray, cost: float, gamma: float, settings: SvrConfig
-) -> float:
-    return _mae(_fit(values[:, n_tuning:], cost, gamma, settings), held)
+def _error(values: FloatArray, n_tuning: int, held: FloatArray, cost: float, gamma: float) -> float:
+    return _mae(_fit(values[:, n_tuning:], cost, gamma), held)
 
 
 def _mae(model: Any, values: FloatArray) -> float:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from dpbayes.errors import InputError
 from dpbayes.runs.protocol import Context, Findings
-from dpbayes.runs.spec import PublishedData, PublishedSpec, Section, Seed
+from dpbayes.runs.spec import Level, PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,7 +33,7 @@ class Data(PublishedData):
     sources: ClassVar[tuple[str, ...]] = ("published", "release")
     files: ClassVar[tuple[str, ...]] = ("published", "constraints")
 
-    levels: dict[str, list[str | int]] | None = None
+    levels: dict[str, list[str | Level]] | None = None
     """The levels of attributes in order, if given."""
 
 

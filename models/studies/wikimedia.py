@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.runs.protocol import Context, Findings
-from dpbayes.runs.spec import DataSection, RunSpec, Section, Seed
+from dpbayes.runs.spec import Chains, DataSection, Draws, RunSpec, Section, Seed, Tune
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -225,6 +225,9 @@ def _views(seen: Any, around: Any, spread: Any, late: Any, absent: Any, naive: b
     return np.where(absent, np.exp(around + spread * below), views)
 
 
+Year = Annotated[int, Field(ge=1900, le=2100)]
+
+
 class Data(DataSection):
     """The rows, or a twin."""
 
@@ -236,20 +239,20 @@ class Data(DataSection):
     """Seed of a simulated panel, which the study takes where `views` names no file: its exact views are known."""
     pages: list[str] = Field(min_length=1, max_length=6)
     """Titles of the pages."""
-    summers: list[int] = Field(min_length=2)
+    summers: list[Year] = Field(min_length=2, max_length=100)
     """Years in which the summers begin, on 1 December."""
-    created: dict[str, int] = Field(default_factory=dict)
+    created: dict[str, Year] = Field(default_factory=dict)
     """First summer of a page that was not there from the beginning."""
 
 
 class Sampling(Section):
     """Settings of NUTS."""
 
-    draws: int = Field(default=1200, ge=50)
+    draws: Draws = Field(default=1200, ge=50)
     """Draws kept per chain."""
-    tune: int = Field(default=500, ge=50)
+    tune: Tune = Field(default=500, ge=50)
     """Draws spent on adaptation per chain."""
-    chains: int = Field(default=4, ge=2)
+    chains: Chains = Field(default=4, ge=2)
     """Chains."""
     seed: Seed = 1
     """Seed of the sampler."""
@@ -262,7 +265,7 @@ class Spec(RunSpec):
     """The study's name."""
     data: Data
     """What was released."""
-    asked: int
+    asked: Year
     """The summer that the others are compared with."""
     sampling: Sampling = Sampling()
     """Settings of NUTS."""

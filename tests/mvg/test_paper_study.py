@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from dpbayes.data.datasets import PATIENT_RANGES, framingham_risk, patients
-from dpbayes.errors import InputError, MissingColumnError
+from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.mvg import FeatureRanges, compare_noise
 from dpbayes.mvg.matrix import mu_for
 from dpbayes.report.compare import RunFacts, shared_tables
+from dpbayes.runs import load_spec
 from dpbayes.runs.registry import system_module
 
 paper = system_module("study:mvg_paper")
@@ -120,14 +121,17 @@ def test_weights_come_from_public_records():
 
 def test_svr_study_recovers_the_signal_only_at_a_large_epsilon():
     pytest.importorskip("sklearn", reason="the regression study needs scikit-learn, an optional dependency")
-    config = paper.SvrConfig(epsilons=(1.0, 1e5), draws=2, costs=(1.0,), gammas=(1.0,))
+    favoured = ["age", "male", "systolic_mmhg", "framingham"]
+    settings = paper.SvrSection(epsilons=[1.0, 1e5], draws=2, costs=[1.0], gammas=[1.0], favoured=favoured)
     ranges = _patient_ranges()
     lines = []
     study = paper.svr_study(
         patients(300, 3).to_numpy().T,
         ranges,
+        settings,
+        delta=1e-5,
+        theta=settings.theta(list(PATIENT_RANGES)),
         weights=np.ones(10),
-        config=config,
         rng=np.random.default_rng(6),
         progress=lines.append,
     )
@@ -154,11 +158,19 @@ def test_drowned_is_judged_against_the_constant():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"draws": 0}, "draws must be at least 1"), ({"tuning": 0.6, "holdout": 0.5}, "positive parts")],
+    [
+        ("svr.draws=1", "svr.draws: must be greater than or equal to 2"),
+        ("svr.tuning=0.6", "svr.tuning: must be less than or equal to 0.45"),
+        ("svr.costs=[0.0]", "svr.costs.0: must be greater than 0"),
+        ("svr.gammas=[]", "svr.gammas: list should have at least 1 item"),
+        ("svr.epsilons=[nan]", r"svr\.epsilons\.0: "),
+        (f"svr.favoured={list(PATIENT_RANGES)}", "favoured must name some but not all of the 10"),
+        ("svr.favoured=['height']", "no range is known for height of svr.favoured"),
+    ],
 )
-def test_bad_config(changes, message):
-    with pytest.raises(InputError, match=message):
-        paper.SvrConfig(**changes)
+def test_bad_settings_of_the_regression_are_refused_with_the_spec(changes, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec("models/mvg_svr.toml", [changes], allow_python=True)
 
 
 SPEC = """

@@ -38,7 +38,7 @@ def test_every_key_of_every_section_is_listed_with_a_meaning(system):
 def test_the_command_prints_them():
     done = CliRunner().invoke(app, ["keys", "latent-class"])
     assert done.exit_code == 0
-    assert "  epsilon: number > 0; optional" in done.output.splitlines()
+    assert "  epsilon: number > 0 and ≤ 1,000,000,000,000; optional" in done.output.splitlines()
     assert "  n_classes: whole number ≥ 1 and ≤ 200; optional" in done.output.splitlines()
     assert max(map(len, done.output.splitlines())) <= 100
 

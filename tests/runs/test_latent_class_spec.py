@@ -91,11 +91,17 @@ MISTAKES = [
     (("[0, 1]", '[0, 1, "unknown"]'), "levels of 'own' mix text and integers"),
     (("n_classes = 2", "n_classes = 2\nmargins = [['age', 'income']]"), "attribute 'income' is not in the domain"),
     (("n_classes = 2", "n_classes = 2\nmargins = [['own'], ['own']]"), r"\['own'\] twice"),
-    (("n_classes = 2", "n_classes = 2\nconcentration = '4'"), "concentration must be a positive number.* got '4'$"),
+    (
+        ("n_classes = 2", "n_classes = 2\nconcentration = '4'"),
+        "concentration must be a number from 1e-6 to 1e6.* got '4'$",
+    ),
     (("n_classes = 2", "n_classes = 2\nconcentration = [1, 2, 3]"), r"concentration must be.* got \[1, 2, 3\]$"),
-    (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a positive number"),
+    (("n_classes = 2", "n_classes = 2\nconcentration = 0"), "concentration must be a number from 1e-6"),
     (("n_classes = 2", "n_classes = 2\nprofile_prior = 0.7"), r"profile_prior = 0.7 .* set profiles = .dirichlet"),
-    (("n_classes = 2", "n_classes = 2\nprofile_prior = -1"), r"line 15: model\.profile_prior: must be greater than 0"),
+    (
+        ("n_classes = 2", "n_classes = 2\nprofile_prior = -1"),
+        r"line 15: model\.profile_prior: must be greater than or equal to 0\.01",
+    ),
     (("n_classes = 2", "n_classes = 2\nlikelihood = 'cells'"), "does not go with structural zeros"),
     (
         ("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"'),

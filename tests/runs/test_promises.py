@@ -4,15 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from dpbayes.errors import ExistingRunError, InputError, SpecError
+from dpbayes.errors import DPBayesError, ExistingRunError, InputError, SpecError
 from dpbayes.privacy import mechanism
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import Release
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import described
 from dpbayes.runs.plan import plan_lines
-from dpbayes.runs.registry import SYSTEMS, system_module
+from dpbayes.runs.registry import SYSTEMS
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 # spec: what makes it small, settings that follow the release, settings that decide it.
@@ -54,22 +55,52 @@ def test_every_system_has_a_case():
     assert {load_spec(MODELS / f"{name}.toml").spec.system for name in CASES} == set(SYSTEMS)
 
 
+STUDIES = sorted(path.stem for path in MODELS.glob("*.toml"))
+
+
 def unbounded(schema, path=()):
-    """Yield the whole numbers of a schema that may be arbitrarily large; levels are labels, not numbers."""
+    """Yield the numbers of a schema that may be arbitrarily small or large."""
     if isinstance(schema, list):
         for part in schema:
             yield from unbounded(part, path)
     elif isinstance(schema, dict):
-        if schema.get("type") == "integer" and "maximum" not in schema:
+        ends = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
+        if schema.get("type") in ("integer", "number") and not all(end & set(schema) for end in ends):
             yield path
         for key, part in schema.items():
-            if key not in ("levels", "value", "where", "impossible", "const", "enum", "Levels"):
+            if key != "concentration":  # which has a check of its own
                 yield from unbounded(part, (*path, key))
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_whole_number_of_a_spec_is_bounded(system):
-    assert not list(unbounded(system_module(system).Spec.model_json_schema()))
+def numbers_of(tree, path=()):
+    """Yield the path and the value of every number below a node of a spec."""
+    if type(tree) in (int, float):
+        yield path, tree
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield from numbers_of(value, (*path, key))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_number_of_a_spec_is_bounded(name):
+    loaded = load_spec(MODELS / f"{name}.toml", allow_python=True)
+    assert not list(unbounded(loaded.module.Spec.model_json_schema()))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_number_of_a_study_is_refused_outside_of_its_bounds(name, tmp_path):
+    loaded = load_spec(MODELS / f"{name}.toml", allow_python=True)
+    found = list(numbers_of(loaded.spec.model_dump(mode="json", exclude_none=True)))
+    assert found
+    for path, value in found:
+        for wrong in (-1e60, 1e60, 10**80, float("inf"), float("nan"), *([value + 0.5] if type(value) is int else [])):
+            data = loaded.spec.model_dump(mode="json", exclude_none=True)
+            node = data
+            for key in path[:-1]:
+                node = node[key]
+            node[path[-1]] = wrong
+            with pytest.raises((ValidationError, DPBayesError)):
+                loaded.module.Spec.model_validate(data)
+                pytest.fail(f"{path} = {wrong} is taken")
 
 
 def counted_study(tmp_path):
