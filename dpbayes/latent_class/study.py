@@ -255,11 +255,9 @@ class Sampling(Section):
     def settings(self, release: Release | None = None) -> dict[str, Any]:
         """Return what `dpbayes.inference.sample` is told, of a release of this size."""
         given = {name: getattr(self, name) for name in ("draws", "tune", "chains", "target_accept", "rounds")}
-        settings = sampler_defaults(release, method=self.method)
-        settings |= {name: value for name, value in given.items() if value is not None}
-        if "trajectories" in settings:
-            settings["trajectories"] = max(settings["trajectories"], settings["draws"])
-        return settings
+        return sampler_defaults(release, method=self.method) | {
+            name: value for name, value in given.items() if value is not None
+        }
 
 
 class Synthesis(Section):
