@@ -94,7 +94,6 @@ class BatchedDensity:
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
     """Compile a model's log-density for batches; data and constants shared with the model are inputs of the code."""
-    import pymc as pm
     import pytensor.tensor as pt
     from pymc.logprob.utils import local_check_parameter_to_ninf_switch
     from pytensor.graph import FunctionGraph
@@ -102,38 +101,41 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
 
     prior = model.logp(vars=model.free_RVs, sum=True)
     likelihood = model.logp(vars=[*model.observed_RVs, *model.potentials], sum=True)
-    kept = model.unobserved_RVs
-    recorded = model.replace_rvs_by_values(kept)
-    point = model.initial_point(random_seed=0)
-    graphs, joined = pm.pytensorf.join_nonshared_inputs(point, [prior, likelihood, *recorded], model.value_vars)
+    kept, free = model.unobserved_RVs, model.value_vars
     # A parameter out of its range, where a trajectory diverges, has probability zero for its own chain.
-    checked = FunctionGraph(outputs=graphs, clone=False)
+    checked = FunctionGraph(outputs=[prior, likelihood, *model.replace_rvs_by_values(kept)], clone=False)
     out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
-    graphs = checked.outputs
+    prior, likelihood, *recorded = checked.outputs
     power = pt.scalar("power")
-    gradient = pt.grad(graphs[0] + power * graphs[1], joined)
-    call = _over_points([graphs[0], graphs[1], gradient], joined, [power], backend)
-    record = _over_points(graphs[2:], joined, [], backend)
-    size = sum(value.size for value in point.values())
-    largest = max(size, *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
+    call = _over_points([prior, likelihood, *pt.grad(prior + power * likelihood, free)], free, [power], backend)
+    record = _over_points(
+        recorded, free, [], "interpreted"
+    )  # few points: code would take longer to compile than to run
+    point = model.initial_point(random_seed=0)
+    shapes = [point[value.name].shape for value in free]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    largest = max(ends[-1], *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
     together = max(2, _CACHED // largest)
 
+    def parts(at: Array) -> list[Array]:
+        split = zip(np.split(at, ends[:-1], axis=1), shapes, strict=True)
+        return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in split]
+
     def evaluate(at: Array, to: float) -> tuple[Array, Array, Array]:
-        parts = [call(at[place : place + together], np.asarray(to)) for place in range(0, len(at), together)]
-        prior, likelihood, gradient = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return prior, likelihood, gradient
+        found = [call(*parts(at[place : place + together]), np.asarray(to)) for place in range(0, len(at), together)]
+        prior, likelihood, *slopes = (np.concatenate(one) for one in zip(*found, strict=True))
+        return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
 
     def variables(at: Array) -> dict[str, Array]:
-        found = zip(kept, map(np.asarray, record(at)), strict=True)
+        found = zip(kept, map(np.asarray, record(*parts(at))), strict=True)
         return {  # a value that depends on no parameter comes without the chains' axis
             variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
             for variable, value in found
         }
 
-    evaluate(np.zeros((2, size)), 1.0)  # numba compiles at the first call
-    variables(np.zeros((2, size)))
+    evaluate(np.zeros((2, ends[-1])), 1.0)  # numba compiles at the first call
     near: Starts = getattr(model, "starts", {})
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, annealed=not near)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], annealed=not near)
 
 
 @lru_cache(maxsize=2)
@@ -147,34 +149,43 @@ def _mode(backend: str) -> Any:
 
     class Unlocked(NumbaLinker):
         def jit_compile(self, fn_and_cache: Any) -> Any:
+            from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
             from pytensor.link.numba.dispatch.basic import numba_njit
 
             function, key = fn_and_cache
-            return numba_njit(function.py_func, final_function=True, cache=key is not None, nogil=True)
+            code = function.py_func
+            if key is not None:  # what the cache has wrapped compiles once by itself, and twice in the wrapper
+                code = code.__globals__["jitable_func"].py_func
+                CACHED_SRC_FUNCTIONS[code] = f"{key}_unlocked"
+            return numba_njit(code, final_function=True, cache=key is not None, nogil=True)
 
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
 
-def _over_points(outputs: Sequence[Any], joined: Any, given: Sequence[Any], backend: str) -> Callable[..., Any]:
+def _over_points(outputs: Sequence[Any], free: Sequence[Any], given: Sequence[Any], backend: str) -> Callable[..., Any]:
     """Compile graphs of a point as a function of many points; its code may run in several threads at once."""
     import pytensor
     import pytensor.tensor as pt
     from pytensor.graph.replace import vectorize_graph
 
-    points = pt.matrix("points")
-    inputs = [joined, *given]
-    if backend == "numba":
-        inputs, outputs = [points, *given], vectorize_graph(outputs, {joined: points})
+    inputs = [*free, *given]
+    if backend != "jax":
+        points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
+        inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
+    if backend == "interpreted":
+        function: Any = pytensor.function(inputs, outputs, mode="FAST_COMPILE", trust_input=True)
+        return function
     try:
         with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-            function: Any = pytensor.function(inputs, outputs, mode=_mode(backend), trust_input=True)
+            function = pytensor.function(inputs, outputs, mode=_mode(backend), trust_input=True)
     except NotImplementedError as error:
         raise InputError(f"backend {backend!r} cannot compile this model ({error}); use backend = 'numba'") from None
     code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
     if backend == "jax":  # shapes that are known for one point need not be for many
         import jax
 
-        code = jax.jit(jax.vmap(code, in_axes=(0, *[None] * (len(given) + len(shared)))))
+        axes = (*[0] * len(free), *[None] * (len(given) + len(shared)))
+        code = jax.jit(jax.vmap(code, in_axes=axes))
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
 
