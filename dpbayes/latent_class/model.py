@@ -193,7 +193,7 @@ def build_model(
         if isinstance(alpha, tuple):
             alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
         stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if design.n_classes > 1 else pt.zeros(0)
-        weights = pm.Deterministic("weights", _broken(stick), dims="class")
+        weights = pm.Deterministic("weights", _broken(stick, design.n_classes), dims="class")
         pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
         if profiles == "common":
             scores = pm.Normal("level_scores", dims=("class", "level"))
@@ -235,6 +235,7 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
 
+_OF_BLOCK = ("floor", "scale", "rows", "columns", "at", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 
@@ -300,10 +301,10 @@ def _starts(model: pm.Model, k: int) -> Starts:
     return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
 
 
-def _broken(stick: Any) -> Any:
+def _broken(stick: Any, k: int) -> Any:
     """Return the class weights: sticks broken off one after the other."""
-    rest = pt.concatenate([[1.0], pt.cumprod(1.0 - stick)])
-    return pt.concatenate([stick, [1.0]]) * rest
+    own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
+    return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
 
 
 class _Mixture:
@@ -386,18 +387,22 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
     noise, laws = release_noise(release), []
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
+    arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
         own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
-        own |= {"variances": block.variances} | block.rectangles.arrays
+        laplace = block.kind == "laplace"
+        own["floor"] = (NUGGET if laplace else 1.0) * block.variances
+        own["scale"] = np.sqrt(0.5 * block.variances) if laplace else np.zeros(0)
+        own |= block.rectangles.arrays
         arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
         for kind, _ in laws:
-            places, *own = (at[f"{kind}_{name}"] for name in ("places", "variances", "rows", "columns", "at", "bounds"))
-            turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["turn"][:0, :0], value)
-            total += ReleasedCells(kind == "laplace", NUGGET)(*classes, turn, at["ends"], counts[places], *own)[0]
+            places, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
+            turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["no_turn"], value)
+            total += ReleasedCells()(*classes, turn, at["ends"], counts[places], *own)[0]
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:

@@ -266,10 +266,11 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise):
     value = forms.rotated(release, tables, turn)[block.places]
     turn = turn if block.gaussian else None
     products = block.products
-    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, value, block.variances)
-    fast = ReleasedCells(not block.gaussian, forms.NUGGET)(w, p, n, sizes, u, *own, *block.rectangles.arrays.values())[
-        0
-    ]
+    floor, scale = block.variances, np.zeros(0)
+    if not block.gaussian:
+        floor, scale = forms.NUGGET * floor, np.sqrt(0.5 * floor)
+    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, value, floor, scale)
+    fast = ReleasedCells()(w, p, n, sizes, u, *own, *block.rectangles.arrays.values())[0]
     mean, variance = forms.released_law(classes, (products.left, products.parts), products.left.shape[1] + 1, turn)
     point = [rng.dirichlet(np.ones(k)), rng.normal(size=k), None, rng.normal(size=(k, columns)), 200.0]
     point[2] = np.concatenate([rng.dirichlet(np.ones(size), k) for size in release.domain.shape], axis=1)
