@@ -1,4 +1,4 @@
-"""Matrix Gaussian noise with directions: the paper's mechanism, its bound, and the exact privacy cost beside it.
+"""Matrix Gaussian noise with directions, at its exact privacy cost, and regressions on what it releases.
 
 Names load on first use; importing this package brings in neither PyMC nor scikit-learn.
 """

@@ -1,30 +1,19 @@
-r"""Allocating noise: the paper's sufficient condition, the least noise at the exact cost, and both side by side.
+r"""Allocating noise: the least weighted noise at one exact cost, beside equal noise and any other allocation.
 
-Theorem 2 promises (epsilon, delta)-differential privacy when
-:math:`\|\sigma(\Sigma^{-1})\|_2 \, \|\sigma(\Psi^{-1})\|_2 \le B`; it is sufficient and far from necessary. The least
-noise minimizes :math:`\sum_i c_i \Sigma_{ii}` subject to :math:`\sup_d d^T \Sigma^{-1} d \le \mu^2` (docs/mvg.md).
+It minimizes :math:`\sum_i c_i \Sigma_{ii}` subject to :math:`\sup_d d^T \Sigma^{-1} d \le \mu^2` (docs/mvg.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import (
-    instance,
-    one_of,
-    positive_finite,
-    probability_below_one,
-    real_numbers,
-    shown,
-    whole_number,
-)
+from dpbayes._arguments import instance, positive_finite, real_numbers, shown
 from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance, MatrixGaussian, calibrate, check_directions, mu_for
@@ -33,65 +22,6 @@ from dpbayes.mvg.sensitivity import FeatureRanges, Sensitivity, check_sensitivit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-ZetaReading = Literal["printed", "laurent-massart"]
-
-
-@lru_cache(maxsize=1024)
-def harmonic_number(r: int, power: float = 1.0) -> float:
-    r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`, rounded once."""
-    return math.fsum(np.arange(1, r + 1, dtype=float) ** -power)
-
-
-@dataclass(frozen=True)
-class BoundTerms:
-    """alpha, beta, zeta and B of Theorem 2 and Table 1."""
-
-    alpha: float
-    beta: float
-    zeta: float
-    bound: float
-
-
-def bound_terms(
-    *,
-    m: int,
-    n: int,
-    gamma: float,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
-) -> BoundTerms:
-    r"""Return alpha, beta, zeta and B of Theorem 2, equation (1).
-
-    `gamma` is the supremum of the Frobenius norm of the m x n value and `sensitivity` its Frobenius sensitivity. Zeta
-    is ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`, ``"laurent-massart"`` for its
-    square root, which is what the tail bound for the norm itself gives.
-
-    >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
-    0.0001347138235
-    """
-    rows, columns = (whole_number(size, name, high=2**53) for size, name in ((m, "m"), (n, "n")))
-    norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
-    s2 = positive_finite(sensitivity, "sensitivity", remedy="it is the Frobenius sensitivity of the query")
-    budget = positive_finite(epsilon, "epsilon", remedy="it is the privacy parameter of Theorem 2")
-    tail = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / n")
-    check_reading(zeta)
-    h, h_half = harmonic_number(min(rows, columns)), harmonic_number(min(rows, columns), 0.5)
-    size, log_delta = rows * columns, math.log(tail)
-    reading = 2.0 * math.sqrt(-size * log_delta) - 2.0 * log_delta + size
-    if zeta == "laurent-massart":
-        reading = math.sqrt(reading)
-    alpha = (h + h_half) * norm**2 + 2.0 * h * norm * s2
-    beta = 2.0 * size**0.25 * reading * h * s2
-    bound = (4.0 * budget / (beta + math.sqrt(beta**2 + 8.0 * alpha * budget))) ** 2
-    return BoundTerms(alpha, beta, reading, bound)
-
-
-def check_reading(zeta: Any) -> None:
-    """Raise `InputError` unless `zeta` names a reading."""
-    one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
 
 
 def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> Floats:
@@ -113,39 +43,6 @@ def directional_shape(theta: npt.ArrayLike, directions: npt.ArrayLike | None = N
     shares = check_allocation(theta)
     basis = None if directions is None else check_directions(directions, shares.size)
     return Covariance(shares.size, 1.0 / np.sqrt(shares), basis)
-
-
-def unimodal_noise(
-    theta: npt.ArrayLike,
-    directions: npt.ArrayLike | None,
-    *,
-    n: int,
-    gamma: float,
-    sensitivity: Sensitivity,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
-) -> MatrixGaussian:
-    r"""Build the noise of Algorithm 1: directional rows, independent columns.
-
-    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the
-    variance :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality.
-
-    The theorem uses the Frobenius radius of the sensitivity set, the exact cost all of it.
-
-    >>> from dpbayes.mvg import FrobeniusBall
-    >>> noise = unimodal_noise([0.9, 0.1], None, n=2, gamma=1.0, sensitivity=FrobeniusBall(1.0, "replace-one"),
-    ...                        epsilon=1.0, delta=1e-5)
-    >>> noise.row_cov.marginal_variances.round(1).tolist()
-    [11065.8, 33197.3]
-    """
-    shape = directional_shape(theta, directions)
-    check_sensitivity(sensitivity)
-    bound = bound_terms(
-        m=shape.size, n=n, gamma=gamma, sensitivity=sensitivity.frobenius, epsilon=epsilon, delta=delta, zeta=zeta
-    ).bound
-    # shape has precision norm 1 because theta sums to one; the columns' is sqrt(n).
-    return MatrixGaussian(shape.scaled(math.sqrt(n) / bound), Covariance.identity(n), sensitivity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,12 +116,7 @@ class NoiseCost:
     ratio: float
     """`stddev` divided by the optimal one."""
     epsilon: float
-    """Exact privacy cost at the guarantee's delta; the paper's mechanisms cost far less than they may."""
-
-
-def supremum_norm(ranges: FeatureRanges, n: int) -> float:
-    """Return gamma of the identity query: the supremum of the Frobenius norm of n records inside the ranges."""
-    return math.sqrt(n * float(np.sum(np.maximum(np.abs(ranges.lower), np.abs(ranges.upper)) ** 2)))
+    """Exact privacy cost at the guarantee's delta."""
 
 
 def compare_noise(
@@ -236,7 +128,7 @@ def compare_noise(
     theta: npt.ArrayLike | None = None,
     directions: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    zeta: ZetaReading = "printed",
+    others: Mapping[str, MatrixGaussian] | None = None,
 ) -> tuple[NoiseCost, ...]:
     """Return the noise that each mechanism needs for one guarantee on the identity query.
 
@@ -249,38 +141,34 @@ def compare_noise(
     epsilon, delta
         The guarantee.
     theta
-        Precision allocation of the directional mechanisms; equal shares when None.
+        Precision allocation of the directional mechanism; equal shares when None.
     directions
-        Orthonormal directions of the directional mechanisms; the axes when None.
+        Orthonormal directions of the directional mechanism; the axes when None.
     weights
         Weights of the features' noise variances, shape (m,); ones when None. The optimal mechanism
         minimizes the weighted sum.
-    zeta
-        Reading of the paper's zeta.
+    others
+        Further noise to set beside it, by name, such as a paper's.
 
     Returns
     -------
     tuple of NoiseCost
-        The paper's bound with equal noise and with `theta`, the i.i.d. analytic Gaussian, `theta`
-        at its exact cost, and the optimal allocation.
+        The `others`, the i.i.d. analytic Gaussian, `theta` at its exact cost, and the optimal allocation.
 
     Examples
     --------
     >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
     >>> [round(cost.stddev, 1) for cost in compare_noise(ranges, n=1000, epsilon=1.0, delta=1e-5)]
-    [220712.9, 220712.9, 5.3, 5.3, 5.3]
+    [5.3, 5.3, 5.3]
     """
     instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
     size = ranges.size
     c = _weights(weights, size)
-    shares = np.full(size, 1.0 / size) if theta is None else theta
-    shape, columns = directional_shape(shares, directions), Covariance.identity(n)
-    guarantee: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-    paper: dict[str, Any] = {"n": n, "gamma": supremum_norm(ranges, n), "sensitivity": ranges, "zeta": zeta} | guarantee
+    shape = directional_shape(np.full(size, 1.0 / size) if theta is None else theta, directions)
+    columns, guarantee = Covariance.identity(n), {"epsilon": epsilon, "delta": delta}
     optimal = optimal_covariance(ranges, mu=mu_for(epsilon, delta), weights=c).covariance
     found = {
-        "paper's bound, equal noise": unimodal_noise(np.full(size, 1.0 / size), None, **paper),
-        "paper's bound, directional": unimodal_noise(shares, directions, **paper),
+        **(others or {}),
         "i.i.d. analytic Gaussian": calibrate(Covariance.identity(size), columns, ranges, **guarantee),
         "exact directional": calibrate(shape, columns, ranges, **guarantee),
         "optimal directional": MatrixGaussian(optimal, columns, ranges),
