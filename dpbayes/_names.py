@@ -10,22 +10,10 @@ _UNFIT = re.compile(r"[/\x00-\x1f\x7f]|(?<=_)_\Z|\A\.\Z|%(?=[0-9A-Fa-f]{2})")
 
 
 def variable_name(name: str) -> str:
-    """Return a name that variables and dimensions may have, with what they may not have as in a URL.
-
-    Examples
-    --------
-    >>> variable_name("pay/hour (€)"), variable_name("age")
-    ('pay%2Fhour (€)', 'age')
-    """
+    """Return a name that variables and dimensions may have, with what they may not have as in a URL."""
     return _UNFIT.sub(lambda found: f"%{ord(found.group()):02X}", name)
 
 
 def given_name(variable: str) -> str:
-    """Return the name behind a `variable_name`.
-
-    Examples
-    --------
-    >>> given_name("pay%2Fhour (€)")
-    'pay/hour (€)'
-    """
+    """Return the name behind a `variable_name`."""
     return unquote(variable)

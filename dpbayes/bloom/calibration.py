@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb, log
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes._arguments import one_of, positive_finite, probability_below_one, whole_number
 from dpbayes.bloom.claims import (
@@ -37,6 +38,7 @@ from dpbayes.bloom.many_filters import ROUNDING, column_sum, filters_loss
 from dpbayes.bloom.one_filter import one_filter_epsilon
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.rounding import least_where_kept
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,9 +121,6 @@ def flip_prob_for(
     >>> bloom_epsilon(flip_prob=p, delta=1e-3, n_filters=1, n_bits=500).upper <= 0.2
     True
     """
-    # scipy.optimize takes longer to import than the first answer for the paper's pair takes altogether.
-    from scipy.optimize import brentq
-
     target = positive_finite(epsilon, "epsilon", remedy="ln 3 = 1.0986 is the paper's")
     delta = probability_below_one(delta, "delta", remedy=PEOPLE)
     k = whole_number(n_filters, "n_filters", high=MAX_FILTERS)
@@ -133,6 +132,8 @@ def flip_prob_for(
         )
 
     def excess(flip_prob: float) -> float:
+        if flip_prob >= 0.5:
+            return -1.0  # ends the search
         claim = bloom_epsilon(
             flip_prob=flip_prob, delta=delta, n_filters=k, n_bits=n_bits, definition=definition, pairs=pairs
         )
@@ -146,12 +147,9 @@ def flip_prob_for(
         high, low = low, 0.5 * low
         if low < MIN_FLIP_PROB:
             return high
-    # The certified bound is not quite continuous: step from its root to where it is kept.
-    flip_prob = float(brentq(excess, low, high, xtol=0.2 * _ACCURACY)) if low < high else high
-    while excess(flip_prob) > 0.0:
-        flip_prob += 0.2 * _ACCURACY
-        if flip_prob >= 0.5:
-            raise InputError(f"no flip_prob below 0.5 is enough for epsilon {target!r}; ask for a larger one, or delta")
+    flip_prob = least_where_kept(excess, low, high, step=0.2 * _ACCURACY)
+    if flip_prob >= 0.5:
+        raise InputError(f"no flip_prob below 0.5 is enough for epsilon {target!r}; ask for a larger one, or delta")
     return flip_prob
 
 
@@ -233,15 +231,7 @@ _STEP, _BACK = 1e-5, 2e-5
 
 
 def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
-    """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
-
-    The named pair's epsilon is at least the lower bound: what a mechanism costs at the least. No pair of this kind has
-    an epsilon above the upper bound. The pair that the paper calls worst is of this kind, and not the worst of it:
-
-    >>> worst = worst_known_pair(n_filters=2, n_bits=6, flip_prob=0.2, delta=0.05)
-    >>> round(worst.upper, 4), worst.pair
-    (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
-    """
+    """Return bounds of the largest epsilon over the pairs in which all positions but one hold the same logo."""
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     p = check_flip_prob(flip_prob)
     delta = probability_below_one(delta, "delta", remedy=PEOPLE)
@@ -441,6 +431,7 @@ _COVERS = {
     "all": "all pairs (several filters: an upper bound); one position differs",
 }
 _LEAST = 1e-4
+_GRID_OF_FLIPS = np.linspace(0.05, 0.45, 17)
 
 
 def epsilon_figure(
@@ -448,59 +439,40 @@ def epsilon_figure(
     n_filters: Sequence[int],
     n_bits: Sequence[int],
     delta: float,
-    flip_probs: Sequence[float] | None = None,
     definition: Definition = "tight",
     pairs: Pairs = "paper",
+    flip_probs: Sequence[float] | npt.NDArray[np.float64] = _GRID_OF_FLIPS,
 ) -> Figure:
     """Plot epsilon against the flip probability, one line for each number of filters and of bits."""
     import matplotlib.pyplot as plt
 
-    grid = np.linspace(0.05, 0.45, 17) if flip_probs is None else np.asarray(flip_probs)
     figure, axis = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    common: dict[str, Any] = {"delta": delta, "definition": definition, "pairs": pairs}
     for colour, k in enumerate(n_filters):
         for m, style in zip(n_bits, ("-", "--", ":", "-.") * len(n_bits), strict=False):
-            epsilons = [
-                bloom_epsilon(flip_prob=p, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs).upper
-                for p in grid
-            ]
+            epsilons = [bloom_epsilon(flip_prob=p, n_filters=k, n_bits=m, **common).upper for p in flip_probs]
             # Below the total variation delta is enough on its own: epsilon 0 has no place on a log axis.
             visible = np.where(np.array(epsilons) > _LEAST, epsilons, np.nan)
-            axis.plot(grid, visible, color=f"C{colour}", linestyle=style, label=f"k = {k}, m = {m:,}")
-    axis.set_yscale("log")
-    axis.set_xlabel("flip probability")
-    axis.set_ylabel(f"epsilon at delta {delta:g} ({definition})")
-    axis.set_title(
-        f"{_COVERS[pairs]}\na line ends where delta {delta:g} is enough for epsilon 0", fontsize=9, loc="left"
-    )
+            axis.plot(flip_probs, visible, color=f"C{colour}", linestyle=style, label=f"k = {k}, m = {m:,}")
+    axis.set(yscale="log", xlabel="flip probability", ylabel=f"epsilon at delta {delta:g} ({definition})")
+    title = f"{_COVERS[pairs]}\na line ends where delta {delta:g} is enough for epsilon 0"
+    axis.set_title(title, fontsize=9, loc="left")
     axis.legend(fontsize=8)
     return figure
 
 
 def flip_prob_figure(
-    *,
-    n_filters: Sequence[int],
-    n_bits: Sequence[int],
-    epsilon: float,
-    delta: float,
-    definition: Definition = "tight",
-    pairs: Pairs = "paper",
-    flip_probs: Mapping[tuple[int, int], float] | None = None,
+    flip_probs: Mapping[tuple[int, int], float], *, epsilon: float, delta: float, definition: Definition, pairs: Pairs
 ) -> Figure:
-    """Plot the flip probability that a target asks for against the number of filters."""
+    """Plot the flip probabilities that a target asks for, by (filters, bits), against the number of filters."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
-    for m in n_bits:
-        needed = [
-            flip_prob_for(epsilon=epsilon, delta=delta, n_filters=k, n_bits=m, definition=definition, pairs=pairs)
-            if flip_probs is None
-            else flip_probs[k, m]
-            for k in n_filters
-        ]
-        axis.plot(list(n_filters), needed, marker="o", label=f"m = {m:,}")
-    axis.set_xticks(list(n_filters))
-    axis.set_xlabel("filters")
-    axis.set_ylabel(f"flip probability for epsilon {epsilon:.4g}\nat delta {delta:g} ({definition})")
+    n_filters = list(dict.fromkeys(k for k, _ in flip_probs))
+    for m in dict.fromkeys(m for _, m in flip_probs):
+        axis.plot(n_filters, [flip_probs[k, m] for k in n_filters], marker="o", label=f"m = {m:,}")
+    label = f"flip probability for epsilon {epsilon:.4g}\nat delta {delta:g} ({definition})"
+    axis.set(xticks=n_filters, xlabel="filters", ylabel=label)
     axis.set_title(_COVERS[pairs], fontsize=9, loc="left")
     axis.legend()
     return figure

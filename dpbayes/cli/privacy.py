@@ -209,8 +209,7 @@ def bloom(
         if epsilon is None:
             figure = epsilon_figure(n_filters=n_filters, n_bits=n_bits, **common)
         else:
-            known = {(k, m): p for k, m, p, _ in rows}
-            figure = flip_prob_figure(n_filters=n_filters, n_bits=n_bits, epsilon=epsilon, flip_probs=known, **common)
+            figure = flip_prob_figure({(k, m): p for k, m, p, _ in rows}, epsilon=epsilon, **common)
         figure.savefig(plot, dpi=150)
         typer.echo(f"plot: {plot}", err=as_json)
 
@@ -283,7 +282,7 @@ def mvg(
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
     from dpbayes.errors import InputError
-    from dpbayes.mvg.allocation import compare_noise, noise_ellipses
+    from dpbayes.mvg.matrix import compare_noise, noise_ellipses
 
     check_figure(plot)
     features = _ranges(ranges, adjacency)

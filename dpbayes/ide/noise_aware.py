@@ -33,7 +33,7 @@ from dpbayes._arguments import shown
 from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_all_published, check_of_records
+from dpbayes.privacy.release import NoisyTable, Release, check_all_published, check_of_records
 
 _ROOT_PI = math.sqrt(math.pi)
 # A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.
@@ -186,17 +186,7 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
     if cells is None or cells.attribute_sets != sets or cells.support.codes is not prior.codes:
         cells = CellMap(prior, sets)
     values = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
-    return Measurements(prior, cells, release.tables, values, estimated_size(release))
-
-
-def estimated_size(release: Release) -> float:
-    """Return the number of records: public, or the best linear unbiased estimate from what was released."""
-    if not isinstance(release.n, NoisyTotal):
-        return float(release.n)
-    values = [release.n.value, *(float(table.counts.sum()) for table in release.tables)]
-    variances = [release.n.noise.variance, *(float(t.variances.sum()) for t in release.tables)]
-    precisions = 1.0 / np.maximum(variances, 1e-300)
-    return float(np.average(values, weights=precisions))
+    return Measurements(prior, cells, release.tables, values, release.estimated_size[0])
 
 
 @dataclass(frozen=True, eq=False)

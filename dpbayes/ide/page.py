@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot
-from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning, size_of
+from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -39,7 +39,7 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     ]
     headline = [
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
-        Fact("n", "records", size_of(release), f"{size_of(release):,.0f}"),
+        Fact("n", "records", release.size, f"{release.size:,.0f}"),
         Fact("kl", "change from the prior (KL divergence)", result["kl"], f"{result['kl']:.3g}"),
     ]
     if result["trace"] is not None:
@@ -263,7 +263,7 @@ def most_moved(tables: Tables) -> str:
 def estimate_section(tables: Tables, release: Release) -> Section:
     """Build the section with the shares of the released tables' cells."""
     cells = _cells(tables)
-    noise = {table.label: table.noise_magnitude / table.counts.size / size_of(release) for table in release.tables}
+    noise = {table.label: table.noise_magnitude / table.counts.size / release.size for table in release.tables}
     intervals = cells[0][-1] is not None
     columns = [Column("table"), Column("cell"), *(Column(name, ".4f") for name in ("prior", "released", "estimate"))]
     if intervals:
@@ -289,7 +289,7 @@ def estimate_section(tables: Tables, release: Release) -> Section:
 
 def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
-    noise = {table.label: table.noise_magnitude / size_of(release) for table in release.tables}
+    noise = {table.label: table.noise_magnitude / release.size for table in release.tables}
     columns = [
         Column("table"),
         Column("moved from the prior", ".4f", "moved"),

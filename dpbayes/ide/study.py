@@ -25,7 +25,7 @@ from dpbayes.ide.groups import (
     release_groups,
     synthesize_groups,
 )
-from dpbayes.ide.noise_aware import Measurements, estimated_size, measure
+from dpbayes.ide.noise_aware import Measurements, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
 from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
 from dpbayes.privacy.laws import PureNoiseName
@@ -241,7 +241,7 @@ def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> Non
     for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
         measure(prior, one)
     shares = design.groups.values() if isinstance(design, GroupRelease) else [design]
-    sizes = sum(max(one.n if isinstance(one.n, int) else one.n.value, 1) for one in shares)
+    sizes = sum(one.size for one in shares)
     check_rows(sizes if groups else spec.synthesis.n_rows or sizes, prior.domain)
 
 
@@ -316,7 +316,7 @@ def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_reco
             f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}; calibrate "
             "a spec with fewer or coarser attributes"
         )
-    n = max(round(estimated_size(design)), 1)
+    n = max(round(design.estimated_size[0]), 1)
     strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
     law = design.tables[0].noise
     return Calibration(

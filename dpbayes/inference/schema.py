@@ -7,6 +7,7 @@ dimension besides `chain`, `draw` and `sample` is a named one of the model, with
 import json
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,20 @@ ATTRIBUTES: Mapping[str, str] = {
     "privacy_record": "JSON object: what the release cost, under which adjacency, by which mechanism",
 }
 """Attributes of the root. The last three come from the run that sampled; `annotate` writes them."""
+
+
+def new_trace(
+    groups: Mapping[str, "xr.Dataset"], *, sampler: str, random_seed: int, **attributes: Any
+) -> "xr.DataTree":
+    """Return draws of a sampler of our own as a trace, with attributes of its own besides the common ones."""
+    import xarray as xr
+
+    from dpbayes import __version__
+
+    trace = xr.DataTree.from_dict(dict(groups))
+    trace.attrs = {"dpbayes_version": __version__, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    trace.attrs |= {"sampler": sampler, "random_seed": str(random_seed), **attributes}
+    return trace
 
 
 def annotate(

@@ -15,19 +15,17 @@ its conditional law.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 from scipy.special import gammaln
 
-from dpbayes import __version__
 from dpbayes._arguments import whole_number
 from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.inference.convergence import Verdict, mixing_findings_of, quantity_draws
-from dpbayes.inference.schema import annotate
+from dpbayes.inference.schema import annotate, new_trace
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release, check_of_records
 
@@ -106,22 +104,14 @@ def sample_whole_counts(
     size = release.n if isinstance(release.n, int) else release.n.value
     tables = {table.label: ([f"{table.label}: {name}" for name in table.attributes], table.counts)
               for table in release.tables}  # fmt: skip
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": posterior,
-            "sample_stats": xr.Dataset({"acceptance_rate": (sample, accepted)}, coords=posterior["shape"].coords),
-            "observed_data": xr.Dataset(tables),
-            "constant_data": xr.Dataset({"n": size}),
-        }
-    )
-    tree.attrs = {
-        "dpbayes_version": __version__,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sampler": "dpbayes: records moved between cells",
-        "random_seed": str(random_seed),
-        "tune": tune,
-        "sampling_seconds": time.perf_counter() - started,
+    groups = {
+        "posterior": posterior,
+        "sample_stats": xr.Dataset({"acceptance_rate": (sample, accepted)}, coords=posterior["shape"].coords),
+        "observed_data": xr.Dataset(tables),
+        "constant_data": xr.Dataset({"n": size}),
     }
+    took, sampler = time.perf_counter() - started, "dpbayes: records moved between cells"
+    tree = new_trace(groups, sampler=sampler, random_seed=random_seed, tune=tune, sampling_seconds=took)
     quantities, values = quantity_draws(tree)
     findings, worst = mixing_findings_of(values, quantities, rhat_max=1.01, ess_min=400.0)
     return annotate(tree, verdict=Verdict(tuple(findings), ("counts", "shape"), worst))
@@ -135,7 +125,7 @@ def _seed(seed: int) -> None:
 def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) -> tuple[Ints, Floats, Floats]:
     """Return draws of the cells, of r, and of the share of moves that were accepted."""
     shape = release.domain.shape
-    n = max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
+    n = float(release.size)
     levels = np.indices(shape).reshape(len(shape), -1)
     place, noise, released = _numbers(release, levels)
     sizes, open_total = np.array(shape), not isinstance(release.n, int)

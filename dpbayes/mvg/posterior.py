@@ -437,13 +437,11 @@ def _pick(masses: Floats, uniform: Floats) -> Ints:
 def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, seconds: float) -> xr.DataTree:
     """Return the groups of the output contract, with the names and dims of `build_moment_model`."""
     import json
-    from datetime import UTC, datetime
 
     import xarray as xr
 
-    from dpbayes import __version__
     from dpbayes.inference.convergence import check_convergence
-    from dpbayes.inference.schema import annotate
+    from dpbayes.inference.schema import annotate, new_trace
 
     names, moments = problem.data.coordinates.predictors, problem.data.moments
     rows, columns = (index[1:] for index in np.triu_indices(problem.count + 1))
@@ -465,18 +463,16 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
         "observed_data": xr.Dataset(observed),
         "constant_data": xr.Dataset(),
     }
-    trace = xr.DataTree.from_dict(groups)
-    trace.attrs |= {
-        "dpbayes_version": __version__,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sampler": "dpbayes conjugate proposals, independence chain",
-        "sampler_settings": json.dumps({"draws": draws, "chains": CHAINS, "walkers": CHAINS * _WALKERS}),
-        "random_seed": str(seed),
-        "tune": 0,
-        "compile_seconds": 0.0,
-        "sampling_seconds": seconds,
-        "convergence_variables": json.dumps(["intercept", "coefficient", "residual_stddev"]),
-    }
+    trace = new_trace(
+        groups,
+        sampler="dpbayes conjugate proposals, independence chain",
+        sampler_settings=json.dumps({"draws": draws, "chains": CHAINS, "walkers": CHAINS * _WALKERS}),
+        random_seed=seed,
+        tune=0,
+        compile_seconds=0.0,
+        sampling_seconds=seconds,
+        convergence_variables=json.dumps(["intercept", "coefficient", "residual_stddev"]),
+    )
     return annotate(trace, verdict=check_convergence(trace))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -166,7 +167,7 @@ class Ledger:
             store.write_head_file(self.head_file, self._state.head)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.head_file)
+        return partial(Ledger, head_file=self.head_file), (self.path,)
 
     @property
     def terms(self) -> LedgerTerms:
@@ -364,10 +365,6 @@ class Rehearsal(Ledger):
         with self._current() as state:
             check_budget(state.spending, costs, self.terms)
         return []
-
-
-def _reopen(path: Path, head_file: Path | None) -> Ledger:
-    return Ledger(path, head_file=head_file)
 
 
 def open_ledger(path: str | Path, *, expected_head: str | None = None, head_file: str | Path | None = None) -> Ledger:

@@ -343,6 +343,21 @@ class Release(Enveloped):
         return protected_words(self.protected_unit, None if self.unit == "partition" else self.max_rows_per_unit)
 
     @property
+    def size(self) -> float:
+        """The number of records, or its noisy value, at least 1."""
+        return self.n if isinstance(self.n, int) else max(float(self.n.value), 1.0)
+
+    @property
+    def estimated_size(self) -> tuple[float, float]:
+        """The best linear unbiased estimate of the number of records, and its standard deviation, 0 if it is public."""
+        if isinstance(self.n, int):
+            return float(self.n), 0.0
+        values = [self.n.value, *(float(table.counts.sum()) for table in self.tables)]
+        variances = [self.n.noise.variance, *(float(table.variances.sum()) for table in self.tables)]
+        precisions = 1.0 / np.maximum(variances, 1e-300)
+        return float(np.average(values, weights=precisions)), float(precisions.sum() ** -0.5)
+
+    @property
     def n_public(self) -> bool:
         """Whether the number of records is public."""
         return isinstance(self.n, int)

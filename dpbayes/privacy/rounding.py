@@ -7,7 +7,9 @@ takes the double.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,18 @@ def decimal_down(value: Fraction) -> float:
     """Return a double that prints as a decimal not above `value`, the largest but for one step."""
     nearest = float(value)
     return nearest if decimal_reading(nearest) <= value else float_down(value)
+
+
+def least_where_kept(excess: Callable[[float], float], low: float, high: float, *, step: float) -> float:
+    """Return, to `step`, the least argument from which a falling certified bound is kept (excess at most 0)."""
+    from scipy.optimize import brentq  # takes longer to import than many an answer
+
+    seen = cache(excess)
+    found = float(brentq(seen, low, high, xtol=step)) if low < high else high
+    # Such a bound is not quite continuous: step from its root to where it is kept.
+    while seen(found) > 0.0:
+        found += step
+    return found
 
 
 def suffix_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

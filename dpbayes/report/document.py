@@ -161,24 +161,7 @@ _CHANGES = {
 
 @dataclass(frozen=True)
 class PrivacyTerms:
-    """What every epsilon of a page is relative to; without it, two epsilons do not compare.
-
-    Parameters
-    ----------
-    adjacency
-        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
-        ``"either"`` where the cost is the same under the first two.
-    unit
-        What neighbouring data sets differ in one of: ``"row"``, ``"position"`` (of a Bloom filter), or a unit in the
-        words of the release, such as ``"unit of column 'person' (all its rows)"``.
-    delta
-        The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
-
-    Examples
-    --------
-    >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.endswith("The guarantee protects one row. Delta is 1e-05.")
-    True
-    """
+    """What every epsilon of a page is relative to; a delta of None says that the cost is a curve."""
 
     adjacency: Relation | Literal["either"]
     unit: str = "record"
@@ -322,7 +305,7 @@ def write_report(document: Document, folder: str | Path) -> Path:
     environment.filters["png"] = _png
     environment.filters["raw"] = _sortable
     page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
-    facts = json.dumps(_plain(document.all_facts()), indent=1, allow_nan=False)
+    facts = json.dumps(plain(document.all_facts()), indent=1, allow_nan=False)
     for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
         write_text(folder / name, text)
     return folder / "report.html"
@@ -359,14 +342,14 @@ def _sortable(value: Any) -> str:
     return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value made of JSON's own types; a NaN becomes null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

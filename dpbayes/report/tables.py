@@ -38,11 +38,6 @@ def interval_columns(format: str) -> list[Column]:
     return [Column("mean", format), Column("2.5 %", format, "low"), Column("97.5 %", format, "high")]
 
 
-def size_of(release: Release) -> float:
-    """Return the number of records, or its noisy value."""
-    return release.n if isinstance(release.n, int) else max(release.n.value, 1.0)
-
-
 def privacy_fact(release: Release) -> Fact:
     """Return the total cost for the top of the page: epsilon, or rho where it is a curve of epsilon against delta."""
     if release.publication is not None:

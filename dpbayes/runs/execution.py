@@ -236,8 +236,7 @@ def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
 
     synthesis = getattr(loaded.spec, "synthesis", None)
     if isinstance(design, Release) and synthesis is not None and getattr(synthesis, "n_datasets", 1) > 0:
-        n = design.n if isinstance(design.n, int) else design.n.value
-        check_rows(synthesis.n_rows or n, design.domain)
+        check_rows(synthesis.n_rows or design.size, design.domain)
     tried = getattr(loaded.module, "try_fit", None)
     model = None if tried is None else tried(loaded.spec, design, context)
     draws = asked_draws(loaded.spec)

@@ -70,7 +70,7 @@ def _tables(design: Any, *, known: bool) -> list[str]:
 
     if not isinstance(design, Release) or design.unit != "record":
         return []
-    n = design.n if isinstance(design.n, int) else design.n.value
+    n = design.size
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
         spread = [math.sqrt(value) for t in design.tables for value in (t.variances.min(), t.variances.max())]

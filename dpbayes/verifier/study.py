@@ -505,7 +505,9 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
     if release is None:
         assert spec.pilot is not None
         questions = {q.name: _tried(spec, q, context.beside, spec.pilot.n_partitions) for q in spec.questions}
-        return {"pilot": {name: _plain(found.to_dict()) for name, found in questions.items()}}
+        from dpbayes.report.document import plain
+
+        return {"pilot": {name: plain(found.to_dict()) for name, found in questions.items()}}
     if spec.model.pooling == "none":
         from dpbayes.verifier import draw_posterior
 
@@ -523,15 +525,6 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         progressbar=False,
         progress=context.progress,
     )
-
-
-def _plain(value: Any) -> Any:
-    """Return plain data with None in the place of NaN, which JSON has not."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _surface(surface: Surface, context: Context) -> dict[str, Any]:

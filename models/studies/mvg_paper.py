@@ -34,8 +34,16 @@ from dpbayes.mvg import (
     release_moments,
     release_records,
 )
-from dpbayes.mvg.allocation import NoiseCost, directional_shape, noise_ellipses
-from dpbayes.mvg.matrix import CovarianceLike, MatrixGaussian, as_covariance, exact_mu, mu_for
+from dpbayes.mvg.matrix import (
+    CovarianceLike,
+    MatrixGaussian,
+    NoiseCost,
+    as_covariance,
+    directional_shape,
+    exact_mu,
+    mu_for,
+    noise_ellipses,
+)
 from dpbayes.mvg.moments import SymmetricGaussian
 from dpbayes.mvg.sensitivity import Sensitivity, check_sensitivity, clip_records
 from dpbayes.mvg.study import Data as RecordsData

@@ -6,7 +6,7 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import FeatureRanges
-from dpbayes.mvg.allocation import noise_ellipses
+from dpbayes.mvg.matrix import noise_ellipses
 from dpbayes.runs.registry import system_module
 
 paper = system_module("study:mvg_paper")

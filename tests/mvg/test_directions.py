@@ -7,8 +7,7 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import Covariance, FrobeniusBall
-from dpbayes.mvg.allocation import check_allocation, directional_shape
-from dpbayes.mvg.matrix import mu_for
+from dpbayes.mvg.matrix import check_allocation, directional_shape, mu_for
 from dpbayes.runs.registry import system_module
 
 paper = system_module("study:mvg_paper")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from dpbayes.privacy.laws import DiscreteGaussian, Laplace, TwoSidedGeometric
-from dpbayes.verifier.exact import posterior_of_counts
-from dpbayes.verifier.mixture import BetaLattice, BetaMixture, log_beta_density
+from dpbayes.verifier.exact import BetaLattice, BetaMixture, log_beta_density, posterior_of_counts
 
 # The doubles next to the ends at which quantiles stop.
 LEAST, GREATEST = 4e-308, 1 - 2**-52
