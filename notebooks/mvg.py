@@ -31,12 +31,12 @@ import numpy as np
 from dpbayes import mvg
 from dpbayes.data import datasets
 from dpbayes.data.datasets import PATIENT_RANGES
+from dpbayes.mvg.allocation import bound_terms
 from dpbayes.mvg.matrix import mu_for
 from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-paper = system_module("study:mvg_paper")  # the reproductions of the paper's experiments, models/studies/mvg_paper.py
 
 # %% [markdown]
 # ## What the paper's bound asks for
@@ -51,7 +51,7 @@ paper = system_module("study:mvg_paper")  # the reproductions of the paper's exp
 # %%
 for m, n in [(1, 1), (2, 2), (10, 70_000)]:
     size = {"m": m, "n": n, "gamma": math.sqrt(n) if n > 2 else 1.0, "sensitivity": 1.0}
-    terms = paper.bound_terms(**size, epsilon=1.0, delta=1e-5)
+    terms = bound_terms(**size, epsilon=1.0, delta=1e-5)
     print(f"{m:2d} x {n:6d}: alpha {terms.alpha:.4g}, beta {terms.beta:.4g}, B = {terms.bound:.4g}")
 
 # %% [markdown]
@@ -71,9 +71,9 @@ for m, n in [(1, 1), (2, 2), (10, 70_000)]:
 print("  m       n   stddev, bound   stddev, exact   epsilon that the bound's noise really costs")
 for m, n in [(1, 1), (2, 2), (10, 70_000)]:
     unit = mvg.FeatureRanges(np.zeros(m), np.ones(m), "replace-one")
-    costs = {cost.mechanism: cost for cost in paper.compare_with_paper(unit, n=n, epsilon=1.0, delta=1e-5)}
-    bound, exact = costs["paper's bound, equal noise"], costs["i.i.d. analytic Gaussian"]
-    print(f"{m:3d} {n:7d} {bound.stddev:15.4g} {exact.stddev:15.4g} {bound.epsilon:12.3g}")
+    costs = {cost.mechanism: cost for cost in mvg.compare_noise(unit, n=n, epsilon=1.0, delta=1e-5)}
+    paper, exact = costs["paper's bound, equal noise"], costs["i.i.d. analytic Gaussian"]
+    print(f"{m:3d} {n:7d} {paper.stddev:15.4g} {exact.stddev:15.4g} {paper.epsilon:12.3g}")
 
 # %% [markdown]
 # The bound is safe, and so far from the price that no data survive it. From here on, every comparison is at the
@@ -149,8 +149,9 @@ _ = right.legend(fontsize=7, frameon=False, loc="upper left")
 # %%
 names = list(PATIENT_RANGES)
 ranges = mvg.FeatureRanges(*np.array(list(PATIENT_RANGES.values())).T, "replace-one")
+paper = system_module("study:mvg_paper")  # the reproductions of the paper's experiments, models/studies/mvg_paper.py
 paper_theta = paper.binary_allocation(len(names), [names.index("framingham")], 0.5)  # half of the precision to the score
-costs = paper.compare_with_paper(
+costs = mvg.compare_noise(
     ranges, n=20_000, epsilon=1.0, delta=1e-6, theta=paper_theta, weights=ranges.widths**-2.0
 )
 for cost in costs:

@@ -22,7 +22,8 @@ from dpbayes.mvg import (
     optimal_covariance,
     release_moments,
 )
-from dpbayes.mvg.matrix import MatrixRelease, directional_shape
+from dpbayes.mvg.allocation import directional_shape
+from dpbayes.mvg.matrix import MatrixRelease
 from dpbayes.mvg.model import RegressionPriors
 from dpbayes.mvg.moments import MomentRelease
 

@@ -269,6 +269,7 @@ def mvg(
             "default.",
         ),
     ] = None,
+    zeta: Annotated[str, typer.Option(help="Reading of the paper's zeta: printed or laurent-massart.")] = "printed",
     stddev: Annotated[
         float | None, typer.Option(help="Also give the exact epsilon of i.i.d. noise of this standard deviation.")
     ] = None,
@@ -277,23 +278,28 @@ def mvg(
 ) -> None:
     """Privacy cost of matrix Gaussian noise on records with bounded features.
 
-    Shows the noise that the guarantee takes as i.i.d. analytic Gaussian, directionally, and optimally.
+    Shows the terms of the paper's Theorem 2, and the noise that the same guarantee takes by the paper's bound, as
+    i.i.d. analytic Gaussian, directionally at the exact cost, and optimally.
 
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
     from dpbayes.errors import InputError
-    from dpbayes.mvg.matrix import compare_noise, noise_ellipses
+    from dpbayes.mvg.allocation import bound_terms, check_reading, compare_noise, noise_ellipses, supremum_norm
 
+    check_reading(zeta)
     check_figure(plot)
     features = _ranges(ranges, adjacency)
     if plot is not None and features.size < 2:
         raise InputError("--plot draws two features; give at least two with --range")
-    numbers: dict[str, Any] = {
-        name: _numbers(text, f"--{name}") for name, text in (("theta", theta), ("weights", weights))
-    }
-    costs = compare_noise(features, n=n, epsilon=epsilon, delta=delta, **numbers)
-    record: dict[str, Any] = {"m": features.size, "n": n, "epsilon": epsilon, "delta": delta}
-    record |= {"adjacency": features.adjacency, "sensitivity": features.frobenius}
+    cost: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "zeta": zeta}
+    costs = compare_noise(
+        features, n=n, theta=_numbers(theta, "--theta"), weights=_numbers(weights, "--weights"), **cost
+    )
+    gamma, m = supremum_norm(features, n), features.size
+    terms = bound_terms(m=m, n=n, gamma=gamma, sensitivity=features.frobenius, **cost)
+    record: dict[str, Any] = {"m": m, "n": n, "epsilon": epsilon, "delta": delta, "adjacency": features.adjacency}
+    record |= {"sensitivity": features.frobenius, "gamma": gamma, "zeta_reading": zeta}
+    record |= {name: getattr(terms, name) for name in ("zeta", "alpha", "beta", "bound")}
     record["mechanisms"] = [
         {
             "mechanism": one.mechanism,
@@ -359,7 +365,10 @@ def _numbers(text: str | None, option: str) -> list[float] | None:
 def _print_costs(record: dict[str, Any]) -> None:
     typer.echo(
         f"{record['m']} features x {record['n']:,} records, epsilon {record['epsilon']:g}, delta {record['delta']:g}, "
-        f"{record['adjacency']}, Frobenius sensitivity {record['sensitivity']:.6g}\n"
+        f"{record['adjacency']}\n"
+        f"Theorem 2 ({record['zeta_reading']} zeta): sensitivity {record['sensitivity']:.6g}, "
+        f"gamma {record['gamma']:.6g}, zeta {record['zeta']:.6g}, alpha {record['alpha']:.6g}, "
+        f"beta {record['beta']:.6g}\nprecision bound {record['bound']:.12g}\n"
     )
     show_table(
         ("mechanism", "noise stddev", "x optimal", "exact epsilon", "mu"),

@@ -1,4 +1,4 @@
-"""Matrix Gaussian noise with directions, at its exact privacy cost, and regressions on what it releases.
+"""Matrix Gaussian noise with directions: the paper's mechanism, its bound, and the exact privacy cost beside it.
 
 Names load on first use; importing this package brings in neither PyMC nor scikit-learn.
 """
@@ -16,10 +16,10 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "build_moment_model": "model",
         "calibrate": "matrix",
         "calibrate_moments": "moments",
-        "compare_noise": "matrix",
+        "compare_noise": "allocation",
         "moment_posterior": "posterior",
         "naive_regression": "regression",
-        "optimal_covariance": "matrix",
+        "optimal_covariance": "allocation",
         "release_moments": "moments",
         "release_records": "matrix",
         "whiten_moments": "regression",

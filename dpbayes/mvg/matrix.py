@@ -3,30 +3,21 @@ r"""Gaussian noise for matrices: its covariances, its exact privacy cost, and re
 With :math:`\operatorname{vec} Z \sim N(0, \Psi \otimes \Sigma)` two neighbouring values that differ by Delta give two
 Gaussians whose distance is :math:`\|\Sigma^{-1/2} \Delta \Psi^{-1/2}\|_F`. So this is the Gaussian mechanism with
 :math:`\mu = \sup_\Delta \|\Sigma^{-1/2} \Delta \Psi^{-1/2}\|_F`, and its privacy curve the analytic Gaussian one
-(Balle and Wang 2018; Dong, Roth and Su 2022). Nothing else about the covariances or the query's value enters. The least
-noise at one mu minimizes :math:`\sum_i c_i \Sigma_{ii}` with :math:`\sup_d d^T \Sigma^{-1} d \le \mu^2` (docs/mvg.md).
+(Balle and Wang 2018; Dong, Roth and Su 2022). Nothing else about the covariances or the query's value enters.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import (
-    instance,
-    one_of,
-    positive_finite,
-    probability_below_one,
-    real_numbers,
-    shown,
-    whole_number,
-)
+from dpbayes._arguments import instance, one_of, positive_finite, probability_below_one, real_numbers, whole_number
 from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.sensitivity import (
@@ -45,8 +36,6 @@ from dpbayes.privacy.mechanism import Digested, Part, reserve_draw_confirm
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dpbayes.privacy.ledger import Ledger
 
 
@@ -307,7 +296,14 @@ class GaussianCost:
 
 @dataclass(frozen=True, eq=False)
 class MatrixGaussian(GaussianCost):
-    """Gaussian matrix noise of row covariance Sigma and column covariance Psi, with its exact privacy cost `mu`."""
+    """Gaussian matrix noise of row covariance Sigma and column covariance Psi, with its exact privacy cost `mu`.
+
+    Examples
+    --------
+    >>> noise = MatrixGaussian([[9.0]], Covariance.identity(50), FrobeniusBall(1.0, "replace-one"))
+    >>> noise.mu.value, round(noise.epsilon(1e-5), 4)
+    (0.3333333333333333, 1.2711)
+    """
 
     row_cov: Covariance
     col_cov: Covariance
@@ -519,212 +515,3 @@ def _rounding_slack(noise: MatrixGaussian, ranges: FeatureRanges) -> float:
         largest = largest * spread / math.sqrt(col.smallest)
         terms, entries = (m + 1.0, 1.0) if col.is_diagonal else (float(m + n), math.sqrt(n))
     return 2.0 * (terms + 4.0) * 2.0**-52 * entries * float(np.linalg.norm(largest))
-
-
-# --- allocating noise: the least that one cost allows, beside other allocations --------------------------------------
-
-
-def check_allocation(theta: npt.ArrayLike, size: int | None = None) -> Floats:
-    """Return `theta` as shares in (0, 1) that sum to one (a single direction takes all), or raise `InputError`."""
-    shares = np.atleast_1d(real_numbers(theta, "theta"))
-    if shares.ndim != 1 or (size is not None and shares.shape != (size,)):
-        raise InputError(f"theta must hold one share for each of the {size} directions, got shape {shares.shape}")
-    inside = (shares > 0) & ((shares < 1) | (shares.size == 1))
-    if not np.all(inside):
-        raise InputError(f"theta must lie inside (0, 1), got {shares[~inside][0]:g}; no precision means infinite noise")
-    total = math.fsum(shares)
-    if abs(total - 1.0) > 1e-9:
-        raise InputError(f"theta must sum to 1, got {total:.12g}; divide it by its sum")
-    return shares
-
-
-def directional_shape(theta: npt.ArrayLike, directions: npt.ArrayLike | None = None) -> Covariance:
-    r"""Return the shape of Algorithm 1, variances :math:`1/\sqrt{\theta_i}` along the directions, up to scale."""
-    shares = check_allocation(theta)
-    basis = None if directions is None else check_directions(directions, shares.size)
-    return Covariance(shares.size, 1.0 / np.sqrt(shares), basis)
-
-
-@dataclass(frozen=True, eq=False)
-class OptimalCovariance:
-    r"""The row covariance of least weighted noise variance, and that :math:`\sum_i c_i \Sigma_{ii}`."""
-
-    covariance: Covariance
-    objective: float
-
-
-def optimal_covariance(
-    sensitivity: Sensitivity, *, mu: float, size: int | None = None, weights: npt.ArrayLike | None = None
-) -> OptimalCovariance:
-    r"""Return the row covariance with the least weighted noise at the privacy cost `mu` (independent columns).
-
-    A Frobenius ball needs :math:`\Sigma \succeq (s/\mu)^2 I`, so that is optimal whatever the weights: direction buys
-    nothing there. For feature ranges the optimum over *all* covariances is diagonal, with the variances
-    :math:`w_i / \sqrt{c_i} \sum_k w_k \sqrt{c_k} / \mu^2`.
-
-    Parameters
-    ----------
-    sensitivity
-        The sensitivity set.
-    mu
-        The privacy cost that the noise may have.
-    size
-        Number of features, needed for a `FrobeniusBall`.
-    weights
-        Weights c of the features' noise variances, shape (m,); ones when None.
-
-    Raises
-    ------
-    InputError
-        If a weight is not positive, or a shape does not fit.
-
-    Examples
-    --------
-    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 3.0], "replace-one")
-    >>> optimal_covariance(ranges, mu=1.0).objective
-    16.0
-    """
-    cost = positive_finite(mu, "mu", remedy="it is the privacy cost of the noise")
-    check_sensitivity(sensitivity)
-    if isinstance(sensitivity, FeatureRanges):
-        w, c = sensitivity.reach, _weights(weights, sensitivity.size)
-        covariance = Covariance.diagonal(w / np.sqrt(c) * math.fsum(w * np.sqrt(c)) / cost**2)
-    elif size is None:
-        raise InputError("size must be given with a FrobeniusBall, which does not know its number of features")
-    else:
-        covariance = Covariance.identity(size).scaled((sensitivity.radius / cost) ** 2)
-        c = _weights(weights, size)
-    return OptimalCovariance(covariance, float(c @ covariance.marginal_variances))
-
-
-def _weights(weights: npt.ArrayLike | None, size: int) -> Floats:
-    """Return one positive weight per feature."""
-    vector = np.ones(size) if weights is None else np.atleast_1d(real_numbers(weights, "weights"))
-    if vector.shape != (size,) or not np.all(np.isfinite(vector) & (vector > 0)):
-        raise InputError(f"weights must be {size} positive finite numbers, one per feature, got {shown(weights)}")
-    return vector
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseCost:
-    """One way to meet a guarantee: its noise, and what that really costs."""
-
-    mechanism: str
-    noise: MatrixGaussian
-    stddev: float
-    """Weighted root mean square of the noise of one value."""
-    ratio: float
-    """`stddev` divided by the optimal one."""
-    epsilon: float
-    """Exact privacy cost at the guarantee's delta."""
-
-
-def compare_noise(
-    ranges: FeatureRanges,
-    *,
-    n: int,
-    epsilon: float,
-    delta: float,
-    theta: npt.ArrayLike | None = None,
-    directions: npt.ArrayLike | None = None,
-    weights: npt.ArrayLike | None = None,
-    others: Mapping[str, MatrixGaussian] | None = None,
-) -> tuple[NoiseCost, ...]:
-    """Return the noise that each mechanism needs for one guarantee on the identity query.
-
-    Parameters
-    ----------
-    ranges
-        Bounds of the features, with the adjacency.
-    n
-        Number of records.
-    epsilon, delta
-        The guarantee.
-    theta
-        Precision allocation of the directional mechanism; equal shares when None.
-    directions
-        Orthonormal directions of the directional mechanism; the axes when None.
-    weights
-        Weights of the features' noise variances, shape (m,); ones when None. The optimal mechanism
-        minimizes the weighted sum.
-    others
-        Further noise to set beside it, by name, such as a paper's.
-
-    Returns
-    -------
-    tuple of NoiseCost
-        The `others`, the i.i.d. analytic Gaussian, `theta` at its exact cost, and the optimal allocation.
-
-    Examples
-    --------
-    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one")
-    >>> [round(cost.stddev, 1) for cost in compare_noise(ranges, n=1000, epsilon=1.0, delta=1e-5)]
-    [5.3, 5.3, 5.3]
-    """
-    instance(ranges, FeatureRanges, "ranges", remedy="it states the bounds of the features")
-    size = ranges.size
-    c = _weights(weights, size)
-    shape = directional_shape(np.full(size, 1.0 / size) if theta is None else theta, directions)
-    columns, guarantee = Covariance.identity(n), {"epsilon": epsilon, "delta": delta}
-    optimal = optimal_covariance(ranges, mu=mu_for(epsilon, delta), weights=c).covariance
-    found = {
-        **(others or {}),
-        "i.i.d. analytic Gaussian": calibrate(Covariance.identity(size), columns, ranges, **guarantee),
-        "exact directional": calibrate(shape, columns, ranges, **guarantee),
-        "optimal directional": MatrixGaussian(optimal, columns, ranges),
-    }
-    stddevs = {name: math.sqrt(float(c @ x.row_cov.marginal_variances) / c.sum()) for name, x in found.items()}
-    best = stddevs["optimal directional"]
-    return tuple(
-        NoiseCost(name, noise, stddevs[name], stddevs[name] / best, noise.epsilon(delta))
-        for name, noise in found.items()
-    )
-
-
-# Distinguishable without colour vision, and by line style.
-_COLOURS = ("#2f5fa8", "#c2571a", "#2a7f62", "#7b4b9e", "#8a6d1f", "#555555")
-
-_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-
-
-def noise_ellipses(
-    costs: Sequence[NoiseCost],
-    ranges: FeatureRanges,
-    *,
-    features: tuple[int, int] = (0, 1),
-    names: Sequence[str] = (),
-    unit: str = "",
-) -> Figure:
-    r"""Draw each mechanism's noise ellipse around the sensitivity set, for two features."""
-    import matplotlib.pyplot as plt
-
-    first, second = features
-    if first == second or not all(0 <= i < ranges.size for i in features):
-        raise InputError(f"features must be two different ones of {ranges.size}, got {features}")
-    labels = list(names) or [f"feature {i}" for i in range(ranges.size)]
-    figure, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
-    half = ranges.reach
-    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * half[list(features)]
-    axis.fill(*corners.T, color="#dddddd", zorder=0, label="changes one record can make")
-    angle = np.linspace(0, 2 * np.pi, 361)
-    circle = np.vstack([np.cos(angle), np.sin(angle)])
-    far, allowed = [], max(cost.noise.mu.value for cost in costs)
-    for place, cost in enumerate(costs):
-        block = cost.noise.row_cov.matrix()[np.ix_(features, features)] * allowed**2
-        curve = np.linalg.cholesky(block) @ circle
-        if np.max(np.abs(curve)) > 20.0 * np.max(half[list(features)]):
-            far.append(cost.mechanism)
-            continue
-        style = _STYLES[place % len(_STYLES)]
-        axis.plot(*curve, color=_COLOURS[place % len(_COLOURS)], linestyle=style, label=cost.mechanism)
-    suffix = f" ({unit})" if unit else ""
-    axis.set_xlabel(f"change in {labels[first]}{suffix}")
-    axis.set_ylabel(f"change in {labels[second]}{suffix}")
-    if 0.25 <= half[first] / half[second] <= 4.0:
-        axis.set_aspect(float(half[first] / half[second]))
-    axis.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
-    axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    if far:
-        axis.set_title(f"Off this scale: {', '.join(far)}", fontsize=8, loc="left")
-    return figure

@@ -12,16 +12,16 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from pydantic import Field, model_validator
 
-from dpbayes._arguments import one_of, positive_finite, probability_below_one, real_numbers, whole_number
+from dpbayes._arguments import positive_finite, probability_below_one, real_numbers
 from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.mvg import (
     Covariance,
@@ -34,18 +34,18 @@ from dpbayes.mvg import (
     release_moments,
     release_records,
 )
-from dpbayes.mvg.matrix import (
-    CovarianceLike,
-    MatrixGaussian,
+from dpbayes.mvg.allocation import (
     NoiseCost,
-    as_covariance,
+    ZetaReading,
+    bound_terms,
     directional_shape,
-    exact_mu,
-    mu_for,
     noise_ellipses,
+    supremum_norm,
+    unimodal_noise,
 )
+from dpbayes.mvg.matrix import CovarianceLike, MatrixGaussian, as_covariance, exact_mu, mu_for
 from dpbayes.mvg.moments import SymmetricGaussian
-from dpbayes.mvg.sensitivity import Sensitivity, check_sensitivity, clip_records
+from dpbayes.mvg.sensitivity import Sensitivity, clip_records
 from dpbayes.mvg.study import Data as RecordsData
 from dpbayes.mvg.study import Privacy, check_columns, feature_ranges, load_records, record_matrix
 from dpbayes.report.document import Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Table
@@ -206,125 +206,6 @@ def _run_svr(
 def sections(spec: Spec, release: None, result: dict[str, Any], kept: Mapping[str, Any]) -> Findings:
     """Return what the page says."""
     return _covariance_findings(spec, result) if spec.covariance is not None else _svr_findings(spec, result)
-
-
-ZetaReading = Literal["printed", "laurent-massart"]
-
-
-@lru_cache(maxsize=1024)
-def harmonic_number(r: int, power: float = 1.0) -> float:
-    r"""Return the generalized harmonic number :math:`H_{r,p} = \sum_{i=1}^r i^{-p}`, rounded once."""
-    return math.fsum(np.arange(1, r + 1, dtype=float) ** -power)
-
-
-@dataclass(frozen=True)
-class BoundTerms:
-    """alpha, beta, zeta and B of Theorem 2 and Table 1."""
-
-    alpha: float
-    beta: float
-    zeta: float
-    bound: float
-
-
-def bound_terms(
-    *,
-    m: int,
-    n: int,
-    gamma: float,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
-) -> BoundTerms:
-    r"""Return alpha, beta, zeta and B of Theorem 2, equation (1).
-
-    `gamma` is the supremum of the Frobenius norm of the m x n value and `sensitivity` its Frobenius sensitivity. Zeta
-    is ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`, ``"laurent-massart"`` for its
-    square root, which is what the tail bound for the norm itself gives.
-
-    >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
-    0.0001347138235
-    """
-    rows, columns = (whole_number(size, name, high=2**53) for size, name in ((m, "m"), (n, "n")))
-    norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
-    s2 = positive_finite(sensitivity, "sensitivity", remedy="it is the Frobenius sensitivity of the query")
-    budget = positive_finite(epsilon, "epsilon", remedy="it is the privacy parameter of Theorem 2")
-    tail = probability_below_one(delta, "delta", remedy="a usual choice is below 1 / n")
-    check_reading(zeta)
-    h, h_half = harmonic_number(min(rows, columns)), harmonic_number(min(rows, columns), 0.5)
-    size, log_delta = rows * columns, math.log(tail)
-    reading = 2.0 * math.sqrt(-size * log_delta) - 2.0 * log_delta + size
-    if zeta == "laurent-massart":
-        reading = math.sqrt(reading)
-    alpha = (h + h_half) * norm**2 + 2.0 * h * norm * s2
-    beta = 2.0 * size**0.25 * reading * h * s2
-    bound = (4.0 * budget / (beta + math.sqrt(beta**2 + 8.0 * alpha * budget))) ** 2
-    return BoundTerms(alpha, beta, reading, bound)
-
-
-def check_reading(zeta: Any) -> None:
-    """Raise `InputError` unless `zeta` names a reading."""
-    one_of(zeta, get_args(ZetaReading), "zeta", remedy="'printed' is the paper's")
-
-
-def unimodal_noise(
-    theta: npt.ArrayLike,
-    directions: npt.ArrayLike | None,
-    *,
-    n: int,
-    gamma: float,
-    sensitivity: Sensitivity,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
-) -> MatrixGaussian:
-    r"""Build the noise of Algorithm 1: directional rows, independent columns.
-
-    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the
-    variance :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality.
-
-    The theorem uses the Frobenius radius of the sensitivity set, the exact cost all of it.
-
-    >>> from dpbayes.mvg import FrobeniusBall
-    >>> noise = unimodal_noise([0.9, 0.1], None, n=2, gamma=1.0, sensitivity=FrobeniusBall(1.0, "replace-one"),
-    ...                        epsilon=1.0, delta=1e-5)
-    >>> noise.row_cov.marginal_variances.round(1).tolist()
-    [11065.8, 33197.3]
-    """
-    shape = directional_shape(theta, directions)
-    check_sensitivity(sensitivity)
-    bound = bound_terms(
-        m=shape.size, n=n, gamma=gamma, sensitivity=sensitivity.frobenius, epsilon=epsilon, delta=delta, zeta=zeta
-    ).bound
-    # shape has precision norm 1 because theta sums to one; the columns' is sqrt(n).
-    return MatrixGaussian(shape.scaled(math.sqrt(n) / bound), Covariance.identity(n), sensitivity)
-
-
-def supremum_norm(ranges: FeatureRanges, n: int) -> float:
-    """Return gamma of the identity query: the supremum of the Frobenius norm of n records inside the ranges."""
-    return math.sqrt(n * float(np.sum(np.maximum(np.abs(ranges.lower), np.abs(ranges.upper)) ** 2)))
-
-
-def compare_with_paper(
-    ranges: FeatureRanges,
-    *,
-    n: int,
-    epsilon: float,
-    delta: float,
-    theta: npt.ArrayLike | None = None,
-    directions: npt.ArrayLike | None = None,
-    weights: npt.ArrayLike | None = None,
-) -> tuple[NoiseCost, ...]:
-    """Return `dpbayes.mvg.compare_noise` with the noise that the paper's bound asks for, equal and directional."""
-    guarantee: dict[str, Any] = {"n": n, "epsilon": epsilon, "delta": delta}
-    paper: dict[str, Any] = {"gamma": supremum_norm(ranges, n), "sensitivity": ranges} | guarantee
-    equal = np.full(ranges.size, 1.0 / ranges.size)
-    others = {
-        "paper's bound, equal noise": unimodal_noise(equal, None, **paper),
-        "paper's bound, directional": unimodal_noise(equal if theta is None else theta, directions, **paper),
-    }
-    return compare_noise(ranges, theta=theta, directions=directions, weights=weights, others=others, **guarantee)
 
 
 @dataclass(frozen=True)
@@ -841,7 +722,7 @@ def _covariance_findings(spec: Spec, result: dict[str, Any]) -> Findings:
     compare = "; its slopes are what to compare" if len({row.n for row in results}) > 1 else ""
     ranges = _unit_ranges(result["features"])
     settings = {"epsilon": spec.privacy.epsilon, "delta": spec.privacy.delta}
-    costs = compare_with_paper(ranges, n=max(row.n for row in results), **settings)
+    costs = compare_noise(ranges, n=max(row.n for row in results), **settings)
     picture = Figure(
         rss_lines(results),
         f"Filled: this study. Open: the paper's Appendix C, whose data and epsilon are not known{compare}.",
@@ -953,7 +834,7 @@ def _svr_findings(spec: Spec, result: dict[str, Any]) -> Findings:
     n, ranges = study.n_train + study.n_tuning, _unit_ranges(names)
     theta = binary_allocation(len(names), [names.index(name) for name in spec.svr.favoured], spec.svr.share)
     settings = {"epsilon": spec.privacy.epsilon, "delta": spec.privacy.delta, "weights": result["weights"]}
-    costs = compare_with_paper(ranges, n=n, theta=theta, **settings)
+    costs = compare_noise(ranges, n=n, theta=theta, **settings)
     return Findings(
         answer=_svr_answer(study),
         verdict=_SIMULATED,

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from dpbayes.cli.privacy import mvg
 from dpbayes.errors import InputError
 from dpbayes.mvg import compare_noise
+from dpbayes.mvg.allocation import bound_terms
 from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer()
@@ -19,13 +20,17 @@ runner = CliRunner()
 ANCHOR = ["--range", "10x0:1", "-n", "70000", "--epsilon", "1", "--delta", str(1 / 70000)]
 
 
-def test_json_holds_every_mechanism():
+def test_json_holds_the_bound_and_every_mechanism():
     result = runner.invoke(app, [*ANCHOR, "--json", "--stddev", "11.541925299545678"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.output)
-    assert record["sensitivity"] == pytest.approx(10**0.5, rel=1e-14)
+    expected = bound_terms(
+        m=10, n=70_000, gamma=record["gamma"], sensitivity=record["sensitivity"], epsilon=1.0, delta=1 / 70000
+    ).bound
+    assert record["bound"] == expected == pytest.approx(2.7982758e-17, rel=1e-7)
+    assert record["gamma"] == pytest.approx(836.6600265340755, rel=1e-14)
     rows = {row["mechanism"]: row for row in record["mechanisms"]}
-    assert list(rows) == ["i.i.d. analytic Gaussian", "exact directional", "optimal directional"]
+    assert rows["paper's bound, equal noise"]["stddev"] == pytest.approx(5.468e9, rel=1e-3)
     assert rows["i.i.d. analytic Gaussian"]["stddev"] == pytest.approx(11.5419253, rel=1e-7)
     assert record["iid"]["epsilon"] == pytest.approx(1.0, rel=1e-8)
 
@@ -60,6 +65,7 @@ def test_plot_is_written(tmp_path):
         (["--range", "2x0:1", "-n", "10", "--weights", "1"], "weights must be 2"),
         (["--range", "0:1", "-n", "10", "--epsilon", "-1"], "epsilon must be positive"),
         (["--range", "0:1", "-n", "10", "--delta", "1"], "delta must be below 1"),
+        (["--range", "0:1", "-n", "10", "--zeta", "other"], "zeta must be 'printed'"),
         (["--range", "0:1", "-n", "10", "--adjacency", "near"], "adjacency must be 'replace-one'"),
         (["--range", "0:1", "-n", "10", "--plot", "x.png"], "two features"),
         (["--range", "0:1", "-n", "10", "--stddev", "0"], "--stddev must be positive"),

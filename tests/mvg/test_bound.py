@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import Covariance
+from dpbayes.mvg.allocation import bound_terms, harmonic_number
 from dpbayes.runs.registry import system_module
 
-paper = system_module("study:mvg_paper")
-bound_terms, check_bound, harmonic_number = paper.bound_terms, paper.check_bound, paper.harmonic_number
+check_bound = system_module("study:mvg_paper").check_bound
 
 # (m, n, gamma, s2, epsilon, delta): the authors' B with the printed zeta.
 AUTHORS = [

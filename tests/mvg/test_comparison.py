@@ -6,15 +6,12 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import FeatureRanges
-from dpbayes.mvg.matrix import noise_ellipses
-from dpbayes.runs.registry import system_module
-
-paper = system_module("study:mvg_paper")
+from dpbayes.mvg.allocation import compare_noise, noise_ellipses, supremum_norm
 
 
 def _table(ranges, **changes):
     settings = {"n": 1000, "epsilon": 1.0, "delta": 1e-5} | changes
-    return {cost.mechanism: cost for cost in paper.compare_with_paper(ranges, **settings)}
+    return {cost.mechanism: cost for cost in compare_noise(ranges, **settings)}
 
 
 def test_anchor_gap_of_eight_digits():
@@ -53,10 +50,10 @@ def test_every_mechanism_keeps_the_guarantee_and_the_exact_ones_use_it_up():
 
 
 def test_gamma_of_the_identity_query():
-    assert paper.supremum_norm(FeatureRanges(np.zeros(10), np.ones(10), "replace-one"), 70_000) == pytest.approx(
+    assert supremum_norm(FeatureRanges(np.zeros(10), np.ones(10), "replace-one"), 70_000) == pytest.approx(
         836.66, abs=5e-3
     )
-    assert paper.supremum_norm(FeatureRanges([-3.0], [1.0], "replace-one"), 4) == 6.0
+    assert supremum_norm(FeatureRanges([-3.0], [1.0], "replace-one"), 4) == 6.0
 
 
 def test_bad_weights():
@@ -68,7 +65,7 @@ BOX = FeatureRanges([0.0, 0.0, 1.0], [1.0, 3.0, 2.0], "replace-one")
 
 
 def test_every_drawn_ellipse_holds_the_box():
-    costs = paper.compare_with_paper(BOX, n=100, epsilon=1.0, delta=1e-5, theta=[0.6, 0.3, 0.1])
+    costs = compare_noise(BOX, n=100, epsilon=1.0, delta=1e-5, theta=[0.6, 0.3, 0.1])
     figure = noise_ellipses(costs, BOX, features=(0, 1), names=("age", "pressure", "x"))
     axis = figure.axes[0]
     curves = {line.get_label(): np.array(line.get_data()) for line in axis.lines if line.get_label()[0] != "_"}

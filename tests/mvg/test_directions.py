@@ -7,7 +7,8 @@ import pytest
 
 from dpbayes.errors import InputError
 from dpbayes.mvg import Covariance, FrobeniusBall
-from dpbayes.mvg.matrix import check_allocation, directional_shape, mu_for
+from dpbayes.mvg.allocation import bound_terms, check_allocation, directional_shape, unimodal_noise
+from dpbayes.mvg.matrix import mu_for
 from dpbayes.runs.registry import system_module
 
 paper = system_module("study:mvg_paper")
@@ -22,8 +23,8 @@ def _rotation(size, seed=0):
 @pytest.mark.parametrize("zeta", ["printed", "laurent-massart"])
 def test_algorithm_one_step_by_step(zeta):
     m, n, theta, basis = 3, 20, np.array([0.5, 0.3, 0.2]), _rotation(3)
-    noise = paper.unimodal_noise(theta, basis, n=n, sensitivity=BALL, zeta=zeta, **GUARANTEE)
-    bound = paper.bound_terms(m=m, n=n, sensitivity=1.5, zeta=zeta, **GUARANTEE).bound
+    noise = unimodal_noise(theta, basis, n=n, sensitivity=BALL, zeta=zeta, **GUARANTEE)
+    bound = bound_terms(m=m, n=n, sensitivity=1.5, zeta=zeta, **GUARANTEE).bound
     budget = bound**2 / n  # P of step 2: (-beta + sqrt(...))^4 / (16 alpha^4 n)
     variances = 1.0 / np.sqrt(theta * budget)
     np.testing.assert_allclose(noise.row_cov.matrix(), basis @ np.diag(variances) @ basis.T, rtol=1e-10)
@@ -32,7 +33,7 @@ def test_algorithm_one_step_by_step(zeta):
 
 @pytest.mark.parametrize("zeta", ["printed", "laurent-massart"])
 def test_noise_meets_the_theorem_with_equality(zeta):
-    uni = paper.unimodal_noise([0.5, 0.3, 0.2], None, n=20, sensitivity=BALL, zeta=zeta, **GUARANTEE)
+    uni = unimodal_noise([0.5, 0.3, 0.2], None, n=20, sensitivity=BALL, zeta=zeta, **GUARANTEE)
     equi = paper.equimodal_noise(directional_shape([0.7, 0.3], _rotation(2)), sensitivity=BALL, zeta=zeta, **GUARANTEE)
     wide = paper.equimodal_noise(
         directional_shape([0.7, 0.3]), directional_shape([0.2] * 5), sensitivity=BALL, zeta=zeta, **GUARANTEE
@@ -45,7 +46,7 @@ def test_noise_meets_the_theorem_with_equality(zeta):
 
 
 def test_the_theorem_overpays():
-    noise = paper.unimodal_noise([0.5, 0.3, 0.2], None, n=20, sensitivity=BALL, **GUARANTEE)
+    noise = unimodal_noise([0.5, 0.3, 0.2], None, n=20, sensitivity=BALL, **GUARANTEE)
     assert noise.delta(1.0) < 1e-5
     assert noise.epsilon(1e-5) < 0.1
 
@@ -59,9 +60,7 @@ def test_noise_of_the_anchors():
     ]
     for m, n, gamma, s2, delta, by_bound, by_curve in cases:
         ball = FrobeniusBall(s2, "replace-one")
-        noise = paper.unimodal_noise(
-            np.full(m, 1 / m), None, n=n, gamma=gamma, sensitivity=ball, epsilon=1.0, delta=delta
-        )
+        noise = unimodal_noise(np.full(m, 1 / m), None, n=n, gamma=gamma, sensitivity=ball, epsilon=1.0, delta=delta)
         assert noise.total_stddev == pytest.approx(by_bound, rel=7e-3 if m == 10 else 5e-4)
         assert s2 / mu_for(1.0, delta) == pytest.approx(by_curve, rel=2e-5)
 
@@ -110,12 +109,9 @@ def test_split_composes_to_the_whole():
         (lambda: paper.derive_directions(np.eye(2), mu=-1.0), "mu must be finite and not negative"),
         (lambda: paper.derive_directions(np.eye(2), mu=0.0, power=-1.0), "power must be"),
         (lambda: paper.split_mu(1.0, 1e-5, 0.0), "share must be positive"),
+        (lambda: unimodal_noise([0.5, 0.5], None, n=0, sensitivity=BALL, **GUARANTEE), "n must be a whole number"),
         (
-            lambda: paper.unimodal_noise([0.5, 0.5], None, n=0, sensitivity=BALL, **GUARANTEE),
-            "n must be a whole number",
-        ),
-        (
-            lambda: paper.unimodal_noise([0.5, 0.5], None, n=2, sensitivity=BALL, gamma=-1.0, epsilon=1.0, delta=1e-5),
+            lambda: unimodal_noise([0.5, 0.5], None, n=2, sensitivity=BALL, gamma=-1.0, epsilon=1.0, delta=1e-5),
             "gamma must be positive",
         ),
     ],
@@ -126,6 +122,6 @@ def test_bad_input(call, message):
 
 
 def test_identity_columns_are_never_stored():
-    noise = paper.unimodal_noise([0.5, 0.5], None, n=350_000, sensitivity=BALL, **GUARANTEE)
+    noise = unimodal_noise([0.5, 0.5], None, n=350_000, sensitivity=BALL, **GUARANTEE)
     assert noise.col_cov.variances is None and noise.col_cov == noise.col_cov
     assert isinstance(noise.row_cov, Covariance)

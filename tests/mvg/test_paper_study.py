@@ -12,7 +12,7 @@ import pytest
 
 from dpbayes.data.datasets import PATIENT_RANGES, framingham_risk, patients
 from dpbayes.errors import InputError, MissingColumnError, SpecError
-from dpbayes.mvg import FeatureRanges
+from dpbayes.mvg import FeatureRanges, compare_noise
 from dpbayes.mvg.matrix import mu_for
 from dpbayes.report.compare import RunFacts, shared_tables
 from dpbayes.runs import load_spec
@@ -256,7 +256,7 @@ def test_a_comparison_takes_no_spread_of_draws_for_an_interval():
 
 
 def _words(spec_epsilon=1.0, weights=None):
-    costs = paper.compare_with_paper(UNIT, n=1000, epsilon=spec_epsilon, delta=1e-5, weights=weights)
+    costs = compare_noise(UNIT, n=1000, epsilon=spec_epsilon, delta=1e-5, weights=weights)
     return _section_words(costs, spec_epsilon, weighted=weights is not None)
 
 
@@ -276,10 +276,10 @@ def test_what_weights_save_is_read_from_the_ratio():
 
 def test_what_the_papers_bound_costs_is_read_from_its_epsilons():
     assert "0 at the same delta, where 1 is allowed" in _words() and "far from necessary" in _words()
-    dear = paper.compare_with_paper(UNIT, n=1000, epsilon=50.0, delta=1e-5)[0].epsilon
+    dear = compare_noise(UNIT, n=1000, epsilon=50.0, delta=1e-5)[0].epsilon
     assert 0 < dear < 0.001
     assert f"costs an epsilon of {dear:.2g} at the same delta, where 50 is allowed" in _words(50.0)
-    costs = paper.compare_with_paper(UNIT, n=1000, epsilon=1.0, delta=1e-5)
+    costs = compare_noise(UNIT, n=1000, epsilon=1.0, delta=1e-5)
     tight = [replace(cost, epsilon=0.5 + 0.1 * place) for place, cost in enumerate(costs)]
     said = _section_words(tight, 1.0, weighted=False)
     assert "an epsilon of 0.5 to 0.6 at" in said and "far from necessary" not in said
