@@ -370,7 +370,9 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings(release)
-    trace = sample(model, random_seed=seed, progressbar=False, progress=context.progress, **settings)
+    trace = sample(
+        model, random_seed=seed, predictive="prior", progressbar=False, progress=context.progress, **settings
+    )
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
     return trace
