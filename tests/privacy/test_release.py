@@ -21,7 +21,7 @@ from dpbayes.privacy import (
     read_release,
     release_tables,
 )
-from dpbayes.privacy.envelope import record_digest
+from dpbayes.privacy.envelope import MOST_BYTES, expect, record_digest
 from dpbayes.privacy.ledger import create_ledger
 
 TABLES = datasets.acs_tables()
@@ -323,6 +323,31 @@ def test_every_one_of_a_thousand_damaged_releases_is_refused(written, tmp_path):
             read_release(path)
         assert len(str(refusal.value)) < 2000
         refused += 1
+
+
+def test_a_file_larger_than_any_release_is_refused_unread(tmp_path):
+    path = tmp_path / "release.json"
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(DamagedFileError, match="no release file has more than 100,000,000"):
+        read_release(path)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400, "9" * 5000])
+def test_numbers_beyond_the_doubles_are_refused(written, tmp_path, number):
+    text = written.read_text()
+    assert "4.0" in text
+    path = tmp_path / "release.json"
+    path.write_text(text.replace("4.0", number))
+    with pytest.raises(DamagedFileError) as refusal:
+        read_release(path)
+    assert len(str(refusal.value)) < 1000
+
+
+def test_the_refusal_of_an_unknown_key_shows_its_beginning():
+    with pytest.raises(DamagedFileError, match="unknown: ") as refusal:
+        expect({"counts": 1, "x" * 20_000: 1}, "counts", "a release")
+    assert len(str(refusal.value)) < 1000
 
 
 @pytest.mark.parametrize(("old", "new"), [("4.0", "4"), ("2,", "2.0,"), ('"public": true', '"public": 1')])

@@ -2,15 +2,18 @@
 
 import copy
 import gc
+import heapq
 import json
 import random
 import shutil
 import signal
+import time
 import tomllib
 import traceback
 import warnings
 from collections import Counter
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -216,6 +219,13 @@ def deadline(seconds):
 
 
 def outcome(action):
+    """Return how an action ends in a word, what is wrong with that, if anything, and its seconds of processor time."""
+    started = time.process_time()
+    ended, fault = ending(action)
+    return ended, fault, time.process_time() - started
+
+
+def ending(action):
     """Return how an action ends in a word, and what is wrong with that, if anything."""
     try:
         with deadline(LONGEST), warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -242,17 +252,18 @@ def fault_of(message, ours):
 
 
 def check_and_run(folder, name):
-    """Check and run a spec as the commands do; return both endings, and what is wrong with them."""
+    """Check and run a spec as the commands do; return both endings, what is wrong with them, and the longer time."""
     path = folder / f"{name}.toml"
-    checked, fault = outcome(lambda: plan_lines(load_spec(path)))
+    checked, fault, first = outcome(lambda: plan_lines(load_spec(path)))
     faults = [f"check: {fault}"] if fault else []
-    ran, fault = outcome(lambda: execute(load_spec(path), out=folder / "run", progressbar=False, echo=lambda s: None))
+    run = partial(execute, out=folder / "run", progressbar=False, echo=lambda line: None)
+    ran, fault, second = outcome(lambda: run(load_spec(path)))
     faults += [f"run: {fault}"] if fault else []
     if ran == "refused":
         spent = [entry for name in LEDGERS for entry in open_ledger(folder / name).entries()]
         if spent or list(folder.glob("run*/release.json")):
             faults.append(f"run: refused after the release was drawn ({len(spent)} entries in the ledger)")
-    return f"check {checked}, run {ran}", faults
+    return f"check {checked}, run {ran}", faults, max(first, second)
 
 
 def paths_of(tree, path=()):
@@ -329,36 +340,59 @@ def copied(studies, tmp_path, number):
     return folder
 
 
-def tell(what, counts, faults):
-    """Print the counts, and fail with the first faults."""
-    print(f"{sum(counts.values())} {what}: " + "; ".join(f"{n} {key}" for key, n in sorted(counts.items())))
-    assert not faults, f"{len(faults)} faults\n" + "\n---\n".join(faults[:12])
+class Tally:
+    """How the cases of a seed ended, how long they took, and what was wrong."""
+
+    def __init__(self, what, seed):
+        self.what, self.seed, self.counts, self.times, self.faults = what, seed, Counter(), [], []
+
+    def add(self, case, found, details=""):
+        ended, wrong, seconds = found
+        self.counts[f"{case[1]}: {ended}"] += 1
+        self.note(case, ended, wrong, seconds, details)
+
+    def accepted(self, case, action):
+        """Return whether an action that reads a mutation comes to its end."""
+        ended, fault, seconds = outcome(action)
+        self.note(case, f"reading {ended}", [f"reading: {fault}"] if fault else [], seconds)
+        return ended == "done"
+
+    def note(self, case, ended, wrong, seconds, details=""):
+        name = "case {}, {}".format(*case)
+        self.times.append((seconds, f"{name}: {ended}"))
+        self.faults += [f"{name} of seed {self.seed}: {fault}{details}" for fault in wrong]
+
+    def tell(self):
+        """Print the counts and the slowest cases, and fail with the first faults."""
+        counts = "; ".join(f"{n} {key}" for key, n in sorted(self.counts.items()))
+        print(f"\n{sum(self.counts.values())} {self.what} of seed {self.seed}: {counts}\nslowest, of processor time:")
+        for seconds, name in heapq.nlargest(5, self.times):
+            print(f"  {seconds:.1f} s, {name}")
+        assert not self.faults, f"{len(self.faults)} faults\n" + "\n---\n".join(self.faults[:12])
 
 
-def written_spec(folder, name, rng):
+def written_spec(folder, name, rng, accepted):
     """Write a mutated spec; half of them are ones that validate, so that later stages have something to refuse."""
     path = folder / f"{name}.toml"
     texts = [SPECS[name], load_spec(path).resolved, load_spec(path).resolved]  # with the keys that have a default
     validates = rng.random() < 0.5
     for _ in range(50):
         path.write_bytes(mutated_spec(rng.choice(texts), rng))
-        if not validates or outcome(lambda: load_spec(path))[0] == "done":
+        if not validates or accepted(lambda: load_spec(path)):
             break
     return path.read_bytes()
 
 
 def run_mutated_specs(studies, tmp_path, number, seed):
-    rng, counts, faults = random.Random(seed), Counter(), []
+    rng, tally = random.Random(seed), Tally("mutated specs", seed)
     for case in range(number):
         name = rng.choice(list(SPECS))
         folder = copied(studies, tmp_path, case)
-        written = written_spec(folder, name, rng)
-        ended, wrong = check_and_run(folder, name)
-        counts[ended] += 1
+        written = written_spec(folder, name, rng, partial(tally.accepted, (case, name)))
         lines = [line[:200] for line in written.splitlines() if line not in SPECS[name].encode().splitlines()]
-        faults += [f"case {case} of seed {seed}, {name}: {fault}\n{lines[:40]!r}" for fault in wrong]
+        tally.add((case, name), check_and_run(folder, name), f"\n{lines[:40]!r}")
         shutil.rmtree(folder)
-    tell("mutated specs", counts, faults)
+    tally.tell()
 
 
 # Releases
@@ -409,28 +443,28 @@ def mutated_release(data, rng):
     return json.dumps({"digest": sealed["digest"]} | changed).encode()
 
 
-def written_release(path, data, rng, read):
+def written_release(path, data, rng, accepted):
     """Write a mutated release; half of them are ones that read, so that later stages have something to refuse."""
     reads = rng.random() < 0.5
     for _ in range(30):
         path.write_bytes(mutated_release(data, rng))
-        if not reads or outcome(lambda: read(path))[0] == "done":
+        if not reads or accepted():
             break
 
 
 def read_and_stated(path):
-    """Read a spec and its release, and say of both what needs no model; return the ending, and what is wrong with it.
+    """Read a spec and its release, and say of both what needs no model; return what `check_and_run` does.
 
     Every system builds its model from a release that was checked, which takes a thousand times as long as the check.
     """
     with mock.patch.object(plan, "_model", lambda loaded, design: []):
-        ended, fault = outcome(lambda: plan_lines(load_spec(path)))
-    return ended, [f"reading: {fault}"] if fault else []
+        ended, fault, seconds = outcome(lambda: plan_lines(load_spec(path)))
+    return ended, [f"reading: {fault}"] if fault else [], seconds
 
 
 def run_mutated_releases(studies, releases, tmp_path, number, seed, fitted):
     """Check and run `number` releases of every kind that are refused; of those that read fit one in so many."""
-    rng, counts, faults = random.Random(seed), Counter(), []
+    rng, tally = random.Random(seed), Tally("mutated releases", seed)
     for kind, data in releases.items():
         folder, read = copied(studies, tmp_path, kind), 0
         (folder / "reader.toml").write_text(READS.get(kind, READS["counted"]), encoding="utf-8")
@@ -439,23 +473,22 @@ def run_mutated_releases(studies, releases, tmp_path, number, seed, fitted):
         reader = getattr(load_spec(folder / "reader.toml").module, "read_release", read_release)
         reader(given)  # what is not damaged reads
         for case in range(number):
-            written_release(given, data, rng, reader)
-            ended, wrong = read_and_stated(folder / "reader.toml")
-            if ended != "done" or read % fitted == 0:
-                ended, wrong = check_and_run(folder, "reader")
-            read += ended != "check refused, run refused"
-            counts[f"{kind}: {ended}"] += 1
-            faults += [f"case {case} of seed {seed}, {kind}: {fault}" for fault in wrong]
+            written_release(given, data, rng, partial(tally.accepted, (case, kind), partial(reader, given)))
+            found = read_and_stated(folder / "reader.toml")
+            if found[0] != "done" or read % fitted == 0:
+                found = check_and_run(folder, "reader")
+            read += found[0] != "check refused, run refused"
+            tally.add((case, kind), found)
             for path in folder.glob("run*"):
                 shutil.rmtree(path)
-    tell("mutated releases", counts, faults)
+    tally.tell()
 
 
 # Records
 
 
 def run_mutated_records(studies, tmp_path, number, seed):
-    rng, counts, faults = random.Random(seed), Counter(), []
+    rng, tally = random.Random(seed), Tally("mutated files of records", seed)
     plain = (studies / "records.csv").read_bytes()
     for case in range(number):
         name = WITH_RECORDS[case % len(WITH_RECORDS)]
@@ -466,14 +499,13 @@ def run_mutated_records(studies, tmp_path, number, seed):
             (folder / f"{name}.toml").write_text(SPECS[name].replace("records.csv", "records.parquet"))
         else:
             (folder / "records.csv").write_bytes(scrambled(plain, rng, SECRET))
-        ended, wrong = check_and_run(folder, name)
-        counts[ended] += 1
+        found = check_and_run(folder, name)
         written = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("records")]
         if any(SECRET.encode() in path.read_bytes() for path in written):
-            wrong.append("a file holds a value of the records")
-        faults += [f"case {case} of seed {seed}, {name}: {fault}" for fault in wrong]
+            found[1].append("a file holds a value of the records")
+        tally.add((case, name), found)
         shutil.rmtree(folder)
-    tell("mutated files of records", counts, faults)
+    tally.tell()
 
 
 # A small slice of each by default; pytest -m slow -s prints the counts of the rest.
