@@ -452,8 +452,9 @@ def sample(
     progress
         Called with the stage in words and the share of it that is done; it takes the place of a bar.
     predictive
-        Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, once the posterior is drawn, by
-        interpreting the model's graph (about a second each); ``"prior"`` leaves the last one out.
+        Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
+        (about a second each); ``"prior"`` leaves the last one out. The prior comes first: a model that cannot be
+        simulated fails before it is sampled.
     prior_draws
         Draws from the prior.
     **settings
@@ -496,12 +497,12 @@ def sample(
     seed = checked_seed(random_seed)
     whole_number(prior_draws, "prior_draws")
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
+    groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     backend = getattr(chosen, "backend", "numba")
     if progress is not None:
         progress("compiling", 0.0)
     compiled = compile_model(model, method=method, backend=backend)
     trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)
-    groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     if predictive is True and model.observed_RVs:
         groups["posterior_predictive"] = posterior_predictive(model, trace, random_seed=after)
     trace = trace.assign({name: xr.DataTree(dataset) for name, dataset in groups.items()})

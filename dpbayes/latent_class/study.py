@@ -365,14 +365,20 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     """Sample the posterior, and releases predicted from it."""
+    import xarray as xr
+
     from dpbayes.inference import sample
+    from dpbayes.inference.sampling import prior_predictive
     from dpbayes.latent_class.synthesis import predict_release
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings(release)
-    trace = sample(
-        model, random_seed=seed, predictive="prior", progressbar=False, progress=context.progress, **settings
-    )
+    own = spec.model.file is not None  # it may be one that cannot be simulated: that is found before it is sampled
+    before: Literal["prior", False] = "prior" if own else False
+    trace = sample(model, random_seed=seed, predictive=before, progressbar=False, progress=context.progress, **settings)
+    if not own:
+        for name, drawn in prior_predictive(model, draws=500, random_seed=seed).items():
+            trace[name] = xr.DataTree(drawn)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
     return trace

@@ -21,7 +21,7 @@ from dpbayes._arguments import real_numbers, shown
 from dpbayes._files import file_path, write_text
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 
-MOST_BYTES = 100_000_000  # millions of counts; whatever they hold, so many bytes are parsed within ten seconds
+MOST_BYTES = 1 << 30  # fifty filters of ten million bits, or moments of ten thousand columns
 _AGAIN = "ask the custodian for it again"
 _UNREADABLE = (DPBayesError, TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
 

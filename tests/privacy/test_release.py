@@ -329,7 +329,7 @@ def test_a_file_larger_than_any_release_is_refused_unread(tmp_path):
     path = tmp_path / "release.json"
     with path.open("wb") as file:
         file.truncate(MOST_BYTES + 1)
-    with pytest.raises(DamagedFileError, match="no release file has more than 100,000,000"):
+    with pytest.raises(DamagedFileError, match="no release file has more than 1,073,741,824"):
         read_release(path)
 
 

@@ -163,7 +163,11 @@ def test_a_users_model_that_cannot_be_built_costs_no_release_and_its_correction_
     _, settings = stopped(loaded, tmp_path / "run", allow_python=True)
     assert _spent(tmp_path) == pytest.approx(1.0)
     assert read_release(tmp_path / "run.partial" / "release.json").sampler == "opendp"
-    given = {name: value for name, value in settings.items() if name not in ("random_seed", "progressbar", "progress")}
+    given = {
+        name: value
+        for name, value in settings.items()
+        if name not in ("random_seed", "progressbar", "progress", "predictive")
+    }
     assert given == sampler_defaults()
 
 
