@@ -223,7 +223,7 @@ def test_a_run_samples_with_the_settings_of_its_spec(study, tmp_path, stopped):
     study.write_text(BINARY)
     _, settings = stopped(load_spec(study, ["sampling.rounds=2", "sampling.seed=7"]), tmp_path / "run")
     settings.pop("progress", None)
-    assert settings == sampler_defaults() | {"rounds": 2, "random_seed": 7, "progressbar": False}
+    assert settings == sampler_defaults() | {"rounds": 2, "random_seed": 7, "progressbar": False, "predictive": False}
 
 
 def test_data_sets_of_a_finished_release_are_held_to_the_draws(tmp_path):
