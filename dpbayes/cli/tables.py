@@ -185,11 +185,13 @@ def _least(query: Query, build: Callable[[float], Total], parameter_of: Callable
 
 
 def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) -> float:
-    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
-    from dpbayes.privacy.rounding import least_where_kept
+    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side.
+
+    Epsilon is close to a power of the noise: the ITP method (Oliveira and Takahashi 2021, ACM TOMS 47(1)) on their
+    logarithms, which takes no more steps than bisection and usually a third of them.
+    """
 
     def excess(log_noise: float) -> float:
-        # Epsilon is close to a power of the noise: on logarithms it is nearly linear.
         upper = build(math.exp(log_noise)).epsilon_bounds(delta).upper
         return math.log(min(max(upper / epsilon, 1e-9), 1e9))
 
@@ -201,10 +203,26 @@ def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) 
                 f"no amount of noise gives epsilon {epsilon:g} at delta {delta:g}; ask for a delta above 0"
             )
         at_high = excess(high)
-    low = high - 1.0
-    while excess(low) <= 0:
-        low, high = low - 1.0, low
-    return math.exp(least_where_kept(excess, low, high, step=5e-9))
+    low, at_low = high - 1.0, excess(high - 1.0)
+    while at_low <= 0:
+        low, at_low, high, at_high = low - 1.0, excess(low - 1.0), low, at_low
+    half_width, steps = 5e-9, math.ceil(math.log2((high - low) / 1e-8)) + 1
+    for step in range(steps):
+        middle = (low + high) / 2
+        point = (at_high * low - at_low * high) / (at_high - at_low)
+        side = math.copysign(1.0, middle - point)
+        nudge = 0.2 * (high - low)
+        point = point + side * nudge * (high - low) if nudge * (high - low) <= abs(middle - point) else middle
+        radius = half_width * 2.0 ** (steps - step) - (high - low) / 2
+        point = point if abs(point - middle) <= radius else middle - side * radius
+        value = excess(point)
+        if value > 0:
+            low, at_low = point, value
+        else:
+            high, at_high = point, value
+        if high - low <= 2 * half_width:
+            break
+    return math.exp(high)
 
 
 def _round(value: float | Fraction, rounding: str) -> str:

@@ -182,7 +182,7 @@ def test_release_file(tmp_path):
         ({"format": "dpbayes-release"}, "format 'dpbayes-moments'"),
         ({"value": np.triu(release.value).tolist()}, "must be symmetric"),
         ({"n": 10**19}, "must be a whole number from 1 to 2"),
-        ({"n": 10**400}, "digits"),
+        ({"n": 10**400}, "must be a whole number from 1 to 2"),
         ({"adjacency": "neighbours"}, "adjacency"),
         ({"features": ["one"]}, "2 different names"),
         ({"stddev": -1.0}, "stddev must be positive"),
