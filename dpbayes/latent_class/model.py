@@ -303,6 +303,8 @@ def _starts(model: pm.Model, k: int) -> Starts:
 
 def _broken(stick: Any, k: int) -> Any:
     """Return the class weights: sticks broken off one after the other."""
+    if k == 1:
+        return pt.ones(1)
     own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
     return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
 

@@ -203,10 +203,16 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     assert not hasattr(build_model(_release(laws=[TwoSidedGeometric(400.0)] * 3)), "starts")
 
 
-def test_one_class_and_fixed_concentration():
-    model = build_model(_release(), n_classes=1, concentration=0.5)
+@pytest.mark.parametrize("likelihood", ["tables", "cells"])
+def test_one_class_and_fixed_concentration(likelihood):
+    model = build_model(_release(), n_classes=1, concentration=0.5, likelihood=likelihood)
     assert "alpha" not in model.named_vars and "stick" not in model.named_vars
-    assert np.isfinite(model.compile_logp()(model.initial_point()))
+    expected = float(model.compile_logp()(model.initial_point()))
+    density = batched_density(model)
+    start = np.concatenate([np.ravel(model.initial_point()[value.name]) for value in model.value_vars])
+    prior, likelihood, slopes = density.evaluate(np.stack([start, start]), 1.0)
+    assert np.isfinite(expected) and np.isfinite(slopes).all()
+    np.testing.assert_allclose(prior + likelihood, expected, rtol=1e-10)
 
 
 def test_large_domain_is_never_enumerated():
