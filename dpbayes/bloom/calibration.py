@@ -231,7 +231,15 @@ _STEP, _BACK = 1e-5, 2e-5
 
 
 def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
-    """Return bounds of the largest epsilon over the pairs in which all positions but one hold the same logo."""
+    """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
+
+    The named pair's epsilon is at least the lower bound: what a mechanism costs at the least. No pair of this kind has
+    an epsilon above the upper bound. The pair that the paper calls worst is of this kind, and not the worst of it:
+
+    >>> worst = worst_known_pair(n_filters=2, n_bits=6, flip_prob=0.2, delta=0.05)
+    >>> round(worst.upper, 4), worst.pair
+    (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
+    """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     p = check_flip_prob(flip_prob)
     delta = probability_below_one(delta, "delta", remedy=PEOPLE)

@@ -251,7 +251,12 @@ _ALL_BELOW = 128
 
 
 def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> PrivacyLoss:
-    """Return the exact privacy loss of one filter: `count_ones` ones in D and one more in D'; "backward" is D'."""
+    """Return the exact privacy loss of one filter: `count_ones` ones in D, one more in D'; "backward" is ln R under D'.
+
+    >>> loss = one_filter_loss(n_bits=100, flip_prob=0.1, count_ones=50)
+    >>> round(loss.epsilon(1e-3), 9), round(loss.quantile_epsilon(1e-3), 9)
+    (0.611323287, 0.792638984)
+    """
     laws = output_laws(n_bits=n_bits, flip_prob=flip_prob, count_ones=count_ones)
     with np.errstate(divide="ignore"):
         log_p, log_q = np.log(laws.without), np.log(laws.with_one)

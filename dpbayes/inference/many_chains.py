@@ -25,13 +25,13 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from dpbayes._arguments import number, shown, whole_number
+from dpbayes._arrays import Floats
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import Finding
 
 if TYPE_CHECKING:
     import pymc as pm
 
-type Array = npt.NDArray[np.float64]
 type Starts = Mapping[str, tuple[Any, float]]
 """Centre and standard deviation, on the unconstrained scale, of the starts of variables by name."""
 type Progress = Callable[[str, float], None]
@@ -85,9 +85,9 @@ class ManyChainSettings:
 class BatchedDensity:
     """A model's log-density and gradient over a batch of points on the unconstrained scale."""
 
-    evaluate: Callable[[Array, float], tuple[Array, Array, Array]]
-    start: Callable[[np.random.Generator, int], Array]
-    recorded: Callable[[Array], dict[str, Array]]
+    evaluate: Callable[[Floats, float], tuple[Floats, Floats, Floats]]
+    start: Callable[[np.random.Generator, int], Floats]
+    recorded: Callable[[Floats], dict[str, Floats]]
     size: int
     annealed: bool = True
 
@@ -108,25 +108,24 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     prior, likelihood, *recorded = checked.outputs
     power = pt.scalar("power")
     call = _over_points([prior, likelihood, *pt.grad(prior + power * likelihood, free)], free, [power], backend)
-    record = _over_points(
-        recorded, free, [], "interpreted"
-    )  # few points: code would take longer to compile than to run
+    # What is recorded is of few points: code would take longer to compile than to run.
+    record = _over_points(recorded, free, [], "interpreted")
     point = model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     largest = max(ends[-1], *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
     together = max(2, _CACHED // largest)
 
-    def parts(at: Array) -> list[Array]:
+    def parts(at: Floats) -> list[Floats]:
         split = zip(np.split(at, ends[:-1], axis=1), shapes, strict=True)
         return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in split]
 
-    def evaluate(at: Array, to: float) -> tuple[Array, Array, Array]:
+    def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
         found = [call(*parts(at[place : place + together]), np.asarray(to)) for place in range(0, len(at), together)]
         prior, likelihood, *slopes = (np.concatenate(one) for one in zip(*found, strict=True))
         return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
 
-    def variables(at: Array) -> dict[str, Array]:
+    def variables(at: Floats) -> dict[str, Floats]:
         found = zip(kept, map(np.asarray, record(*parts(at))), strict=True)
         return {  # a value that depends on no parameter comes without the chains' axis
             variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
@@ -189,7 +188,7 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], given: Sequence[An
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
 
-def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Generator, int], Array]:
+def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Generator, int], Floats]:
     """Return a function that draws points on the unconstrained scale: from the prior, or near what is given."""
     from pymc.pytensorf import compile as compile_graph
     from pymc.pytensorf import find_rng_nodes, reseed_rngs
@@ -203,7 +202,7 @@ def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Genera
     generators = find_rng_nodes(draw.maker.fgraph.outputs)
     names = [variable.name for variable in model.free_RVs]
 
-    def start(rng: np.random.Generator, chains: int) -> Array:
+    def start(rng: np.random.Generator, chains: int) -> Floats:
         reseed_rngs(generators, int(rng.integers(2**32)))
         drawn = [np.stack(one) for one in zip(*(draw() for _ in range(chains)), strict=True)]
         for name, (centre, spread) in near.items():
@@ -221,7 +220,7 @@ class Batch:
         self,
         density: BatchedDensity,
         settings: ManyChainSettings,
-        points: Array,
+        points: Floats,
         seed: np.random.SeedSequence,
         tick: Callable[[], None] = lambda: None,
     ):
@@ -268,7 +267,7 @@ class Batch:
             if place % 4 == 0 and place < 0.8 * moves:
                 self._adapt_metric(0.2)
 
-    def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Array]:
+    def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Floats]:
         """Move without adapting; return the kept states, dims (kept, chain, ...)."""
         kept: dict[str, list[Any]] = {name: [] for name in _KEPT}
         wanted = set(keep.tolist())
@@ -284,7 +283,7 @@ class Batch:
                 kept["step"].append(np.full(len(accept), self.step))
         return {name: np.stack(values) for name, values in kept.items()}
 
-    def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Array, npt.NDArray[np.bool_]]:
+    def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Draw one trajectory per chain; return acceptance probabilities and which diverged."""
         root, step = np.sqrt(self.metric), self.step
         momentum = self.rng.normal(size=self.points.shape)
@@ -323,7 +322,7 @@ class Batch:
         target = (chains * found + 5.0 * self.metric) / (chains + 5.0)
         self.metric = np.exp((1.0 - weight) * np.log(self.metric) + weight * np.log(target))
 
-    def _adapt_time(self, ends: Array, momentum: Array, accept: Array, steps: int) -> None:
+    def _adapt_time(self, ends: Floats, momentum: Floats, accept: Floats, steps: int) -> None:
         """Climb the ChEES criterion (Hoffman et al. 2021, equation 7) in the logarithm of the length by Adam."""
         fine = np.isfinite(ends).all(axis=1) & np.isfinite(momentum).all(axis=1)
         weight = np.where(fine, accept, 0.0)
@@ -365,9 +364,9 @@ def draw_many(
     *,
     random_seed: int,
     cores: int,
-    short: Callable[[dict[str, Array], dict[str, Array]], Sequence[Finding]],
+    short: Callable[[dict[str, Floats], dict[str, Floats]], Sequence[Finding]],
     progress: Progress,
-) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Any]]:
     """Anneal, tune and draw round after round, each as long as all before, until `short` finds nothing that is short.
 
     What was drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: they are
@@ -390,7 +389,7 @@ def draw_many(
             list(pool.map(lambda batch: batch.settle(2 * settings.tune), batches))
         meter.begin("adapting", settings.tune)
         list(pool.map(lambda batch: batch.tune(settings.tune), batches))
-        kept: list[dict[str, Array]] = []
+        kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories
         for place in range(settings.rounds):
@@ -421,19 +420,19 @@ def draw_many(
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
 
 
-def _thinned(before: dict[str, Array], after: dict[str, Array]) -> dict[str, Array]:
+def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:
     """Lay two rounds of equal length one after the other and keep every second state."""
     return {name: np.concatenate([before[name], after[name]])[1::2] for name in _KEPT}
 
 
-def _end_to_end(kept: Array) -> Array:
+def _end_to_end(kept: Floats) -> Floats:
     """Lay (draw, chain, ...) end to end, chain after chain."""
     return np.swapaxes(kept, 0, 1).reshape(-1, *kept.shape[2:])
 
 
-def _recorded(density: BatchedDensity, points: Array, together: int = 64) -> dict[str, Array]:
+def _recorded(density: BatchedDensity, points: Floats, together: int = 64) -> dict[str, Floats]:
     """Evaluate what the model records at points (batch, draw, values)."""
-    flat, found = points.reshape(-1, points.shape[-1]), dict[str, Array]()
+    flat, found = points.reshape(-1, points.shape[-1]), dict[str, Floats]()
     for place in range(0, len(flat), together):
         for name, values in density.recorded(flat[place : place + together]).items():
             own = found.setdefault(name, np.empty((len(flat), *values.shape[1:]), values.dtype))

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -31,7 +30,7 @@ from dpbayes.inference.convergence import (
     mixing_findings_of,
 )
 from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
-from dpbayes.inference.schema import annotate
+from dpbayes.inference.schema import annotate, new_trace
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -263,8 +262,11 @@ class CompiledModel:
             posterior, sample_stats, attributes = _nuts(
                 program, settings, random_seed=seed, progressbar=progressbar, progress=progress
             )
-        tree = xr.DataTree.from_dict({"posterior": posterior, "sample_stats": sample_stats} | groups)
-        tree.attrs = _base_attributes(self.model) | attributes | {"compile_seconds": self.compile_seconds}
+        declared = _declared(self.model)
+        if declared is not None:
+            attributes["convergence_variables"] = json.dumps(list(declared))
+        groups = {"posterior": posterior, "sample_stats": sample_stats} | groups
+        tree = new_trace(groups, **attributes, compile_seconds=self.compile_seconds)
         complete = getattr(self.model, "complete_posterior", None)
         if complete is not None:
             data_now = {v.name: values.get(v.name, v.get_value(borrow=True)) for v in self.model.data_vars}
@@ -356,14 +358,6 @@ def _declared(model: "pm.Model") -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def _base_attributes(model: "pm.Model") -> dict[str, Any]:
-    from dpbayes import __version__
-
-    attributes = {"dpbayes_version": __version__, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    declared = _declared(model)
-    return attributes if declared is None else attributes | {"convergence_variables": json.dumps(list(declared))}
-
-
 def _checked_data(model: "pm.Model", data: Mapping[str, Any]) -> dict[str, np.ndarray]:
     known = {variable.name: variable for variable in model.data_vars}
     checked = {}
@@ -428,7 +422,7 @@ def sample(
     cores: int | None = None,
     progressbar: bool = True,
     progress: Progress | None = None,
-    predictive: bool | Literal["prior"] = True,
+    predictive: bool = True,
     prior_draws: int = 500,
     **settings: Any,
 ) -> "xr.DataTree":
@@ -453,8 +447,7 @@ def sample(
         Called with the stage in words and the share of it that is done; it takes the place of a bar.
     predictive
         Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
-        (about a second each); ``"prior"`` leaves the last one out. The prior comes first: a model that cannot be
-        simulated fails before it is sampled.
+        (about a second each). The prior comes first: a model that cannot be simulated fails before it is sampled.
     prior_draws
         Draws from the prior.
     **settings
@@ -503,7 +496,7 @@ def sample(
         progress("compiling", 0.0)
     compiled = compile_model(model, method=method, backend=backend)
     trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)
-    if predictive is True and model.observed_RVs:
+    if predictive and model.observed_RVs:
         groups["posterior_predictive"] = posterior_predictive(model, trace, random_seed=after)
     trace = trace.assign({name: xr.DataTree(dataset) for name, dataset in groups.items()})
     return annotate(trace, verdict=check_convergence(trace))

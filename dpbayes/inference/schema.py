@@ -69,7 +69,7 @@ ATTRIBUTES: Mapping[str, str] = {
 def new_trace(
     groups: Mapping[str, "xr.Dataset"], *, sampler: str, random_seed: int, **attributes: Any
 ) -> "xr.DataTree":
-    """Return draws of a sampler of our own as a trace, with attributes of its own besides the common ones."""
+    """Return the groups of a fit as a trace, with the attributes that all have and those given."""
     import xarray as xr
 
     from dpbayes import __version__

@@ -109,7 +109,7 @@ def cost_of(
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)
-    held = 8 * (3 * kept * draws + moving + (6 * total**2 if likelihood == "tables" else 0))
+    held = 8 * (2 * kept * draws + moving + (6 * total**2 if likelihood == "tables" else 0))
     minutes = _COMPILING + _GRADIENTS * chains * seconds / cores / 60
     return Cost(unknowns, total, 1e6 * seconds, minutes, 0.6 + held / 2**30)
 

@@ -153,16 +153,18 @@ def sampler_defaults(
     """
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
-    tables = [] if release is None else [table.attributes for table in release.tables]
-    size = 0 if release is None else classes_for(release.domain, tables) * sum(release.domain.shape)
-    chains = {"chains": 256, "draws": 12, "trajectories": 36, "tune": 24, "max_steps": 400}
+    settings = {"method": "many-chains", "target_accept": 0.85, "tune": 24, "max_steps": 400}
+    settings |= {"chains": 256, "draws": 12, "trajectories": 36}
+    if release is None:
+        return settings
+    size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size > LARGE:
-        chains |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    elif size > SEVERAL and release is not None:
-        chains["max_steps"] = 200
+        settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
+    elif size > SEVERAL:
+        settings["max_steps"] = 200
         if starts_near_shares(release):
-            chains |= {"chains": 1024, "draws": 8, "trajectories": 8}
-    return {"method": "many-chains", "target_accept": 0.85} | chains
+            settings |= {"chains": 1024, "draws": 8, "trajectories": 8}
+    return settings
 
 
 def starts_near_shares(release: Release) -> bool:

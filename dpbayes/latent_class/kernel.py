@@ -25,7 +25,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import pytensor.tensor as pt
 from numba import literal_unroll
 from pytensor.gradient import DisconnectedType, disconnected_type
@@ -35,8 +34,7 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 from scipy.special import erfcx
 
-type Array = npt.NDArray[np.float64]
-type Places = npt.NDArray[np.int64]
+from dpbayes._arrays import Floats, Ints
 
 _STRETCH, _DEGREE = 3.75, 14
 _TOGETHER = 8  # factors of densities whose logarithm is taken at once
@@ -70,17 +68,17 @@ class Rectangles:
     `at` says which entry of its rectangle a cell is, and `order` in which order cells stand here.
     """
 
-    left: Places
-    right: Places
-    at: Places
-    bounds: Places
-    order: Places
+    left: Ints
+    right: Ints
+    at: Ints
+    bounds: Ints
+    order: Ints
 
     @classmethod
-    def of(cls, left: Places, parts: Places, owner: Places) -> Rectangles:
+    def of(cls, left: Ints, parts: Ints, owner: Ints) -> Rectangles:
         """Arrange cells (product of `left`, last column); products of the same attributes (`owner`) stay together."""
         _, kinds = np.unique(owner[left], axis=0, return_inverse=True)
-        merged: list[tuple[Places, Places]] = []
+        merged: list[tuple[Ints, Ints]] = []
         for kind in range(kinds.max() + 1):
             rows = np.flatnonzero(kinds.ravel() == kind)
             alone = rows, np.unique(parts[np.isin(parts[:, 0], rows), 1])
@@ -101,12 +99,12 @@ class Rectangles:
         return cls(left[rows], columns, np.concatenate(at), bounds, np.concatenate(cells))
 
     @property
-    def arrays(self) -> dict[str, Places]:
+    def arrays(self) -> dict[str, Ints]:
         """What the operation takes, by name."""
         return {"rows": self.left, "columns": self.right, "at": self.at, "bounds": self.bounds}
 
 
-def _work(rows: Places, columns: Places) -> int:
+def _work(rows: Ints, columns: Ints) -> int:
     """Return the entries of a rectangle, and what calls for its products cost in entries, as measured."""
     return 400 + len(rows) * len(columns)
 
@@ -130,7 +128,7 @@ def _falling(x: float, v: float, b: float) -> float:
 
 
 @numba.njit(cache=False, error_model="numpy")
-def normal_laplace(x: Array, v: Array, b: Array, in_x: Array, in_v: Array) -> float:
+def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of log f; write the derivatives in x and v to the last two arrays.
 
     Loops without branches, so that the processor takes several cells at a time; exp(t) is 2^m exp(t - m log 2), m
@@ -169,7 +167,7 @@ def normal_laplace(x: Array, v: Array, b: Array, in_x: Array, in_v: Array) -> fl
 
 
 @numba.njit(cache=False, error_model="numpy")
-def normal(x: Array, v: Array, in_x: Array, in_v: Array) -> float:
+def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of the normal log-densities; write their derivatives to the last two arrays."""
     found, product = -0.5 * len(x) * math.log(2.0 * math.pi), 1.0
     for i in range(len(x)):
@@ -183,7 +181,7 @@ def normal(x: Array, v: Array, in_x: Array, in_v: Array) -> float:
 
 
 @numba.njit(cache=False, error_model="numpy")
-def _product(columns: Any, mean: Array, variance: Array, moved: Array, state: Array) -> None:
+def _product(columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats) -> None:
     """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
     for h in range(state.shape[2]):
         product, deviation, first = mean[columns[0], h], moved[columns[0], h], variance[columns[0], h]
@@ -200,8 +198,8 @@ def _product(columns: Any, mean: Array, variance: Array, moved: Array, state: Ar
 
 @numba.njit(cache=False, error_model="numpy")
 def _product_back(
-    columns: Any, mean: Array, variance: Array, moved: Array, state: Array, adjoint: Array,
-    in_mean: Array, in_variance: Array, in_moved: Array,
+    columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats, adjoint: Floats,
+    in_mean: Floats, in_variance: Floats, in_moved: Floats,
 ) -> None:  # fmt: skip
     """Add to the slopes of a product's columns what the adjoint of its last state gives."""
     for h in range(state.shape[2]):
@@ -224,7 +222,7 @@ def _product_back(
 
 
 @numba.njit(cache=False, error_model="numpy")
-def _turned(values: Array, matrix: Array, ends: Any, back: bool, squared: bool) -> Array:
+def _turned(values: Floats, matrix: Floats, ends: Any, back: bool, squared: bool) -> Floats:
     """Return values (column, class) turned within attributes by a matrix of one block each; the last row stays."""
     found, start = np.zeros(values.shape), 0
     for end in ends:
@@ -242,8 +240,8 @@ def _turned(values: Array, matrix: Array, ends: Any, back: bool, squared: bool) 
 
 @numba.njit(cache=False, error_model="numpy")
 def _columns(
-    weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array, turn: Array, ends: Any
-) -> tuple[Array, Array, Array, Array, Array]:
+    weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Return the classes' records, and (column, class): means, variances, deviations, and these before the turn.
 
     `dpbayes.latent_class.likelihood.class_counts` and `columns_of` state them; the last column is that of products
@@ -284,9 +282,9 @@ def _columns(
 
 @numba.njit(cache=False, error_model="numpy")
 def _columns_back(
-    weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array, turn: Array, ends: Any,
-    in_records: Array, in_means: Array, in_variances: Array, in_moves: Array, means: Array, moves: Array,
-    in_weights: Array, in_profiles: Array, in_sizes: Array, in_deviations: Array,
+    weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
+    in_records: Floats, in_means: Floats, in_variances: Floats, in_moves: Floats, means: Floats, moves: Floats,
+    in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
 ) -> float:  # fmt: skip
     """Add the slopes in weights, and write those in profiles, sizes and deviations; return that in n.
 
@@ -334,7 +332,7 @@ def _columns_back(
 
 @numba.njit(cache=False, error_model="numpy")
 def _density(
-    n: float, mean: Array, spread: Array, value: Array, floor: Array, scale: Array, at: Any
+    n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, at: Any
 ) -> tuple[float, float]:
     """Return a rectangle's log-density and its slope in n; `mean` and `spread` become the slopes in themselves."""
     counts, spreads = mean.reshape(-1), spread.reshape(-1)
@@ -356,9 +354,9 @@ def _density(
 
 @numba.njit(cache=False, error_model="numpy")
 def _cells(
-    weights: Array, profiles: Array, n: float, sizes: Array, deviations: Array, turn: Array, ends: Any,
-    value: Array, floor: Array, scale: Array, left: Any, right: Any, at: Any, rectangles: Any,
-    in_weights: Array, in_profiles: Array, in_sizes: Array, in_deviations: Array,
+    weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
+    value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
+    in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the log-density and its slope in n; write those in weights, profiles, sizes and deviations."""
     k, factors, total, in_n = len(weights), left.shape[1], 0.0, 0.0
@@ -426,9 +424,9 @@ def _cells(
 
 @numba.njit(cache=False, error_model="numpy")
 def _points(
-    weights: Array, profiles: Array, n: Array, sizes: Array, deviations: Array, turn: Array, ends: Any,
-    value: Array, floor: Array, scale: Array, left: Any, right: Any, at: Any, rectangles: Any,
-) -> tuple[Array, Array, Array, Array, Array, Array]:  # fmt: skip
+    weights: Floats, profiles: Floats, n: Floats, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
+    value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return points' log-densities and slopes in weights, profiles, n, sizes and deviations.
 
     Weights and n may be those of all points, in one row.
@@ -488,7 +486,7 @@ class SumsWithin(_Operation):
 
 
 @numba.njit(cache=False, error_model="numpy")
-def _sums(values: Array, ends: Any) -> Array:
+def _sums(values: Floats, ends: Any) -> Floats:
     found, width = np.empty(values.shape), values.shape[-1]
     given, sums = np.ascontiguousarray(values).reshape(-1, width), found.reshape(-1, width)
     for h in range(len(given)):
@@ -509,9 +507,6 @@ class ReleasedCells(_Operation):
     `scale` is that of Laplace noise, which `floor` then leaves out; it is empty where noise is normal.
     """
 
-    gufunc_signature = (
-        "(k),(k,l),(),(k),(k,l),(m,m),(a),(c),(c),(s),(p,f),(q),(c),(r,t)->(),(k),(k,l),(),(k),(k,l)"  # as `_points`
-    )
     differentiated = 5
 
     def make_node(self, *inputs: Any) -> Any:

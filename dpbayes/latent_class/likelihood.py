@@ -32,10 +32,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pytensor.tensor as pt
 from scipy.special import log_ndtr, ndtri_exp
 
+from dpbayes._arrays import Floats, Ints
 from dpbayes._names import variable_name
 from dpbayes.latent_class.design import SPREADS, Cell, profile_name
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import NoisyTable, Release
 
-type Array = npt.NDArray[np.float64]
-type Places = npt.NDArray[np.int64]
 
 # Added to the variance of every R, as a share of the noise's variance: a cell whose probability falls to zero would
 # else tie its count to its mean ever more tightly.
@@ -61,18 +59,18 @@ _SMALL_NOISE = 0.1  # ratio of R to noise above which the release decides the pr
 class Products:
     """Cells as products of columns: the distinct products of all factors but the last, and every cell's two parts."""
 
-    left: Places
-    parts: Places
+    left: Ints
+    parts: Ints
 
     @classmethod
-    def of(cls, factors: Places, sizes: Places) -> Products:
+    def of(cls, factors: Ints, sizes: Ints) -> Products:
         """Arrange cells (cell, factor); `sizes` are the levels of every column's attribute, 0 of the last, a one."""
         ordered = np.take_along_axis(factors, np.argsort(sizes[factors], axis=1, kind="stable"), axis=1)
         left, which = np.unique(ordered[:, :-1], axis=0, return_inverse=True)
         return cls(left, np.column_stack([which.ravel(), ordered[:, -1]]))
 
     @property
-    def factors(self) -> Places:
+    def factors(self) -> Ints:
         """The columns of every cell."""
         return np.column_stack([self.left[self.parts[:, 0]], self.parts[:, 1]])
 
@@ -82,9 +80,9 @@ class Block:
     """Released cells that are evaluated together: `gaussian` in rotated directions, else one by one as `kind` says."""
 
     kind: Literal["gaussian", "laplace", "uneven"]
-    places: Places
+    places: Ints
     products: Products
-    variances: Array
+    variances: Floats
     rectangles: Rectangles
 
     @property
@@ -126,17 +124,17 @@ class Tables:
         return cls(release.domain, axes, tuple(blocks))
 
     @cached_property
-    def membership(self) -> Array:
+    def membership(self) -> Floats:
         """Which attribute each column belongs to, as indicators of shape ``(columns, attributes)``."""
         return np.repeat(np.eye(len(self.domain)), self.domain.shape, axis=0)
 
     @property
-    def ends(self) -> Places:
+    def ends(self) -> Ints:
         """Where the columns of each attribute end."""
         return np.cumsum(self.domain.shape)
 
     @cached_property
-    def order(self) -> Places:
+    def order(self) -> Ints:
         """Where each released cell stands among the blocks' cells, one block after another."""
         return np.argsort(np.concatenate([block.places for block in self.blocks]))
 
@@ -148,13 +146,13 @@ def _kind(table: NoisyTable) -> Literal["gaussian", "laplace", "uneven"]:
     return "gaussian" if table.spreads is None else "uneven"
 
 
-def _factors(shape: tuple[int, ...], first: Places, order: int, none: int) -> Places:
+def _factors(shape: tuple[int, ...], first: Ints, order: int, none: int) -> Ints:
     """Return the columns of a table's cells in C order, padded to `order`."""
     columns = np.indices(shape).reshape(len(shape), -1).T + first
     return np.pad(columns, ((0, 0), (0, order - len(shape))), constant_values=none)
 
 
-def _sizes(domain: Domain) -> Places:
+def _sizes(domain: Domain) -> Ints:
     return np.append(np.repeat(domain.shape, domain.shape), 0)
 
 
@@ -172,7 +170,7 @@ def _records(release: Release) -> float:
     return max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
 
 
-def released_shares(release: Release) -> Array:
+def released_shares(release: Release) -> Floats:
     r"""Return the shares of all attributes' levels by the release, side by side, none of them zero."""
     n = _records(release)
     found = []
@@ -189,12 +187,12 @@ def released_shares(release: Release) -> Array:
     return np.concatenate(found)
 
 
-def _totals(table: NoisyTable, name: str) -> Array:
+def _totals(table: NoisyTable, name: str) -> Floats:
     own = table.attributes.index(name)
     return np.asarray(table.counts.sum(axis=tuple(axis for axis in range(table.counts.ndim) if axis != own)), float)
 
 
-def rotation(domain: Domain, shares: Array) -> Array:
+def rotation(domain: Domain, shares: Floats) -> Floats:
     """Return the eigenvectors of every attribute's covariance under the shares, block by block: (column, column)."""
     turned = np.zeros((len(shares), len(shares)))
     ends = np.cumsum(domain.shape)
@@ -204,18 +202,18 @@ def rotation(domain: Domain, shares: Array) -> Array:
     return turned
 
 
-def rotated(release: Release, tables: Tables, turn: Array) -> Array:
+def rotated(release: Release, tables: Tables, turn: Floats) -> Floats:
     """Return the released counts, those with Gaussian noise in the rotated directions of their attributes."""
     counts = np.concatenate([np.asarray(table.counts, dtype=np.float64).ravel() for table in release.tables])
     return _turned(release, tables, turn, counts)
 
 
-def turned_back(release: Release, tables: Tables, turn: Array, counts: Array) -> Array:
+def turned_back(release: Release, tables: Tables, turn: Floats, counts: Floats) -> Floats:
     """Return counts ``(..., cells)``, those of tables with Gaussian noise from the rotated directions to cells."""
     return _turned(release, tables, turn.T, counts)
 
 
-def _turned(release: Release, tables: Tables, turn: Array, counts: Array) -> Array:
+def _turned(release: Release, tables: Tables, turn: Floats, counts: Floats) -> Floats:
     ends = np.cumsum(release.domain.shape)
     found, start = np.array(counts), 0
     for table, axes in zip(release.tables, tables.axes, strict=True):
@@ -301,7 +299,7 @@ class _Factors:
         self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
 
 
-def sampling_ratio(release: Release, shares: Array) -> float:
+def sampling_ratio(release: Release, shares: Floats) -> float:
     """Return the root mean square, over tables of two attributes or more, of the ratio of R to noise."""
     n = _records(release)
     ends = np.cumsum(release.domain.shape)
@@ -314,14 +312,14 @@ def sampling_ratio(release: Release, shares: Array) -> float:
     return float(np.sqrt(np.mean(found))) if found else 0.0
 
 
-def default_spread(release: Release, shares: Array) -> float:
+def default_spread(release: Release, shares: Floats) -> float:
     """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
     return SPREADS[sampling_ratio(release, shares) > _SMALL_NOISE]
 
 
 def cell_covariance(
-    domain: Domain, cells: Sequence[Cell], weights: Array, profiles: Array, zeros: ZeroSet | None = None
-) -> Array:
+    domain: Domain, cells: Sequence[Cell], weights: Floats, profiles: Floats, zeros: ZeroSet | None = None
+) -> Floats:
     """Return the covariance of one record's membership in cells of any margins, under a mixture, given no zero."""
     total, impossible = _meetings(domain, cells, weights, profiles, ()), 0.0
     for part in () if zeros is None else zeros.cells:
@@ -332,7 +330,7 @@ def cell_covariance(
     return np.asarray(total - np.outer(single, single))
 
 
-def _meetings(domain: Domain, cells: Sequence[Cell], weights: Array, profiles: Array, part: Cell) -> Array:
+def _meetings(domain: Domain, cells: Sequence[Cell], weights: Floats, profiles: Floats, part: Cell) -> Floats:
     """Return the probabilities that a record lies in two cells and a part."""
     first = np.cumsum([0, *domain.shape])
     joint = np.repeat(weights[:, None, None], len(cells), axis=1).repeat(len(cells), axis=2)
@@ -348,7 +346,7 @@ def _meetings(domain: Domain, cells: Sequence[Cell], weights: Array, profiles: A
     return np.asarray(joint.sum(axis=0))
 
 
-def joint_law(sampling: Array, noise: Array) -> dict[str, Array]:
+def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
     r"""Return what states all tables at once: y = nP + B x + noise, x standard normal, B B' the sampling's covariance.
 
     With :math:`K = I + B^\top D^{-1}B`, the triangular root H of :math:`K^{-1} = HH^\top` and the gain
@@ -364,7 +362,7 @@ def joint_law(sampling: Array, noise: Array) -> dict[str, Array]:
     return {"sampling_root": root, "count_gain": half.T @ (root.T / noise), "count_root": half}
 
 
-def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps: int = 400) -> tuple[Array, Array]:
+def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
     n = _records(release)
     counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
@@ -386,21 +384,21 @@ def pilot(release: Release, tables: Tables, shares: Array, spread: float, steps:
     return _mixture(point, tables.membership, shares, spread)
 
 
-def _mixture(point: Sequence[Array], membership: Array, shares: Array, spread: float) -> tuple[Array, Array]:
+def _mixture(point: Sequence[Floats], membership: Floats, shares: Floats, spread: float) -> tuple[Floats, Floats]:
     weights = np.exp(point[0] - np.max(point[0]))
     levels = shares * np.exp(spread * point[1])
     return weights / weights.sum(), levels / (levels @ membership @ membership.T)
 
 
 def _slopes(
-    point: Sequence[Array],
-    factors: Places,
-    counts: Array,
-    precision: Array,
-    membership: Array,
-    shares: Array,
+    point: Sequence[Floats],
+    factors: Ints,
+    counts: Floats,
+    precision: Floats,
+    membership: Floats,
+    shares: Floats,
     spread: float,
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """Return the gradient of half the weighted squares and of the scores' normal prior."""
     weights, profiles = _mixture(point, membership, shares, spread)
     padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
@@ -466,7 +464,7 @@ class Completion:
         return mean.copy(data=counts)
 
 
-def _rest_of(block: Block, mean: Array, variance: Array, data: Mapping[str, Any], rng: np.random.Generator) -> Array:
+def _rest_of(block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], rng: np.random.Generator) -> Floats:
     """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
     spread = np.maximum(variance[:, block.places], 1e-12)
     off = data["rotated_counts" if block.gaussian else "released_counts"][block.places] - mean[:, block.places]
@@ -476,7 +474,7 @@ def _rest_of(block: Block, mean: Array, variance: Array, data: Mapping[str, Any]
     return share * off + np.sqrt(share * block.variances) * rng.standard_normal(off.shape)
 
 
-def normal_given_laplace(off: Array, variance: Array, scale: Array, rng: np.random.Generator) -> Array:
+def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.random.Generator) -> Floats:
     """Draw normal variables of mean zero, given their sums with Laplace variables."""
     root, shift = np.sqrt(variance), variance / scale
     below, above = log_ndtr((off - shift) / root) - off / scale, log_ndtr(-(off + shift) / root) + off / scale

@@ -373,12 +373,11 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings(release)
-    own = spec.model.file is not None  # it may be one that cannot be simulated: that is found before it is sampled
-    before: Literal["prior", False] = "prior" if own else False
-    trace = sample(model, random_seed=seed, predictive=before, progressbar=False, progress=context.progress, **settings)
-    if not own:
-        for name, drawn in prior_predictive(model, draws=500, random_seed=seed).items():
-            trace[name] = xr.DataTree(drawn)
+    prior = partial(prior_predictive, model, draws=500, random_seed=seed)
+    groups = prior() if spec.model.file else {}  # a model of one's own that cannot be simulated fails before sampling
+    trace = sample(model, random_seed=seed, predictive=False, progressbar=False, progress=context.progress, **settings)
+    for name, drawn in (groups or prior()).items():
+        trace[name] = xr.DataTree(drawn)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
     return trace

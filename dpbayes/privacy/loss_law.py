@@ -22,7 +22,13 @@ _SUM_ERROR = 192 * UNIT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Certified bounds of a number, in its unit: the true value is at least `lower` and at most `upper`."""
+    """Certified bounds of a number, in its unit: the true value is at least `lower` and at most `upper`.
+
+    Examples
+    --------
+    >>> Bounds(0.5, 0.75).width, 0.6 in Bounds(0.5, 0.75)
+    (0.25, True)
+    """
 
     lower: float
     upper: float

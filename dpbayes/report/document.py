@@ -161,7 +161,24 @@ _CHANGES = {
 
 @dataclass(frozen=True)
 class PrivacyTerms:
-    """What every epsilon of a page is relative to; a delta of None says that the cost is a curve."""
+    """What every epsilon of a page is relative to; without it, two epsilons do not compare.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
+        ``"either"`` where the cost is the same under the first two.
+    unit
+        What neighbouring data sets differ in one of: ``"row"``, ``"position"`` (of a Bloom filter), or a unit in the
+        words of the release, such as ``"unit of column 'person' (all its rows)"``.
+    delta
+        The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
+
+    Examples
+    --------
+    >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.endswith("The guarantee protects one row. Delta is 1e-05.")
+    True
+    """
 
     adjacency: Relation | Literal["either"]
     unit: str = "record"

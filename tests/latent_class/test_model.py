@@ -210,9 +210,9 @@ def test_one_class_and_fixed_concentration(likelihood):
     expected = float(model.compile_logp()(model.initial_point()))
     density = batched_density(model)
     start = np.concatenate([np.ravel(model.initial_point()[value.name]) for value in model.value_vars])
-    prior, likelihood, slopes = density.evaluate(np.stack([start, start]), 1.0)
+    prior, given, slopes = density.evaluate(np.stack([start, start]), 1.0)
     assert np.isfinite(expected) and np.isfinite(slopes).all()
-    np.testing.assert_allclose(prior + likelihood, expected, rtol=1e-10)
+    np.testing.assert_allclose(prior + given, expected, rtol=1e-10)
 
 
 def test_large_domain_is_never_enumerated():
