@@ -38,6 +38,7 @@ Level = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # of an attribute whos
 
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
+_BEYOND_USE = 2**62  # bounds that nobody needs to be told
 _LONGEST_KEY = 200  # that a message shows
 _LONGEST_TEXT = 10_000
 _MODEL_FILE = "file:"
@@ -598,7 +599,8 @@ def _takes(field: Mapping[str, Any]) -> str:
     if field.get("type") == "object":
         entries = field.get("additionalProperties")
         return f"table of {_within(entries)}" if isinstance(entries, Mapping) else "table"
-    bounds = [f"{sign} {_figures(field[bound])}" for bound, sign in _BOUNDS.items() if bound in field]
+    given = {sign: field[bound] for bound, sign in _BOUNDS.items() if bound in field}
+    bounds = [f"{sign} {_figures(bound)}" for sign, bound in given.items() if abs(bound) < _BEYOND_USE]
     return " ".join([_WORDS[field["type"]], " and ".join(bounds)]).strip()
 
 
