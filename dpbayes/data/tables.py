@@ -6,8 +6,10 @@ and levels of the public domain, never a count or a value found in the data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import narwhals as nw
 
 _LARGEST = 2.0**62
+_FEW_CELLS = 2**12  # that are counted in one reading of the records
 PRIME = 1_048_573  # below 2^20, so that products fit into 64 bits
 
 
@@ -129,18 +132,33 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
     tables = ordered(tables, "tables", remedy="give a list of Marginal", kind=Marginal)
     if not tables:
         raise InputError("no tables were given; give at least one Marginal")
-    for i, first in enumerate(tables):
-        for second in tables[i + 1 :]:
-            pair = f"tables {' x '.join(first.attributes)} and {' x '.join(second.attributes)}"
-            shared = [name for name in first.attributes if name in second.attributes]
-            for name in shared:
-                if first.domain[name] != second.domain[name]:
-                    raise InputError(f"{pair} give {name!r} different levels; count them over one domain")
-            if first.total != second.total:
-                raise InputError(f"{pair} disagree on the number of records; count them on the same records")
-            if shared and not np.array_equal(first.project(shared).counts, second.project(shared).counts):
-                raise InputError(f"{pair} disagree on their common margin {' x '.join(shared)}; count them together")
+    first_with: dict[str, Marginal] = {}
+    for table in tables:
+        for attribute in table.domain:
+            first = first_with.setdefault(attribute.name, table)
+            if first.domain[attribute.name] != attribute:
+                given = f"{_named(first, table)} give {attribute.name!r} different levels"
+                raise InputError(f"{given}; count them over one domain")
+        if table.total != tables[0].total:
+            given = f"{_named(tables[0], table)} disagree on the number of records"
+            raise InputError(f"{given}; count them on the same records")
+    sharing: dict[frozenset[str], dict[int, None]] = {}  # the tables that share a margin, in their order
+    names = [frozenset(table.attributes) for table in tables]
+    for (i, own), (j, other) in combinations(enumerate(names), 2):
+        if shared := own & other:
+            sharing.setdefault(shared, {}).update({i: None, j: None})
+    for shared, places in sharing.items():
+        first, *rest = (tables[place] for place in places)
+        margin = first.project([name for name in first.attributes if name in shared])
+        for table in rest:
+            if not np.array_equal(margin.counts, table.project(margin.attributes).counts):
+                given = f"{_named(first, table)} disagree on their common margin {' x '.join(margin.attributes)}"
+                raise InputError(f"{given}; count them together")
     return tables[0].total
+
+
+def _named(first: Marginal, second: Marginal) -> str:
+    return f"tables {' x '.join(first.attributes)} and {' x '.join(second.attributes)}"
 
 
 def declared_domain(frame: Any, names: Sequence[str]) -> Domain:
@@ -227,7 +245,9 @@ def marginals(
         if unit in wanted:
             raise InputError(f"the unit {unit!r} is also an attribute to count; release no table of it")
         table = bounded_rows(table, unit, max_rows_per_unit, _place(table, domain.project(wanted)))
-    return tuple(_count(table, domain.project(names)) for names in sets)
+    counted = [_count(table, domain.project(names)) for names in _together(sets, domain)]
+    holding = (next(one for one in counted if set(names) <= set(one.attributes)) for names in sets)
+    return tuple(one.project(names) for one, names in zip(holding, sets, strict=True))
 
 
 def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:
@@ -274,6 +294,20 @@ def _check_columns(wanted: Iterable[str], columns: Container[str]) -> None:
                 f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
                 "its columns"
             )
+
+
+def _together(sets: Sequence[Sequence[str]], domain: Domain) -> list[tuple[str, ...]]:
+    """Return sets of few cells that hold the given ones between them, so that records are read a few times only."""
+    levels, found = dict(zip(domain.names, domain.shape, strict=True)), list[tuple[str, ...]]()
+    for names in sorted(sets, key=lambda names: -domain.project(names).size):
+        joined = [tuple(dict.fromkeys([*one, *names])) for one in found]
+        sizes = [math.prod(map(levels.__getitem__, one)) for one in joined]
+        best = min(range(len(found)), key=sizes.__getitem__, default=None)
+        if best is None or (sizes[best] > _FEW_CELLS and len(joined[best]) > len(found[best])):
+            found.append(tuple(names))
+        else:
+            found[best] = joined[best]
+    return found
 
 
 def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:

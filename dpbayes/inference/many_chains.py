@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,7 +155,10 @@ def _mode(backend: str) -> Any:
             function, key = fn_and_cache
             code = function.py_func
             if key is not None:  # what the cache has wrapped compiles once by itself, and twice in the wrapper
-                code = code.__globals__["jitable_func"].py_func
+                inner = code.__globals__["jitable_func"].py_func
+                # The cache's file is named by that of the source too, and PyTensor's has another name every time.
+                source = inner.__code__.replace(co_filename="<string>")
+                code = FunctionType(source, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
                 CACHED_SRC_FUNCTIONS[code] = f"{key}_unlocked"
             return numba_njit(code, final_function=True, cache=key is not None, nogil=True)
 

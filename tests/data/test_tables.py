@@ -152,6 +152,8 @@ def test_tables_that_disagree_are_refused_without_showing_counts():
     assert not any(number in str(error.value) for number in ("110", "111", "44", "67"))
     with pytest.raises(InputError, match="common margin vote"):
         check_consistent([first, Marginal(DOMAIN.project(["vote"]), [45, 65])])
+    with pytest.raises(InputError, match="tables sex and vote disagree on the number of records"):
+        check_consistent([first.project(["sex"]), Marginal(DOMAIN.project(["vote"]), [44, 67])])
     other = Domain.from_levels({"vote": ("no", "yes")})
     with pytest.raises(InputError, match="different levels"):
         check_consistent([first, Marginal(other, [44, 66])])

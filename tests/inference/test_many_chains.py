@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from numba.core.dispatcher import _FunctionCompiler
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -51,6 +52,23 @@ def test_batched_density_is_the_model_log_density(humps):
         assert prior[place] == pytest.approx(stats.norm.logpdf(point[0], 1.0, 3.0), abs=1e-7)
         slope = -(point[0] - 1.0) / 9.0 + 0.5 * (25.0 - point[0] ** 2) / 16.0 * 2.0 * point[0]
         assert gradient[place, 0] == pytest.approx(slope, rel=1e-9)
+
+
+def test_machine_code_is_compiled_once(humps, monkeypatch):
+    """A second model of the same structure takes all its code, the whole graph's too, from the cache on disk."""
+    compiled = []
+    compile_core = _FunctionCompiler._compile_core
+
+    def watched(self, *args):
+        compiled.append(self.py_func.__name__)
+        return compile_core(self, *args)
+
+    monkeypatch.setattr(_FunctionCompiler, "_compile_core", watched)
+    density = batched_density(two_humps())
+    assert not compiled
+    points = np.random.default_rng(0).normal(size=(5, density.size))
+    for again, before in zip(density.evaluate(points, 0.5), humps.program.evaluate(points, 0.5), strict=True):
+        np.testing.assert_array_equal(again, before)
 
 
 def test_what_depends_on_no_parameter_is_recorded_at_every_point():
