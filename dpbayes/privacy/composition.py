@@ -18,7 +18,7 @@ the error of every output, and summing squares that of all together (Parseval). 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -245,8 +245,13 @@ class TiltedSum:
 
     tilt: float
     above: TailSum
-    below: TailSum
+    from_below: Callable[[], TailSum]
     infinite: Bounds
+
+    @cached_property
+    def below(self) -> TailSum:
+        """The law from below: computed where a lower end is asked for."""
+        return self.from_below()
 
     def upper(self, epsilon: float) -> float:
         """Upper end of the hockey stick at `epsilon`; 1 outside the window."""
@@ -282,14 +287,23 @@ class TiltedSum:
         """Error share that a better tilt would not improve by much: that at the centre of this one, or 1e-9."""
         return max(1e-9, 100 * self.error_share(self.above.reference))
 
-    def crossing(self, delta: float) -> Bounds:
-        """Return bounds, within the window, of the smallest epsilon >= 0 where the curve is at most `delta`."""
-        low, high = (0.0 if self.above.whole else max(0.0, self.above.start)), self.above.end
+    def _root(self, delta: float) -> float:
+        """Epsilon in the window up to which the curve as computed is above `delta`."""
+        low = 0.0 if self.above.whole else max(0.0, self.above.start)
         finite = delta - self.infinite.lower
-        root = last_where(low, high, lambda e: self.above.scale * self.above.value(e)[0] > finite)
+        return last_where(low, self.above.end, lambda e: self.above.scale * self.above.value(e)[0] > finite)
+
+    def upper_crossing(self, delta: float) -> float:
+        """Upper end, within the window, of the smallest epsilon >= 0 where the curve is at most `delta`."""
+        if self.upper(0.0) <= delta:
+            return 0.0
+        return outward(self._root(delta), +1, self.above.end, lambda e: self.upper(e) <= delta)
+
+    def crossing(self, delta: float) -> Bounds:
+        """Return both ends of it."""
+        root, low = self._root(delta), 0.0 if self.above.whole else max(0.0, self.above.start)
         lower = outward(root, -1, low, lambda e: self.lower(e) > delta) if root > 0 else 0.0
-        upper = 0.0 if self.upper(0.0) <= delta else outward(root, +1, high, lambda e: self.upper(e) <= delta)
-        return Bounds(lower, upper)
+        return Bounds(lower, self.upper_crossing(delta))
 
 
 def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
@@ -419,6 +433,7 @@ class Tilter:
 
     parts: tuple[tuple[LossLaw, int], ...]
     infinite: Bounds
+    size: int = _SIZE
 
     @cached_property
     def _lattice_step(self) -> float | None:
@@ -494,8 +509,8 @@ class Tilter:
             if above.wrapped <= 1e-17 or width > 2 * self._reach:
                 break
             width = 1.5 * width + 1e-9
-        below = above if exact else self._compose(tilt, centre, step, size, "below")
-        return TiltedSum(tilt, above, below, self.infinite)
+        below = partial(self._compose, tilt, centre, step, size, "below")
+        return TiltedSum(tilt, above, (lambda: above) if exact else below, self.infinite)
 
     def _grid(self, width: float) -> tuple[float, int, bool]:
         """Step, number of points, and whether the losses lie on the grid as they are."""
@@ -503,12 +518,12 @@ class Tilter:
             size = 1 << max(4, int(np.ceil(np.log2(width / self._lattice_step + 4))))
             if size <= _LATTICE_SIZE:
                 return self._lattice_step, size, True
-        step = width / (_SIZE - 4)
+        step = width / (self.size - 4)
         if len(self.parts) == 1:
             # Both ends of the law on the grid: its extreme outcomes are then exact.
             span = float(self.parts[0][0].loss[-1] - self.parts[0][0].loss[0])
             step = span / max(1, int(span / step)) if span > 0 else step
-        return step, _SIZE, False
+        return step, self.size, False
 
     def _compose(self, tilt: float, centre: float, step: float, size: int, kind: str) -> TailSum:
         addends = [(on_grid(law, offset=float(law.loss[-1]), step=step, kind=kind), count) for law, count in self.parts]
@@ -588,8 +603,7 @@ class ComposedLoss:
 
     @cached_property
     def _tilter(self) -> Tilter:
-        infinite = Bounds(self.infinite.lower, self.infinite.upper + self._underflow)
-        return Tilter(self.parts, infinite)
+        return Tilter(self.parts, Bounds(self.infinite.lower, self.infinite.upper + self._underflow))
 
     @cached_property
     def _underflow(self) -> float:
@@ -660,6 +674,14 @@ class ComposedLoss:
             if np.isfinite(found.upper) and tilted.error_share(found.upper) <= tilted.good_share:
                 break
         return best
+
+    def upper_crossing(self, delta: float, *, size: int) -> float:
+        """Return an upper bound of `crossing` from one window of `size` points: quick where the parts are many."""
+        if self._law is not None or self._never_finite() or delta <= self.infinite.upper:
+            return self.crossing(delta).upper
+        tilter = replace(self._tilter, size=size)
+        tilted = tilter.tilted_sum(tilter.tilt_for_delta(delta - self.infinite.lower))
+        return min(max(0.0, self._highest.upper), tilted.upper_crossing(delta))
 
     def _candidates(self, tilt_for_query: Callable[[], float]) -> Iterator[TiltedSum]:
         """Tilted sums at hand, then one made for the query; the last few are kept."""

@@ -189,14 +189,6 @@ class NoiseLaw(ABC):
 
         return getattr(losses, self._loss)(self.spread, sensitivity=sensitivity, adjacency=adjacency)
 
-    def loss_steps(self, sensitivity: float) -> int | None:
-        """Return in how many equal steps the privacy loss of a query falls, or None where it takes more values."""
-        return None
-
-    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
-        """Return dp-accounting's privacy loss distribution of one query, or None where it has none for a vector."""
-        return None
-
     @abstractmethod
     def measurement(self) -> Any:
         """Return OpenDP's exact sampler, which adds this noise to every entry of a list."""
@@ -325,17 +317,6 @@ class TwoSidedGeometric(PureNoise):
     is_discrete: ClassVar[bool] = True
     _loss: ClassVar[str] = "geometric_loss"
 
-    def loss_steps(self, sensitivity: float) -> int | None:
-        """Return the sensitivity: the loss of a move by s takes the values (s - 2t) / scale, t = 0, ..., s."""
-        return int(sensitivity)
-
-    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
-        """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld.privacy_loss_distribution import from_discrete_laplace_mechanism
-
-        rate = self.epsilon(sensitivity=sensitivity) / sensitivity
-        return from_discrete_laplace_mechanism(rate, sensitivity=int(sensitivity), **grid)
-
     @staticmethod
     def spread_of(variance: Any) -> Any:
         """Return the scale: the variance is 1 / (2 sinh(1 / 2s)^2)."""
@@ -405,12 +386,6 @@ class Laplace(PureNoise):
     words: ClassVar[str] = "Laplace"
     is_discrete: ClassVar[bool] = False
     _loss: ClassVar[str] = "laplace_loss"
-
-    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
-        """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
-
-        return from_laplace_mechanism(self.scale, sensitivity=sensitivity, **grid)
 
     @staticmethod
     def spread_of(variance: Any) -> Any:
@@ -582,12 +557,6 @@ class Gaussian(ConcentratedNoise):
         if adjacency is not None:
             check_adjacency(adjacency)
         return GaussianLoss(float_up(_change(sensitivity) / Fraction(self.stddev)))
-
-    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
-        """Return dp-accounting's distribution of a move by the sensitivity."""
-        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
-        return from_gaussian_mechanism(self.stddev, sensitivity=sensitivity, **grid)
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:

@@ -12,20 +12,21 @@ the total delta of the ledger:
 - Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
   and Su 2022, Corollary 3.3), also for parameters chosen on the way (Smith and Thakurta 2022);
 - the bound of the Gaussian laws at that delta plus the epsilons of all pure mechanisms;
-- certified convolution (`dpbayes.privacy.losses`) where every loss takes finitely many values, else dp-accounting's
-  pessimistic privacy loss distributions, where no discrete Gaussian takes part;
+- certified convolution (`dpbayes.privacy.losses`) where no discrete Gaussian takes part;
 - Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
 
 The last two presume that the parameters of the releases do not depend on earlier noisy answers. `docs/privacy.md` says
 why a scalar query stands for a vector, and why entries on disjoint groups add up.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,19 +36,17 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
 
+if TYPE_CHECKING:
+    from dpbayes.privacy.composition import ComposedLoss
+    from dpbayes.privacy.losses import PrivacyLoss
+
 _MOST_QUERIES = 10**9
 # Relative allowance for double rounding in the closed forms below, whose own error is near 1e-12.
 _ROUNDING = 1e-10
-# dp-accounting convolves by FFT in doubles. Up to 2^18 grid points with an error near 1e-17 each stay below this mass,
-# which comes off delta; below ten times it the numerics say nothing and only the other bounds are used.
-_FFT_MASS = 1e-11
-_GRID_POINTS = 2**17
-# Beyond these a distribution would overflow doubles or memory.
-_LARGEST_LOSS = 500.0
-_LARGEST_MOVE = 10_000
-_MOST_COMPOSED = 10**7
-# Losses on no common lattice are composed one by one on a fine grid: seconds for a dozen.
-_MOST_EXACT_GROUPS = 4
+# Grid points of a composition of few losses, and of many: seconds for a hundred of them.
+_FEW, _FINE, _COARSE = 4, 1 << 20, 1 << 17
+# Outside of these, and for moves of more steps, a loss is that of randomized response, or infinite.
+_LEAST_LOSS, _LARGEST_LOSS, _MOST_STEPS = 1e-100, 500.0, 10_000
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,12 @@ class Guarantee:
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta_in_range(self.delta, "delta"))
 
-    def loss_steps(self, sensitivity: float) -> int:
-        """Return 1: the worst mechanism is randomized response, whose loss is epsilon or -epsilon."""
-        return 1
+    def loss(self) -> PrivacyLoss:
+        """Return the loss of the worst mechanism, which is randomized response: epsilon or -epsilon."""
+        from dpbayes.privacy.losses import lattice_law, symmetric
 
-    def loss_distribution(self, sensitivity: float, **grid: Any) -> Any:
-        """Return dp-accounting's distribution of randomized response, a discrete Laplace law that moves by 1."""
-        from dp_accounting.pld.privacy_loss_distribution import from_discrete_laplace_mechanism
-
-        return from_discrete_laplace_mechanism(float_up(decimal_reading(self.epsilon)), sensitivity=1, **grid)
+        epsilon = float_up(decimal_reading(self.epsilon))
+        return symmetric(lattice_law(epsilon, 1, epsilon), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that the ledger stores."""
@@ -149,7 +145,7 @@ class Cost:
         return self.count * Fraction(one) if math.isfinite(one) else None, decimal_reading(self.delta)
 
     @property
-    def kind(self) -> "Cost":
+    def kind(self) -> Cost:
         """The same mechanism, asked once and without a share of delta: what tight composition groups by."""
         return Cost(self.law, self.sensitivity)
 
@@ -165,7 +161,7 @@ class Spending:
     delta: Fraction = Fraction(0)
     groups: Groups = ()
 
-    def add(self, costs: Iterable[Cost]) -> "Spending":
+    def add(self, costs: Iterable[Cost]) -> Spending:
         """Return the spending with these costs on top."""
         epsilon, delta, groups = self.epsilon, self.delta, dict(self.groups)
         for cost in costs:
@@ -223,10 +219,8 @@ def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) ->
     laws = [cost.law for cost, _ in groups]
     if all(law.adds_in_squares for law in laws):
         bounds.append(_gaussian_epsilon(groups, delta))
-    elif len(groups) <= _MOST_EXACT_GROUPS and all(_is_finite(cost, n) for cost, n in groups):
-        bounds.append(_finite_epsilon(groups, delta))
-    elif delta >= 10 * _FFT_MASS:
-        bounds.append(_distribution_epsilon(groups, delta, bounds[0]))
+    elif all(law.is_pure or law.adds_in_squares for law in laws):
+        bounds.append(_composed_epsilon(groups, delta))
     return min(bounds)
 
 
@@ -282,59 +276,28 @@ def _renyi_epsilon(groups: Groups, delta: float) -> float:
     return max(0.0, float(epsilon.min())) * (1 + _ROUNDING) + 1e-12
 
 
-def _is_finite(cost: Cost, n: int) -> bool:
-    """Whether the privacy loss of one query takes finitely many values, few enough to list and to compose n times."""
-    if not cost.law.is_pure or _pure_epsilon(cost) > _LARGEST_LOSS or n > _MOST_COMPOSED:
-        return False
-    steps = cost.law.loss_steps(cost.sensitivity or 1)
-    return steps is not None and steps <= _LARGEST_MOVE
+def _composed_epsilon(groups: Groups, delta: float) -> float:
+    """Certified convolution of all losses, one Gaussian in the place of all: their mu adds in squares."""
+    from dpbayes.privacy.composition import ComposedLoss
+    from dpbayes.privacy.losses import gaussian_law
 
-
-def _finite_epsilon(groups: Groups, delta: float) -> float:
-    r"""Certified epsilon of laws whose loss takes finitely many values."""
-    from dpbayes.privacy.losses import lattice_law, symmetric
-
-    losses = []
-    for cost, n in groups:
-        move, most = cost.law.loss_steps(cost.sensitivity or 1) or 1, _pure_epsilon(cost)
-        losses.append(symmetric(lattice_law(most / move, move, most), None).compose(n))
-    return reduce(lambda one, other: one.compose(other), losses).epsilon(delta) * (1 + _ROUNDING)
-
-
-def _distribution_epsilon(groups: Groups, delta: float, bound: float) -> float:
-    """Epsilon of the composed privacy loss distributions of dp-accounting, a pessimistic one for every group."""
-    groups = _one_gaussian(groups)
-    if any(not cost.law.is_pure and not cost.law.adds_in_squares for cost, _ in groups):
+    gaussians = [(cost, n) for cost, n in groups if not cost.law.is_pure]
+    pure = [(cost, n) for cost, n in groups if cost.law.is_pure]
+    mu = math.sqrt(float_up(sum((_mu_squared(cost) * n for cost, n in gaussians), Fraction(0)))) * (1 + _ROUNDING)
+    if max([mu, *(_pure_epsilon(cost) for cost, _ in pure)]) > _LARGEST_LOSS:
         return math.inf
-    losses = [_pure_epsilon(cost) if cost.law.is_pure else math.sqrt(float_up(_mu_squared(cost))) for cost, _ in groups]
-    if max(losses) > _LARGEST_LOSS or max(n for _, n in groups) > _MOST_COMPOSED or not math.isfinite(bound):
-        return math.inf
-    interval = max(min(1e-4, min(losses) / 4), max(2 * bound, *losses) / _GRID_POINTS)
-    grid, whole = {"value_discretization_interval": interval, "use_connect_dots": True}, None
-    with np.errstate(all="ignore"):  # the far tails underflow, as they should
-        for cost, n in groups:
-            steps = cost.law.loss_steps(cost.sensitivity or 1)
-            # A move of too many steps: any pure guarantee is at worst randomized response.
-            law = Guarantee(_pure_epsilon(cost)) if steps is not None and steps > _LARGEST_MOVE else cost.law
-            part = law.loss_distribution(cost.sensitivity or 1, **grid)
-            part = part.self_compose(n) if n > 1 else part
-            whole = part if whole is None else whole.compose(part)
-        assert whole is not None
-        epsilon = float(whole.get_epsilon_for_delta(delta - _FFT_MASS))
-    return epsilon * (1 + _ROUNDING) + 1e-12 if epsilon >= 0 else math.inf
+    losses = [_pure_loss(cost).repeat(n) for cost, n in pure]
+    if gaussians:
+        losses.append(ComposedLoss(((gaussian_law(mu, left_out=1e-6 * delta), 1),)))
+    size = _FINE if len(losses) <= _FEW else _COARSE
+    return reduce(ComposedLoss.join, losses).upper_crossing(delta, size=size) * (1 + _ROUNDING)
 
 
-def _one_gaussian(groups: Groups) -> Groups:
-    """Put one Gaussian in the place of all: mu adds in squares."""
-    gaussians = [(cost, n) for cost, n in groups if cost.law.adds_in_squares]
-    if not gaussians:
-        return groups
-    total = sum((_mu_squared(cost) * n for cost, n in gaussians), Fraction(0))
-    mu = math.sqrt(float_up(total)) * (1 + _ROUNDING)
-    # Sensitivity 1 and stddev 1 / mu, unless that overflows: then the loss is too large or too small to matter.
-    if not 1e-150 < mu < 1e150:
-        return groups
-    law = gaussians[0][0].law
-    assert isinstance(law, ConcentratedNoise)
-    one = Cost(replace(law, stddev=1 / mu), 1.0)
-    return ((one, 1), *((cost, n) for cost, n in groups if not cost.law.adds_in_squares))
+def _pure_loss(cost: Cost) -> ComposedLoss:
+    """Return the loss of one query; that of randomized response, which no pure guarantee exceeds, where it is long."""
+    epsilon, law = _pure_epsilon(cost), cost.law
+    long = isinstance(law, NoiseLaw) and law.is_discrete and (cost.sensitivity or 0) > _MOST_STEPS
+    if isinstance(law, Guarantee) or long or epsilon < _LEAST_LOSS:
+        return Guarantee(epsilon).loss().forward
+    loss: PrivacyLoss = law.loss(sensitivity=cost.sensitivity)
+    return loss.forward

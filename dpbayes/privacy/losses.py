@@ -373,6 +373,17 @@ def _interval(gap: Any, size: float) -> Any:
     return 0.5 * np.exp(-0.5 * gap) * -np.expm1(-0.5 * size)
 
 
+def gaussian_law(mu: float, *, left_out: float) -> LossLaw:
+    """Return a loss above that of Gaussian noise, for sums with others: cells of outcomes at their largest loss."""
+    from scipy.special import ndtr, ndtri
+
+    z = np.linspace(0.0, -float(ndtri(left_out / 2)), (1 << 16) + 1)
+    half = -np.diff(ndtr(-z))
+    edges = np.concatenate([-z[:0:-1], z])
+    loss, mass = mu * (0.5 * mu + edges[1:]), np.concatenate([half[::-1], half])
+    return LossLaw(loss, mass, missing=left_out, log_error=1e-9, shift=4e-15 * float(loss[-1]))
+
+
 def randomized_response_loss(*, truth_probability: float, categories: int = 2) -> PrivacyLoss:
     """Return the privacy loss of randomized response; its adjacency is replace-one, of the respondent's answer.
 
