@@ -42,7 +42,7 @@ class PrivacyLoss:
     Parameters
     ----------
     forward, backward
-        Law of ln(P/Q) under P, and of ln(Q/P) under Q. Build them with `from_pmfs` or `from_losses`.
+        Law of ln(P/Q) under P, and of ln(Q/P) under Q. Build them with `from_pmfs`.
     adjacency
         The relation between D and D', when the pair stands for a mechanism: "replace-one", "add-remove", or
         "one-position" (Bloom filters). Losses of different relations do not compose.
@@ -83,51 +83,14 @@ class PrivacyLoss:
                 f"log_p and log_q must list the same outcomes, got shapes {log_p.shape} and {log_q.shape}; give minus "
                 "infinity for an outcome that one side cannot produce"
             )
+        error = number(log_error, "log_error")
+        if not 0.0 <= error <= 0.01:
+            raise InputError(f"log_error must be between 0 and 0.01, got {error}; it bounds rounding, not a guess")
+        check = None if adjacency is None else check_relation(adjacency)
         possible = (log_p > -np.inf) | (log_q > -np.inf)
         log_p, log_q = log_p[possible], log_q[possible]
-        return cls.from_losses(log_p - log_q, log_p, log_q, log_error=log_error, adjacency=adjacency)
-
-    @classmethod
-    def from_losses(
-        cls,
-        loss: Any,
-        log_mass_p: Any,
-        log_mass_q: Any = None,
-        *,
-        infinite_p: float = 0.0,
-        infinite_q: float = 0.0,
-        log_error: float = 1e-12,
-        adjacency: Relation | None = None,
-    ) -> "PrivacyLoss":
-        """Build the loss from values of ln(P/Q) and their masses, for outcome spaces too large to list.
-
-        Parameters
-        ----------
-        loss
-            Values of ln(P/Q), in any order, repeats allowed; ±infinity allowed where the other side's mass is 0.
-        log_mass_p, log_mass_q
-            Logarithms of the P-mass and of the Q-mass of each value; that of Q is ``log_mass_p - loss`` by default.
-        infinite_p, infinite_q
-            Further P-mass of outcomes impossible under Q, and Q-mass of outcomes impossible under P.
-        log_error, adjacency
-            As in `from_pmfs`; `log_error` bounds the error of each log-mass, half of it that of each loss.
-
-        Raises
-        ------
-        InputError
-            As in `from_pmfs`, and if the masses contradict the losses.
-        """
-        loss, log_mass_p = np.ravel(real_numbers(loss, "loss")), _log_masses(log_mass_p, "log_mass_p")
-        log_error = number(log_error, "log_error")
-        finite = np.isfinite(loss)
-        if log_mass_q is None:
-            with np.errstate(invalid="ignore"):
-                log_mass_q = np.where(finite, log_mass_p - np.where(finite, loss, 0.0), -np.inf)
-        log_mass_q = _log_masses(log_mass_q, "log_mass_q")
-        _check_pair(loss, log_mass_p, log_mass_q, finite, log_error)
-        check = None if adjacency is None else check_relation(adjacency)
-        forward = _direction_law(loss, log_mass_p, infinite_p, log_error, "P")
-        backward = _direction_law(-loss, log_mass_q, infinite_q, log_error, "Q")
+        forward = _direction_law(log_p - log_q, log_p, error, "P")
+        backward = _direction_law(log_q - log_p, log_q, error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)
 
     def _worse(self, direction: Direction, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
@@ -243,32 +206,10 @@ def _log_masses(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def _check_pair(loss: np.ndarray, log_p: np.ndarray, log_q: np.ndarray, finite: np.ndarray, log_error: float) -> None:
-    """Refuse shapes that differ, and masses that contradict the losses."""
-    if not loss.shape == log_p.shape == log_q.shape or np.isnan(loss).any():
-        raise InputError(
-            f"losses and log-masses must match and hold no NaN, got shapes {loss.shape}, {log_p.shape}, {log_q.shape}"
-        )
-    if not 0.0 <= log_error <= 0.01:
-        raise InputError(f"log_error must be between 0 and 0.01, got {log_error}; it bounds rounding, not a guess")
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(np.where(finite, log_p - log_q - loss, 0.0))
-    magnitude = 1.0 + np.where(finite & (log_p > -np.inf), np.abs(log_p), 0.0)
-    wrong_side = ((loss == np.inf) & (log_q > -np.inf)) | ((loss == -np.inf) & (log_p > -np.inf))
-    one_sided = finite & ((log_p == -np.inf) != (log_q == -np.inf))
-    if wrong_side.any() or one_sided.any() or (gap > 4 * log_error + 1e-14 * magnitude).any():
-        raise InputError(
-            "the masses contradict the losses: a loss is ln(P-mass / Q-mass), infinite where one of them is 0; "
-            f"the largest gap is {np.nanmax(gap):.3g} and log_error is {log_error:g}"
-        )
-
-
-def _direction_law(loss: np.ndarray, log_mass: np.ndarray, infinite: float, log_error: float, side: str) -> LossLaw:
+def _direction_law(loss: np.ndarray, log_mass: np.ndarray, log_error: float, side: str) -> LossLaw:
     """One direction: sorted finite losses, mass at infinity, and what is missing from a total of 1."""
-    if not 0.0 <= infinite <= 1.0:
-        raise InputError(f"the mass of an infinite loss must be between 0 and 1, got {infinite!r}")
     mass = np.exp(log_mass)
-    at_infinity = float(np.sum(mass[loss == np.inf])) + float(infinite)
+    at_infinity = float(np.sum(mass[loss == np.inf]))
     possible = np.isfinite(loss) & (log_mass > -np.inf)
     ceiling = float(np.max(loss, where=possible, initial=-np.inf))
     listed = possible & (mass > _UNDERFLOW)

@@ -156,7 +156,7 @@ def test_a_million_runs_of_a_tiny_loss_meet_the_gaussian_limit():
     # By the central limit theorem (Dong, Roth and Su 2022, Theorem 5) the composition of n copies of randomized
     # response with epsilon mu / sqrt(n) is Gaussian with that mu up to O(1 / sqrt(n)).
     step = 1e-3
-    coin = PrivacyLoss.from_losses([step, -step], -np.logaddexp(0.0, [-step, step]))
+    coin = PrivacyLoss.from_pmfs(*(-np.logaddexp(0.0, sign * np.array([-step, step])) for sign in (1, -1)))
     epsilon = coin.compose(10**6).epsilon_bounds(1e-6)
     assert epsilon.width < 1e-4
     assert epsilon.upper == pytest.approx(gaussian_epsilon(1.0, 1e-6), rel=1e-3)
