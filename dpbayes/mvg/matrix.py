@@ -138,11 +138,6 @@ class Covariance:
         return 1.0 if self.variances is None else float(np.min(self.variances))
 
     @property
-    def precision_norm(self) -> float:
-        r"""The norm :math:`\|\sigma(\Sigma^{-1})\|_2` of Theorem 2."""
-        return math.sqrt(self.size) if self.variances is None else float(np.linalg.norm(1.0 / self.variances))
-
-    @property
     def precision_diagonal(self) -> Floats:
         """The diagonal of the inverse, shape (size,)."""
         if self.variances is None:
@@ -256,22 +251,20 @@ def exact_mu(row_cov: CovarianceLike, col_cov: CovarianceLike, sensitivity: Sens
     2.0
     >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 2.0], "replace-one")
     >>> exact_mu([[1.0, 0.0], [0.0, 4.0]], Covariance.identity(1000), ranges)
-    Maximum(value=1.4142135623730951, method='closed form', lower=1.4142135623730951)
+    Maximum(value=1.4142135623730951, method='closed form')
     """
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
     check_sensitivity(sensitivity)
     if isinstance(sensitivity, FrobeniusBall):
-        value = sensitivity.radius / math.sqrt(row.smallest * col.smallest)
-        return Maximum(value, "closed form", value)
+        return Maximum(sensitivity.radius / math.sqrt(row.smallest * col.smallest), "closed form")
     if sensitivity.size != row.size:
         raise InputError(f"the sensitivity has {sensitivity.size} features but row_cov has {row.size} rows")
     column = math.sqrt(float(np.max(col.precision_diagonal)))
     if row.is_diagonal:
-        value = float(row.precision_diagonal @ sensitivity.reach**2)
-        record = Maximum(value, "closed form", value)
+        record = Maximum(float(row.precision_diagonal @ sensitivity.reach**2), "closed form")
     else:
         record = box_maximum(row.precision(), sensitivity.reach)
-    return Maximum(column * math.sqrt(record.value), record.method, column * math.sqrt(record.lower))
+    return Maximum(column * math.sqrt(record.value), record.method)
 
 
 class GaussianCost:

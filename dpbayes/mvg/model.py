@@ -15,7 +15,7 @@ from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoment
 
 def sampler_defaults() -> dict[str, Any]:
     """Return the sampler settings that suit the model: correlated coefficients ask for a low-rank mass matrix."""
-    return {"draws": 1000, "tune": 1000, "chains": 4, "target_accept": 0.9, "adaptation": "low_rank"}
+    return {"target_accept": 0.9, "adaptation": "low_rank"}
 
 
 def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None = None) -> pm.Model:

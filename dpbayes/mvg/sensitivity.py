@@ -137,7 +137,6 @@ class Maximum:
 
     value: float
     method: Method
-    lower: float
 
 
 def box_maximum(precision: Floats, half: Floats) -> Maximum:
@@ -145,12 +144,11 @@ def box_maximum(precision: Floats, half: Floats) -> Maximum:
     if np.count_nonzero(precision - np.diag(np.diagonal(precision))) == 0:
         with np.errstate(over="ignore"):  # too large a box has an infinite length, which callers refuse
             value = float(np.diagonal(precision) @ half**2)
-        return Maximum(value, "closed form", value)
+        return Maximum(value, "closed form")
     form = precision * np.outer(half, half)  # the maximum of s'Qs over sign vectors s
     if half.shape[0] <= VERTEX_LIMIT:
-        value = _enumerate(form)
-        return Maximum(value, "vertices", value)
-    return Maximum(_upper_bound(form), "upper bound", _local_search(form))
+        return Maximum(_enumerate(form), "vertices")
+    return Maximum(_upper_bound(form), "upper bound")
 
 
 def sign_vectors(size: int) -> Floats:
@@ -194,21 +192,6 @@ def _upper_bound(form: Floats) -> float:
         candidates.append(size * np.linalg.eigvalsh(form + np.diag(u - u.mean()))[-1])
     # The eigenvalues carry a rounding error of a few units of 2^-52 times the norm; the slack covers it.
     return float(min(candidates)) * (1.0 + 1e-12)
-
-
-def _local_search(form: Floats) -> float:
-    """Return the best value found by flipping one sign at a time from the signs of the eigenvectors."""
-    best = 0.0
-    for vector in np.linalg.eigh(form)[1].T[::-1][:8]:
-        signs = np.where(vector >= 0, 1.0, -1.0)
-        while True:
-            gains = -4.0 * (signs * (form @ signs) - np.diagonal(form))
-            flip = int(np.argmax(gains))
-            if gains[flip] <= 1e-12 * abs(float(np.trace(form))):
-                break
-            signs[flip] = -signs[flip]
-        best = max(best, float(signs @ form @ signs))
-    return best
 
 
 def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> Floats:

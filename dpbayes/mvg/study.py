@@ -24,19 +24,7 @@ from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import readable, require_columns, scan_records
-from dpbayes.runs.spec import (
-    Chains,
-    Draws,
-    Positive,
-    PrivacySection,
-    Real,
-    RunSpec,
-    Section,
-    Seed,
-    Share,
-    Tune,
-    UnitSection,
-)
+from dpbayes.runs.spec import Positive, PrivacySection, Real, RunSpec, Section, Seed, Share, UnitSection
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,7 +36,6 @@ if TYPE_CHECKING:
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
 _MOST_FEATURES = 100
-_MOST_DRAWS = 10_000  # per chain of the conjugate sampler
 
 type Ranges = dict[str, tuple[float, float]]
 
@@ -110,28 +97,10 @@ class Regression(Section):
     """Column to explain."""
     intercept: float | None = Field(default=None, ge=1e-6, le=1e6)
     """The intercept's constant, in half-widths of the ranges; the square root of the number of columns by default."""
-    sampler: Literal["conjugate", "nuts"] = "conjugate"
-    """How the posterior is drawn: by conjugate proposals without compiling anything (seconds), or by NUTS on the PyMC
-    model (minutes). Both draw from the same posterior."""
-    draws: Draws = 1000
-    """Draws kept per chain."""
-    tune: Tune = 1000
-    """For NUTS: draws spent on adaptation, per chain."""
-    chains: Chains = 4
-    """For NUTS: chains; the conjugate sampler runs four."""
-    target_accept: Share = 0.9
-    """For NUTS: acceptance rate that the step size aims at."""
+    draws: int = Field(default=1000, ge=10, le=10_000)
+    """Draws kept in each of four chains: those of 10,000 fix an interval's end to a hundredth of its width."""
     seed: Seed = 1
     """Seed of the sampler (not of the noise)."""
-
-    @model_validator(mode="after")
-    def _conjugate_draws_are_few(self) -> Regression:
-        if self.sampler == "conjugate" and self.draws > _MOST_DRAWS:
-            raise ValueError(
-                f"draws = {self.draws:,} are more than the {_MOST_DRAWS:,} per chain that the conjugate sampler keeps: "
-                "of its four chains together they fix an interval's end to a hundredth of its width; lower draws"
-            )
-        return self
 
     @property
     def columns(self) -> list[str]:
@@ -313,32 +282,16 @@ def _whitened(spec: Spec, release: MomentRelease) -> WhitenedMoments:
 
 def try_fit(spec: Spec, design: MomentRelease, context: Context) -> None:
     """Refuse columns that the release lacks, and a release that a regression cannot use."""
-    white = _whitened(spec, design)
-    if spec.regression.sampler == "nuts":
-        from dpbayes.mvg.model import build_moment_model
-
-        build_moment_model(white)
+    _whitened(spec, design)
 
 
 def fit(spec: Spec, release: MomentRelease, context: Context) -> xr.DataTree:
     """Draw from the posterior of the regression."""
-    settings, white = spec.regression, _whitened(spec, release)
-    if settings.sampler == "conjugate":
-        from dpbayes.mvg.posterior import moment_posterior
+    from dpbayes.mvg.posterior import moment_posterior
 
-        context.at("drawing from the posterior")
-        return moment_posterior(white, draws=settings.draws, random_seed=settings.seed)
-    from dpbayes.inference import sample
-    from dpbayes.mvg.model import build_moment_model, sampler_defaults
-
-    given = {name: getattr(settings, name) for name in ("draws", "tune", "chains", "target_accept")}
-    return sample(
-        build_moment_model(white),
-        **sampler_defaults() | given,
-        random_seed=settings.seed,
-        progressbar=False,
-        progress=context.progress,
-    )
+    context.at("drawing from the posterior")
+    settings = spec.regression
+    return moment_posterior(_whitened(spec, release), draws=settings.draws, random_seed=settings.seed)
 
 
 def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
@@ -506,5 +459,5 @@ def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int 
         build_model=partial(_build_model, design, spec.regression.columns),
         design=f"moments of {design.query.n:,} records, {len(spec.regression.predictors)} predictors, epsilon "
         f"{epsilon:.4g}, replace-one",
-        sampling={"target_accept": spec.regression.target_accept, "adaptation": sampler_defaults()["adaptation"]},
+        sampling=sampler_defaults(),
     )

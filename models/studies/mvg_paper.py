@@ -239,8 +239,14 @@ def check_bound(
     bound = bound_terms(
         m=row.size, n=col.size, gamma=gamma, sensitivity=sensitivity, epsilon=epsilon, delta=delta, zeta=zeta
     ).bound
-    precision = row.precision_norm * col.precision_norm
+    precision = precision_norm(row) * precision_norm(col)
     return BoundCheck(precision <= bound * (1.0 + 1e-12), precision, bound)
+
+
+def precision_norm(covariance: Covariance) -> float:
+    r"""Return the norm :math:`\|\sigma(\Sigma^{-1})\|_2` of Theorem 2."""
+    values = covariance.variances
+    return math.sqrt(covariance.size) if values is None else float(np.linalg.norm(1.0 / values))
 
 
 def split_mu(epsilon: float, delta: float, share: float) -> tuple[float, float]:
@@ -291,7 +297,7 @@ def equimodal_noise(
     ).bound
     half = math.sqrt(bound)
     return MatrixGaussian(
-        row_shape.scaled(row_shape.precision_norm / half), columns.scaled(columns.precision_norm / half), sensitivity
+        row_shape.scaled(precision_norm(row_shape) / half), columns.scaled(precision_norm(columns) / half), sensitivity
     )
 
 

@@ -40,10 +40,9 @@ def test_twenty_features_are_enumerated():
     precision = _precision(20, rng)
     found = box_maximum(precision, half)
     assert found.method == "vertices"
-    # No random vertex beats it, and flipping signs one at a time from a good start does not either.
+    # No random vertex beats it.
     corners = rng.choice([-1.0, 1.0], (20_000, 20)) * half
     assert found.value >= np.max(np.einsum("ki,ij,kj->k", corners, precision, corners))
-    assert found.value >= sensitivity._local_search(precision * np.outer(half, half))
 
 
 def test_upper_bound_brackets_the_maximum(monkeypatch):
@@ -57,10 +56,10 @@ def test_upper_bound_brackets_the_maximum(monkeypatch):
                 found = box_maximum(precision, half)
             assert found.method == "upper bound"
             # The dual of the semidefinite relaxation is at most pi/2 above (Nesterov 1998); 1 % for stopping early.
-            assert found.lower * (1 - 1e-12) <= exact <= found.value <= np.pi / 2 * exact * 1.01
-    # Beyond the limit the bound and the attained value are both reported.
-    big = box_maximum(_precision(30, rng), np.ones(30))
-    assert big.method == "upper bound" and big.lower <= big.value <= np.pi / 2 * big.lower
+            assert exact <= found.value <= np.pi / 2 * exact * 1.01
+    big = _precision(30, rng)
+    corners = rng.choice([-1.0, 1.0], (20_000, 30))
+    assert box_maximum(big, np.ones(30)).value >= np.max(np.einsum("ki,ij,kj->k", corners, big, corners))
 
 
 def test_sign_consistent_form_is_tight_beyond_the_limit():
@@ -68,4 +67,3 @@ def test_sign_consistent_form_is_tight_beyond_the_limit():
     precision = np.full((25, 25), 0.3) + np.eye(25)
     found = box_maximum(precision, np.ones(25))
     assert found.value == pytest.approx(precision.sum(), rel=1e-11)
-    assert found.lower == pytest.approx(precision.sum(), rel=1e-11)

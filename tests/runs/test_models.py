@@ -30,16 +30,16 @@ SMALL = {
     "acs_latent_class": ["model.n_classes=3"],
     "bloom_audience": ["audience.n_people=500", "audience.shares=[0.4, 0.2]", "filters.n_bits=1000"],
     "bloom_reach": ["lattice.classes=4"],
-    "mvg_regression": ["data.n=500", "regression.sampler=nuts"],
     "persons_latent_class": ["model.n_classes=3"],
     "verifier_threshold": ["data.n_persons=300", "privacy.n_partitions=10", "model.pooling=partial"],
     "wikimedia_disasters": ['data.pages=["Ash Wednesday bushfires"]', "data.summers=[2019, 2022]"],
 }
-# Studies that sum, simulate or move records, and estimates that optimize: no PyMC model is sampled.
+# Studies that sum, simulate, move records, draw from a posterior in closed steps, or optimize: no PyMC model is built.
 NO_MODEL = {
     "ide_groups",
     "ide_massachusetts",
     "mvg_covariance",
+    "mvg_regression",
     "mvg_svr",
     "mvg_svr_synthea",
     "verifier_pilot",

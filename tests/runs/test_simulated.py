@@ -143,7 +143,7 @@ LINES = {
     "acs_latent_class": ([], "replace-one"),
     "bloom_audience": (["audience.n_people=500", "audience.shares=[0.4]", "filters.n_bits=1000"], "one-position"),
     "ide_groups": (["data.size=50", "privacy.epsilon=40.0"], "add-remove"),
-    "mvg_regression": (["data.n=500", "regression.sampler=nuts"], "replace-one"),
+    "mvg_regression": (["data.n=500"], "replace-one"),
     "verifier_threshold": (["data.n_persons=300", "privacy.n_partitions=10", "model.draws=10"], "replace-one"),
 }
 
