@@ -147,7 +147,7 @@ class Domain:
         named = instance(levels, Mapping, "levels", remedy="give {name: [level, ...], ...}")
         called = instance(labels or {}, Mapping, "labels", remedy="give {name: {level: label, ...}, ...}")
         if unknown := [name for name in called if name not in named]:
-            raise InputError(f"labels name {unknown}, which has no levels; there are {list(named)}")
+            raise InputError(f"labels name {shown(unknown)}, which has no levels; there are {shown(list(named))}")
         return cls(tuple(Attribute(name, given, called.get(name, ())) for name, given in named.items()))
 
     @classmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,32 +131,34 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
     tables = ordered(tables, "tables", remedy="give a list of Marginal", kind=Marginal)
     if not tables:
         raise InputError("no tables were given; give at least one Marginal")
-    first_with: dict[str, Marginal] = {}
+    levels: dict[str, tuple[Marginal, Attribute]] = {}
     for table in tables:
         for attribute in table.domain:
-            first = first_with.setdefault(attribute.name, table)
-            if first.domain[attribute.name] != attribute:
-                given = f"{_named(first, table)} give {attribute.name!r} different levels"
-                raise InputError(f"{given}; count them over one domain")
+            first, known = levels.setdefault(attribute.name, (table, attribute))
+            if attribute != known:
+                raise InputError(
+                    f"{_pair(first, table)} give {attribute.name!r} different levels; count them over one domain"
+                )
         if table.total != tables[0].total:
-            given = f"{_named(tables[0], table)} disagree on the number of records"
-            raise InputError(f"{given}; count them on the same records")
-    sharing: dict[frozenset[str], dict[int, None]] = {}  # the tables that share a margin, in their order
-    names = [frozenset(table.attributes) for table in tables]
-    for (i, own), (j, other) in combinations(enumerate(names), 2):
-        if shared := own & other:
-            sharing.setdefault(shared, {}).update({i: None, j: None})
-    for shared, places in sharing.items():
-        first, *rest = (tables[place] for place in places)
-        margin = first.project([name for name in first.attributes if name in shared])
-        for table in rest:
-            if not np.array_equal(margin.counts, table.project(margin.attributes).counts):
-                given = f"{_named(first, table)} disagree on their common margin {' x '.join(margin.attributes)}"
-                raise InputError(f"{given}; count them together")
+            raise InputError(
+                f"{_pair(tables[0], table)} disagree on the number of records; count them on the same records"
+            )
+    # Each table says once what it shares with any other: two say it of thousands of pairs.
+    sets = [frozenset(table.attributes) for table in tables]
+    having = {name: {one for one in sets if name in one} for name in levels}
+    margins: dict[frozenset[str], tuple[Marginal, npt.NDArray[np.int64]]] = {}
+    for table, mine in zip(tables, sets, strict=True):
+        for shared in {mine & other for name in mine for other in having[name]}:
+            names = sorted(shared)
+            counts = table.project(names).counts
+            first, known_counts = margins.setdefault(shared, (table, counts))
+            if not np.array_equal(counts, known_counts):
+                margin = " x ".join(names)
+                raise InputError(f"{_pair(first, table)} disagree on their common margin {margin}; count them together")
     return tables[0].total
 
 
-def _named(first: Marginal, second: Marginal) -> str:
+def _pair(first: Marginal, second: Marginal) -> str:
     return f"tables {' x '.join(first.attributes)} and {' x '.join(second.attributes)}"
 
 

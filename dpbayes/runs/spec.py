@@ -40,6 +40,7 @@ _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
 _BEYOND_USE = 2**62  # bounds that nobody needs to be told
 _LONGEST_KEY = 200  # that a message shows
+_LONGEST_MESSAGE = 1_000  # of one mistake
 _LONGEST_TEXT = 10_000
 _MODEL_FILE = "file:"
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -479,6 +480,8 @@ def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
     message = finding["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if finding["type"] in {"int_type", "float_type", "bool_type"} and isinstance(finding["input"], str):
         message += ", without quotes"
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
     got = "" if isinstance(finding["input"], dict) else f", got {shown(finding['input'])}"
     return f"{where}{dotted}: {message[:1].lower()}{message[1:]}{got}"
 

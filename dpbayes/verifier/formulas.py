@@ -155,7 +155,7 @@ def _check_products(tree: Any, formula: str) -> None:
             waiting.extend(node.args)
     for node in reversed(nodes):
         sizes, symbol = [size(one) for one in node.args], node.operator.symbol
-        if symbol == "**":
+        if symbol in ("**", "^"):
             text = str(node.args[1])
             power = float(text) if text.isdecimal() else 1.0
             # The power is a list of that length first, also of a single term.

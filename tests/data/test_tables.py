@@ -1,4 +1,5 @@
 import itertools
+import time
 import traceback
 
 import duckdb
@@ -159,6 +160,25 @@ def test_tables_that_disagree_are_refused_without_showing_counts():
         check_consistent([first, Marginal(other, [44, 66])])
     with pytest.raises(InputError, match="no tables"):
         check_consistent([])
+
+
+def test_thousands_of_tables_are_held_against_each_other_in_seconds():
+    names = [f"a{i}" for i in range(50)]
+    domain = Domain.from_levels(dict.fromkeys(names, (0, 1)))
+    pairs = [Marginal(domain.project(pair), [[3, 4], [5, 6]]) for pair in itertools.combinations(names[:2], 2)] * 1000
+    pairs += [Marginal(domain.project(pair), np.full((2, 2), 4)) for pair in itertools.combinations(names[2:], 2)]
+    wrong = Marginal(domain.project(["a9", "a8"]), [[5, 3], [3, 7]])
+    started = time.process_time()
+    with pytest.raises(InputError, match="number of records"):
+        check_consistent(pairs)
+    assert check_consistent(pairs[1000:]) == 16
+    assert check_consistent(pairs[:1000]) == 18
+    assert time.process_time() - started < 5  # with a margin for each pair of tables it is twenty
+    with pytest.raises(InputError, match=r"tables .* and a9 x a8 disagree on the number of records"):
+        check_consistent([*pairs[1000:], wrong])
+    wrong = Marginal(domain.project(["a9", "a8"]), [[5, 3], [3, 5]])
+    with pytest.raises(InputError, match="tables a8 x a9 and a9 x a8 disagree on their common margin a8 x a9"):
+        check_consistent([*pairs[1000:], wrong])
 
 
 def test_a_table_does_not_show_its_counts():

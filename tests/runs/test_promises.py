@@ -1,6 +1,7 @@
 """In every system: what can be refused is refused before anything is spent, and a release that was paid for is used."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,26 @@ def test_a_text_that_no_message_could_show_is_refused_in_a_short_one():
         with pytest.raises(SpecError, match="a text has at most 10,000 characters, got 20,000") as caught:
             load_spec(MODELS / "acs_latent_class.toml", [f'{setting}=["{"x" * 20_000}"]'])
         assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("persons_latent_class", 'data={{microdata = "r.csv", levels = {{x = [0, 1]}}, labels = {{{}}}}}'),
+        ("mvg_regression", 'data={{file = "r.csv", ranges = {{{}}}}}'),
+        (
+            "ide_groups",
+            'data={{public = "p.csv", private = "r.csv", levels = {{{}}}, by = "y", tables = "by-feature"}}',
+        ),
+    ],
+)
+def test_thousands_of_wrong_entries_are_refused_in_a_few_words(name, setting):
+    entry = {"mvg_regression": "{} = [0.0, 1.0]", "ide_groups": '{} = ["0", "1"]'}.get(name, '{} = {{0 = "no"}}')
+    entries = ", ".join(entry.format(f"column_{number}") for number in range(3000))
+    started = time.process_time()
+    with pytest.raises(SpecError) as caught:
+        load_spec(MODELS / f"{name}.toml", [setting.format(entries)])
+    assert len(str(caught.value)) < 10_000 and time.process_time() - started < 10
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, case in CASES.items() for key in case[1]])

@@ -261,6 +261,7 @@ def test_one_person_does_not_decide_all_partitions():
     ("formula", "message"),
     [
         ("y ~ (a + b + c + d)**10", "expands to 1,048,576 products of terms, and at most 10,000"),
+        ("y ~ (a + b + c + d)^10", "expands to 1,048,576 products of terms, and at most 10,000"),
         ("y ~ a**1000000000", "1,000,000,000 products"),
         ("y ~ (a + b)**99", "endlessly many products"),
         ("y ~ ((((a + b)**3)**3)**3)**3", "products of terms"),
