@@ -32,7 +32,7 @@ CASES = {
     ),
     "mvg_regression": (
         ["data.n=500"],
-        ["regression.draws", "regression.tune", "regression.chains"],
+        ["regression.draws"],
         "privacy.epsilon=2.0",
     ),
     "ide_groups": ([], ["estimation.iterations", "synthesis.n_rows"], "groups.max_error=0.3"),
