@@ -106,9 +106,8 @@ class BetaLattice:
         logs = self._logs(np.array([x]))[0]
         parts = np.exp(logs - max(float(logs.max()), -1e300))
         whole = float(parts.sum())
-        first = float(parts.sum(axis=0) @ (self.columns - 1)) / whole
-        both = float(parts.sum(axis=1) @ (self.rows - 2)) / whole
-        left, right = first / x, (both - first) / (1 - x)
+        left = float(parts.sum(axis=0) @ (self.columns - 1)) / whole / x
+        right = float((parts * (self.rows[:, None] - self.columns - 1)).sum()) / whole / (1 - x)
         return 0.0 if abs(left - right) <= 1e-11 * (abs(left) + abs(right)) else left - right
 
 
@@ -277,35 +276,19 @@ class BetaMixture(BetaLattice):
 
     @cached_property
     def mode(self) -> float:
-        """Where the density is highest; of several equal maxima, the middle of the outermost."""
+        """Where the density is highest and bounded; of several equal maxima, the middle of the outermost."""
         low, high = self.quantile([5e-4, 1 - 5e-4])
-        inner = np.unique(np.linspace(low, high, 65))
-        grid = np.concatenate([[0.0], inner[(inner > 0) & (inner < 1)], [1.0]])
-        density = self.pdf(grid)
-        unbounded = ~np.isfinite(density)
-        padded = np.concatenate([[-np.inf], np.where(unbounded, np.inf, density), [-np.inf]])
-        # Rounding must not break a tie.
-        at = padded[1:-1] * (1 + 1e-11)
-        local = (at >= padded[:-2]) & (at >= padded[2:]) & ~unbounded
-        if not local.any():
+        grid = np.unique(np.clip([0.0, *np.linspace(low, high, 65), 1.0], 1e-12, 1 - 1e-12))
+        slopes = np.array([self.slope(x) for x in grid])
+        turns = np.flatnonzero((slopes[:-1] > 0) & (slopes[1:] <= 0))
+        inner = [float(brentq(self.slope, *grid[i : i + 2], xtol=1e-14, rtol=1e-14)) for i in turns]
+        peaks = np.array([*([0.0] if slopes[0] <= 0 else []), *inner, *([1.0] if slopes[-1] >= 0 else [])])
+        density = self.pdf(peaks)
+        bounded = np.isfinite(density)
+        if not bounded.any():
             return float(self.quantile(0.5) >= 0.5)
-        highest = np.flatnonzero(local & (density >= density[local].max() * (1 - 1e-9)))
-        # Where several are equally high (a flat or a mirrored density), the middle of the outermost.
-        first = self._refined(grid, int(highest[0]))
-        return first if highest.size == 1 else 0.5 * (first + self._refined(grid, int(highest[-1])))
-
-    def _refined(self, grid: Floats, best: int) -> float:
-        """Return the zero of the log-density's slope next to a grid point, or the point where there is none."""
-        if best in (0, grid.size - 1):
-            # A bounded end; a maximum just inside it shows in the slope.
-            inside = max(1e-12, grid[1] * 1e-6) if best == 0 else 1 - 1e-12
-            if (self.slope(inside) <= 0) == (best == 0):
-                return float(grid[best])
-        left = max(grid[max(best - 1, 0)], 1e-300 if best > 1 else 1e-12)
-        right = min(grid[min(best + 1, grid.size - 1)], 1 - 1e-12)
-        if self.slope(left) <= 0 or self.slope(right) >= 0:
-            return float(grid[best])
-        return float(brentq(self.slope, left, right, xtol=1e-14, rtol=1e-14))
+        highest = peaks[bounded & (density >= density[bounded].max() * (1 - 1e-9))]
+        return float(0.5 * (highest[0] + highest[-1]))
 
     def interval(self, prob: float = 0.95) -> tuple[float, float]:
         """Return the equal-tailed interval that holds `prob`."""
