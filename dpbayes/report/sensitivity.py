@@ -169,27 +169,26 @@ def sensitivities(
     named: Mapping[str, Sequence[str]],
 ) -> Sensitivities:
     """Estimate the sensitivity of every quantity to every part, and its noise."""
-    from dpbayes.inference.convergence import is_constant
+    from dpbayes.inference.convergence import is_constant, quantity_draws
 
-    posterior = trace["posterior"].to_dataset()[list(variables)]
-    step = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // MOST_DRAWS)
+    quantities, draws = quantity_draws(trace, var_names=variables)
+    step = -(-draws[0].size // MOST_DRAWS)
     thin = {"draw": slice(None, None, step)}
-    thinned = {name: part.isel(thin) for name, part in densities.items()}
-    values, noise = [], {}
+    draws, thinned = draws[..., ::step], {name: part.isel(thin) for name, part in densities.items()}
+    of = np.array([quantity.name for quantity in quantities])
+    # A structural zero never moves, and the distance between two laws of one point is 0 / 0.
+    moving = ~is_constant(draws)
+    values, noise = np.zeros((len(draws), len(densities))), {}
     for name in variables:
-        draws = np.asarray(posterior[name].transpose("chain", "draw", ...).isel(thin).to_numpy())
-        draws = draws.reshape(*draws.shape[:2], -1)
-        # A structural zero never moves, and the distance between two laws of one point is 0 / 0.
-        moving = ~is_constant(np.moveaxis(draws, 2, 0))
-        found, noise[name] = np.zeros((draws.shape[2], len(densities))), np.zeros(len(densities))
-        if moving.any():
-            found[moving] = _estimates(draws[:, :, moving], thinned)
-            noise[name] = np.quantile(_estimates(_shifted(draws[:, :, moving]), thinned), 0.95, axis=0)
-        values.append(found)
-    called = {name: list(named.get(name) or _labels(posterior[name])) for name in variables}
-    of = tuple(name for name in variables for _ in called[name])
-    labels = tuple(label for name in variables for label in called[name])
-    return Sensitivities(labels, of, np.concatenate(values), noise)
+        noise[name] = np.zeros(len(densities))
+        if (here := moving & (of == name)).any():
+            of_name = np.moveaxis(draws[here], 0, 2)
+            values[here] = _estimates(of_name, thinned)
+            noise[name] = np.quantile(_estimates(_shifted(of_name), thinned), 0.95, axis=0)
+    labels: list[str] = []
+    for name in variables:
+        labels += named.get(name) or [str(quantity) for quantity in quantities if quantity.name == name]
+    return Sensitivities(tuple(labels), tuple(of), values, noise)
 
 
 def _estimates(draws: Floats, densities: Mapping[str, xr.DataArray]) -> Floats:
@@ -217,16 +216,6 @@ def _shifted(draws: Floats) -> Floats:
         np.roll(draws[:, :, i], (chain, draw), axis=(0, 1)) for i, chain, draw in zip(taken, other, later, strict=True)
     ]
     return np.stack(columns, axis=2)
-
-
-def _labels(variable: xr.DataArray) -> list[str]:
-    dims = [str(dim) for dim in variable.dims if dim not in ("chain", "draw")]
-    levels = [variable[dim].to_numpy().tolist() for dim in dims]
-    labels = []
-    for index in np.ndindex(*(len(level) for level in levels)):
-        parts = [f"{dim}={level[i]}" for dim, level, i in zip(dims, levels, index, strict=True)]
-        labels.append(f"{variable.name}[{', '.join(parts)}]" if parts else str(variable.name))
-    return labels
 
 
 def shares_section(
