@@ -262,7 +262,7 @@ class Batch:
 
     def _settle(self) -> None:
         self.move(min(self._steps(), _SETTLING_STEPS), learn=0.3)
-        self._adapt_step(0.4)
+        self._adapt_step()
         self._adapt_metric(0.3)
 
     def anneal(self) -> None:
@@ -281,7 +281,7 @@ class Batch:
             early = place < 0.8 * moves
             self.move(self._steps(), learn=0.2 * early, adapt_time=True)
             self.tick()
-            self._adapt_step(0.16)
+            self._adapt_step()
             if place % 4 == 0 and early:
                 self._adapt_metric(0.2)
 
@@ -337,9 +337,9 @@ class Batch:
         length = self.rng.uniform(0.5, 1.5) * self.time
         return int(np.clip(math.ceil(length / self.step), 1, self.settings.max_steps))
 
-    def _adapt_step(self, weight: float) -> None:
+    def _adapt_step(self) -> None:
         """Robbins and Monro (1951) on the logarithm of the step."""
-        self.step *= math.exp(weight * (self.accept - self.settings.target_accept))
+        self.step *= math.exp(0.4 * (self.accept - self.settings.target_accept))
 
     def _adapt_metric(self, weight: float) -> None:
         """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""

@@ -132,7 +132,7 @@ def test_chains_start_where_the_model_says():
 def test_modes_of_different_scales_are_each_moved_in_by_their_own():
     """Half of the chains are in a mode a hundred times narrower; steps are not as small as it needs in the wide one.
 
-    The metric of all chains alone allows steps of .02 at most (twice the narrow scale). Standard deviations are
+    The metric of all chains allows steps of some .1 of the narrow mode's standard deviation. Standard deviations are
     exact within 5 Monte Carlo standard errors at as many effective draws as there are values.
     """
     size, scales = 12, np.array([1.0, 0.01])
@@ -152,7 +152,7 @@ def test_modes_of_different_scales_are_each_moved_in_by_their_own():
     batch.settle(24)
     batch.tune(48)
     drawn = batch.draw(60, np.arange(20, 60))
-    assert batch.step > 0.1 and 0.7 < drawn["accept"].mean() < 1.0
+    assert batch.step > 0.15 and 0.7 < drawn["accept"].mean() < 1.0
     for mode, scale in enumerate(scales):
         own = drawn["points"][:, 16 * mode : 16 * (mode + 1)]
         assert own.std() == pytest.approx(scale, rel=5 / np.sqrt(2 * own[0].size * 4))
