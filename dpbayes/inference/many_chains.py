@@ -4,13 +4,11 @@ All chains of a batch move together: one call of the batched log-density serves 
 adapts the sampler. Each chain starts from the prior and follows the likelihood as its power rises from 0 to 1 (the
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
-little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, and
-they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES criterion
-(Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the spread of positions
-over that of gradients (both across chains), smaller for a chain whose own squared gradients, which average the
-curvature where it is (Titsias 2023, NeurIPS), are larger: modes are of different scales. Batches know nothing of one
-another: R-hat between them is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as
-superchains.
+little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, at
+power 1, and they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES
+criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the spread of
+positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them is the
+nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
 """
 
 import math
@@ -43,12 +41,9 @@ type Progress = Callable[[str, float], None]
 _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
-_SETTLING_STEPS = 100  # the most steps of a trajectory that anneals or settles
-_SETTLING_POWER, _SETTLING_TIME = 2.0, 4.0  # of the likelihood and of trajectories, near starts
-_OWN = 0.75  # power of the chain's own curvature, over what the metric says, by which variances are smaller
+_SETTLING_STEPS = 60  # the most steps of a trajectory before power 1, or near starts
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
-_SEEN = 4  # gradients of a trajectory of which one tells of the curvature
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
@@ -236,32 +231,24 @@ class Batch:
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.rng = np.random.default_rng(seed)
         self.power, self.step, self.time = 0.0, 0.1, 1.5
-        self.metric = np.ones(points.shape[1])  # variances, of all chains together
-        self.curvature = np.zeros_like(points)  # mean squared gradients of each chain
+        self.metric = np.ones(points.shape[1])  # variances: positions move by their roots
         self.moments = np.zeros(2)  # of Adam, for the logarithm of the trajectory's length
         self.moves = 0
-        self.root = np.ones_like(points)  # by how much positions move
         self._refresh()
 
     def _refresh(self) -> None:
         self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
 
     def settle(self, moves: int) -> None:
-        """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on.
-
-        Chains climb slowly at power 1. Where the likelihood counts double they find structure sooner, and lose at power
-        1 what only fitted the noise.
-        """
-        self.power, self.time = _SETTLING_POWER, _SETTLING_TIME
+        """Move at power 1 from starts that a model gives, adapting after each."""
+        self.power = 1.0
         self._refresh()
         for _ in range(moves):
             self._settle()
             self.tick()
-        self.power = 1.0
-        self._refresh()
 
     def _settle(self) -> None:
-        self.move(min(self._steps(), _SETTLING_STEPS), learn=0.3)
+        self.move(min(self._steps(), _SETTLING_STEPS))
         self._adapt_step()
         self._adapt_metric(0.3)
 
@@ -278,11 +265,10 @@ class Batch:
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
         for place in range(moves):
-            early = place < 0.8 * moves
-            self.move(self._steps(), learn=0.2 * early, adapt_time=True)
+            self.move(self._steps(), adapt_time=True)
             self.tick()
             self._adapt_step()
-            if place % 4 == 0 and early:
+            if place % 4 == 0 and place < 0.8 * moves:
                 self._adapt_metric(0.2)
 
     def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Floats]:
@@ -301,12 +287,9 @@ class Batch:
                 kept["step"].append(np.full(len(accept), self.step))
         return {name: np.stack(values) for name, values in kept.items()}
 
-    def move(self, steps: int, *, learn: float = 0.0, adapt_time: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Draw one trajectory per chain; return acceptance probabilities and which diverged.
-
-        `learn` is the weight of what its gradients say of the chains' curvature.
-        """
-        root, step, squares, seen = self.root, self.step, np.zeros_like(self.points), 0
+    def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Draw one trajectory per chain; return acceptance probabilities and which diverged."""
+        root, step = np.sqrt(self.metric), self.step
         momentum = self.rng.normal(size=self.points.shape)
         before = self.prior + self.power * self.likelihood - 0.5 * np.square(momentum).sum(axis=1)
         points, gradient = self.points, self.gradient
@@ -316,20 +299,15 @@ class Batch:
                 points = points + step * root * momentum
                 prior, likelihood, gradient = self.evaluate(points, self.power)
                 momentum = momentum + (step if left > 1 else 0.5 * step) * root * gradient
-                if learn and left % _SEEN == 1:
-                    squares, seen = squares + np.square(gradient), seen + 1
             change = prior + self.power * likelihood - 0.5 * np.square(momentum).sum(axis=1) - before
         change = np.where(np.isfinite(change), change, -np.inf)
         accept = np.exp(np.minimum(change, 0.0))
         if adapt_time:
-            self._adapt_time(points, momentum, accept, steps)
+            self._adapt_time(points / root, momentum, accept, steps)
         taken = np.log(self.rng.random(len(points))) < change
         self.points = np.where(taken[:, None], points, self.points)
         self.gradient = np.where(taken[:, None], gradient, self.gradient)
         self.prior, self.likelihood = np.where(taken, prior, self.prior), np.where(taken, likelihood, self.likelihood)
-        if learn:
-            found = np.where(taken[:, None], squares / seen, np.square(self.gradient))
-            self.curvature += learn * (found - self.curvature)
         self.accept = float(accept.mean())
         return accept, change < -_DIVERGED
 
@@ -339,7 +317,7 @@ class Batch:
 
     def _adapt_step(self) -> None:
         """Robbins and Monro (1951) on the logarithm of the step."""
-        self.step *= math.exp(0.4 * (self.accept - self.settings.target_accept))
+        self.step *= math.exp(0.16 * (self.accept - self.settings.target_accept))
 
     def _adapt_metric(self, weight: float) -> None:
         """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""
@@ -347,18 +325,18 @@ class Batch:
         found = np.sqrt((self.points.var(axis=0, ddof=1) + 1e-12) / (self.gradient.var(axis=0, ddof=1) + 1e-12))
         target = (chains * found + 5.0 * self.metric) / (chains + 5.0)
         self.metric = np.exp((1.0 - weight) * np.log(self.metric) + weight * np.log(target))
-        self.root = np.sqrt(self.metric / np.maximum(self.metric * self.curvature, 1.0) ** _OWN)
 
     def _adapt_time(self, ends: Floats, momentum: Floats, accept: Floats, steps: int) -> None:
         """Climb the ChEES criterion (Hoffman et al. 2021, equation 7) in the logarithm of the length by Adam."""
-        if accept.sum() < 1e-3:
+        fine = np.isfinite(ends).all(axis=1) & np.isfinite(momentum).all(axis=1)
+        weight = np.where(fine, accept, 0.0)
+        if weight.sum() < 1e-3:
             return
-        fine, scale = accept > 0.0, np.sqrt(self.metric)  # what diverged may overflow when squared
-        starts, velocity = self.points / scale, np.where(fine[:, None], momentum * self.root / scale, 0.0)
-        ends = np.where(fine[:, None], ends / scale, starts)
-        start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=accept)
+        starts = self.points / np.sqrt(self.metric)
+        ends, momentum = np.where(fine[:, None], ends, starts), np.where(fine[:, None], momentum, 0.0)
+        start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=weight)
         moved = np.square(end).sum(axis=1) - np.square(start).sum(axis=1)
-        slope = float(np.average(moved * (end * velocity).sum(axis=1), weights=accept)) * steps * self.step
+        slope = float(np.average(moved * (end * momentum).sum(axis=1), weights=weight)) * steps * self.step
         self.moves += 1
         self.moments = np.array([0.8, 0.95]) * self.moments + np.array([0.2, 0.05]) * np.array([slope, slope**2])
         first, second = self.moments / (1.0 - np.array([0.8, 0.95]) ** self.moves)
@@ -411,11 +389,10 @@ def draw_many(
             meter.begin("annealing", 1)
             list(pool.map(Batch.anneal, batches))
         else:
-            meter.begin("settling", settings.tune)
-            list(pool.map(lambda batch: batch.settle(settings.tune), batches))
-        tuned = settings.tune if density.annealed else 2 * settings.tune
-        meter.begin("adapting", tuned)
-        list(pool.map(lambda batch: batch.tune(tuned), batches))
+            meter.begin("settling", 2 * settings.tune)
+            list(pool.map(lambda batch: batch.settle(2 * settings.tune), batches))
+        meter.begin("adapting", settings.tune)
+        list(pool.map(lambda batch: batch.tune(settings.tune), batches))
         kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from dpbayes.errors import InputError
 from dpbayes.inference import Verdict, compile_model, sample
 from dpbayes.inference.convergence import Finding, check_convergence, drift_finding, mixing
-from dpbayes.inference.many_chains import Batch, BatchedDensity, ManyChainSettings, batched_density, draw_many
+from dpbayes.inference.many_chains import Batch, ManyChainSettings, batched_density, draw_many
 
 SHORT = {"chains": 64, "draws": 16, "trajectories": 32, "tune": 40}
 
@@ -127,35 +127,6 @@ def test_chains_start_where_the_model_says():
                    progress=lambda stage, share: told.append(stage), rounds=1, **SHORT)  # fmt: skip
     assert "settling" in told and "annealing" not in told
     assert trace["posterior"]["theta"].max() < 0.0
-
-
-def test_modes_of_different_scales_are_each_moved_in_by_their_own():
-    """Half of the chains are in a mode a hundred times narrower; steps are not as small as it needs in the wide one.
-
-    The metric of all chains allows steps of some .1 of the narrow mode's standard deviation. Standard deviations are
-    exact within 5 Monte Carlo standard errors at as many effective draws as there are values.
-    """
-    size, scales = 12, np.array([1.0, 0.01])
-
-    def evaluate(at, power):
-        mode = (at[:, 0] < 0).astype(int)
-        scale = scales[mode][:, None]
-        z = (at - 100.0 * np.where(mode, -1.0, 1.0)[:, None]) / scale
-        zero = np.zeros(len(at))
-        return zero, -0.5 * (z**2).sum(1) - size * np.log(scale[:, 0]), -power * z / scale
-
-    start = np.repeat(scales, 16)[:, None] * np.random.default_rng(3).normal(size=(32, size))
-    start += np.repeat([100.0, -100.0], 16)[:, None]
-    density = BatchedDensity(evaluate, lambda rng, chains: start, lambda at: {"x": at}, size, annealed=False)
-    settings = ManyChainSettings(chains=32, batches=2, tune=24)
-    batch = Batch(density, settings, start, np.random.SeedSequence(4))
-    batch.settle(24)
-    batch.tune(48)
-    drawn = batch.draw(60, np.arange(20, 60))
-    assert batch.step > 0.15 and 0.7 < drawn["accept"].mean() < 1.0
-    for mode, scale in enumerate(scales):
-        own = drawn["points"][:, 16 * mode : 16 * (mode + 1)]
-        assert own.std() == pytest.approx(scale, rel=5 / np.sqrt(2 * own[0].size * 4))
 
 
 def test_data_are_exchanged_for_one_fit(humps):
