@@ -328,15 +328,13 @@ class Batch:
 
     def _adapt_time(self, ends: Floats, momentum: Floats, accept: Floats, steps: int) -> None:
         """Climb the ChEES criterion (Hoffman et al. 2021, equation 7) in the logarithm of the length by Adam."""
-        fine = np.isfinite(ends).all(axis=1) & np.isfinite(momentum).all(axis=1)
-        weight = np.where(fine, accept, 0.0)
-        if weight.sum() < 1e-3:
+        if accept.sum() < 1e-3:
             return
-        starts = self.points / np.sqrt(self.metric)
+        fine, starts = accept > 0.0, self.points / np.sqrt(self.metric)  # what diverged may overflow when squared
         ends, momentum = np.where(fine[:, None], ends, starts), np.where(fine[:, None], momentum, 0.0)
-        start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=weight)
+        start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=accept)
         moved = np.square(end).sum(axis=1) - np.square(start).sum(axis=1)
-        slope = float(np.average(moved * (end * momentum).sum(axis=1), weights=weight)) * steps * self.step
+        slope = float(np.average(moved * (end * momentum).sum(axis=1), weights=accept)) * steps * self.step
         self.moves += 1
         self.moments = np.array([0.8, 0.95]) * self.moments + np.array([0.2, 0.05]) * np.array([slope, slope**2])
         first, second = self.moments / (1.0 - np.array([0.8, 0.95]) ** self.moves)

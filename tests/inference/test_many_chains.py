@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from dpbayes.errors import InputError
 from dpbayes.inference import Verdict, compile_model, sample
 from dpbayes.inference.convergence import Finding, check_convergence, drift_finding, mixing
-from dpbayes.inference.many_chains import Batch, ManyChainSettings, batched_density, draw_many
+from dpbayes.inference.many_chains import Batch, BatchedDensity, ManyChainSettings, batched_density, draw_many
 
 SHORT = {"chains": 64, "draws": 16, "trajectories": 32, "tune": 40}
 
@@ -127,6 +127,21 @@ def test_chains_start_where_the_model_says():
                    progress=lambda stage, share: told.append(stage), rounds=1, **SHORT)  # fmt: skip
     assert "settling" in told and "annealing" not in told
     assert trace["posterior"]["theta"].max() < 0.0
+
+
+def test_a_trajectory_that_went_far_away_does_not_count_for_the_length():
+    """Ends whose squares overflow have acceptance zero; lengths are those of the other chains."""
+    points = np.random.default_rng(0).normal(size=(16, 3))
+    density = BatchedDensity(lambda at, power: (0.0 * at[:, 0], -0.5 * (at**2).sum(1), -at), None, None, 3)
+    far = Batch(density, ManyChainSettings(chains=16, batches=2), points, np.random.SeedSequence(1))
+    accept = np.repeat([0.0, 0.9], [1, 15])
+    ends, momentum = np.random.default_rng(1).normal(size=(2, 16, 3))
+    lengths = []
+    for size in (1.0, 1e200):
+        ends[0], momentum[0], far.time, far.moves, far.moments = size, size, 1.5, 0, np.zeros(2)
+        far._adapt_time(ends, momentum, accept, 10)
+        lengths.append(far.time)
+    assert lengths[0] == lengths[1] != 1.5
 
 
 def test_data_are_exchanged_for_one_fit(humps):
