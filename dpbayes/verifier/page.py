@@ -47,6 +47,11 @@ _LINE = "#0072b2"
 _WIDENING = 1.1  # of an interval by the allowance for clipping: beyond, the page warns
 _PERCENT = "\N{NO-BREAK SPACE}%"
 _FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
+_LABELS = {
+    "right": "chance of the right decision",
+    "width": "mean width of the 95 % interval",
+    "coverage": "coverage of the 95 % interval",
+}
 
 
 def _table(name: str, caption: str, columns: Sequence[Sequence[str]], rows: Iterable[tuple[Value, ...]]) -> Table:
@@ -412,7 +417,7 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
             _designs(surface),
         ],
         picture=Figure(
-            design_surface_plot(surface),
+            design_surface_plot(surface, "right"),
             "Chance of the right decision.",
             "Against epsilon, a line per design.",
         ),
@@ -460,12 +465,19 @@ def _designs(surface: xr.Dataset) -> Section:
     columns = [("partitions", "d", "n_partitions"), ("epsilon", ".3g"), ("share in which the claim holds", ".3g", "r")]
     columns += [("right", ".3f"), ("wrong", ".3f"), ("width", ".3f"), ("coverage", ".3f")]
     columns += [("mean estimate", ".3f", "estimate_mean"), ("its sd", ".3f", "estimate_sd")]
-    text = (
-        "Coverage is that of the 95 % interval for a fixed share. It is 95 % on average over the prior, not at each "
-        "share: a prior that is far from the truth costs coverage where the data say little."
-    )
+    captions = {
+        "width": "Mean width of the 95 % interval.",
+        "coverage": "Coverage of the 95 % interval for a fixed share. It is 95 % on average over the prior, not at "
+        "each share: a prior that is far from the truth costs coverage where the data say little.",
+    }
+    blocks: list[Block] = [
+        Figure(
+            design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line per number of partitions."
+        )
+        for name, caption in captions.items()
+    ]
     table = _table("surface", "Operating characteristics, over true counts and noise", columns, rows)
-    return Section("Decisions and intervals", [Paragraph(text), table])
+    return Section("Decisions and intervals", [*blocks, table])
 
 
 def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
@@ -562,21 +574,23 @@ def _coefficient_panels(claims: Mapping[str, Question], means: Mapping[str, Coef
     return {name: (*one.density(), one.interval(), thresholds[name]) for name, one in means.items()}
 
 
-def design_surface_plot(surface: xr.Dataset) -> Picture:
-    """Plot the chance of the right decision over epsilon and M, one panel per supposed r."""
+def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
+    """Plot an operating characteristic over epsilon and M, one panel per supposed r."""
     shares, costs = surface["r"].values, surface["epsilon"].values
     size = (2.0 + 2.8 * shares.size, 3.6)
     figure, axes = plt.subplots(1, shares.size, figsize=size, sharey=True, squeeze=False, layout="constrained")
     colours = plt.get_cmap("viridis")(np.linspace(0, 0.85, surface.sizes["n_partitions"]))
     for axis, r in zip(axes[0], shares, strict=True):
         for colour, m in zip(colours, surface["n_partitions"].values, strict=True):
-            values = surface["right"].sel(r=r, n_partitions=m).values
+            values = surface[variable].sel(r=r, n_partitions=m).values
             axis.plot(costs, values, marker="o", markersize=3, color=colour, label=f"{m} partitions")
+        if variable == "coverage":
+            axis.axhline(0.95, color="0.4", linestyle=":")
         axis.set_title(f"claim holds in {100 * r:g} %", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")
         _log_ticks(axis, costs)
-    axes[0, 0].set_ylabel("chance of the right decision", fontsize=9)
+    axes[0, 0].set_ylabel(_LABELS[variable], fontsize=9)
     axes[0, -1].legend(frameon=False, fontsize=9)
     return figure
 

@@ -28,7 +28,7 @@ def test_posteriors_have_a_panel_a_question():
 
 def test_surfaces_over_designs():
     surface = design_surface([4, 6], [1.0, 2.0], r=[0.8])
-    figure = design_surface_plot(surface)
+    figure = design_surface_plot(surface, "right")
     for line, m in zip(figure.axes[0].lines, (4, 6), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), surface["right"].sel(n_partitions=m, r=0.8))
     figure.canvas.draw()
