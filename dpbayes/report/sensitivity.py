@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arrays import Floats
-from dpbayes.report.document import Column, Paragraph, Section, Table
+from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 NOTICEABLE = 0.05
 """Sensitivity that counts (Kallioinen et al. 2024, section 3.3)."""
@@ -32,6 +33,7 @@ PRIVACY = "privacy noise"
 _SHIFTS = 40
 _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
+_COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ def prior_section(
         [
             Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
             Paragraph(_verdict(found, parts, answers, len(listed))),
+            Figure(
+                _plot(found, listed, list(scaled)),
+                f"Sensitivity of the quantities of the table. Filled: sensitive. Open: not told from chance, or below "
+                f"{NOTICEABLE} (dotted).",
+                f"Power-scaling sensitivities to {', '.join(scaled)}, a row per quantity.",
+            ),
             Table("prior_sensitivity", caption, columns, [*rows, *chance]),
             Paragraph(_likelihood_text(found.sensitive, parts) if len(scaled) > parts else _UNKNOWN),
         ],
@@ -144,6 +152,38 @@ def _likelihood_text(sensitive: npt.NDArray[np.bool_], parts: int) -> str:
         (count - both - alone - neither, "to the release alone"),
     ]
     return text + "; ".join(f"{number} {words}" for number, words in parts_of if number) + "."
+
+
+def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> MatplotlibFigure:
+    """Draw the sensitivities of a few quantities, parts side by side: several often have no influence at all."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
+    values, sensitive = found.values[listed], found.sensitive[listed]
+    place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
+    axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
+    for i, part in enumerate(parts):
+        y = place + 0.16 * (i - (len(parts) - 1) / 2)
+        colour = _COLOURS[i % len(_COLOURS)]
+        style: dict[str, Any] = {"s": 26, "marker": _MARKERS[i % len(_MARKERS)], "edgecolors": colour, "zorder": 2}
+        axis.scatter(values[:, i], y, facecolors=np.where(sensitive[:, i], colour, "white"), **style)
+        axis.scatter([], [], facecolors=colour, label=part, **style)
+    axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
+    axis.set_xlim(-0.03 * largest, 1.05 * largest)
+    axis.set_ylim(len(listed) - 0.5, -0.5)
+    axis.set_yticks(place, [_short(found.labels[i]) for i in listed], fontsize=8)
+    axis.set_xlabel("sensitivity to a change of the prior's or the likelihood's weight", fontsize=9)
+    axis.tick_params(axis="x", labelsize=8)
+    figure.legend(loc="outside upper center", ncols=len(parts), frameon=False, fontsize=8)
+    return figure
+
+
+def _short(label: str) -> str:
+    """Return a label without the names of its dimensions, as rank plots have them."""
+    variable, bracket, place = label.rstrip("]").partition("[")
+    if not bracket:
+        return label
+    return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,12 +285,33 @@ def shares_section(
         Column("share of the noise", ".2f", "privacy_share"),
         *(column for column, _ in beside),
     ]
+    figure = Figure(
+        _bars([row[0] for row in rows], shares, rest),
+        f"Share of each posterior variance that the privacy noise accounts for, and {rest}.",
+        f"Stacked bars: privacy noise has {range_text} of the variance.",
+    )
     caption = f"Posterior standard deviations by source, {unit}; their squares add up"
-    return Section(WIDTH_TITLE, [Paragraph(text), Table("sources", caption, columns, rows)])
+    return Section(WIDTH_TITLE, [Paragraph(text), figure, Table("sources", caption, columns, rows)])
 
 
 def _share(noise: float, other: float) -> float:
     return noise / (noise + other) if noise + other > 0 else 0.0
+
+
+def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> MatplotlibFigure:
+    import matplotlib.pyplot as plt
+
+    place, width = np.arange(len(labels)), 100 * np.asarray(shares)
+    figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.32 * len(labels)), layout="constrained")
+    axis.barh(place, width, 0.6, color="#0072b2", label=PRIVACY)
+    axis.barh(place, 100 - width, 0.6, left=width, color="#e69f00", label=rest)
+    axis.set_xlim(0, 100)
+    axis.set_yticks(place, labels, fontsize=9)
+    axis.invert_yaxis()
+    axis.tick_params(axis="x", labelsize=8)
+    axis.set_xlabel("share of the posterior variance (%)", fontsize=9)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=2, frameon=False, fontsize=8)
+    return figure
 
 
 def split_variance(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:

@@ -28,7 +28,7 @@ def test_without_privacy_noise_all_width_is_sampling():
     })  # fmt: skip
     section = sources_section(xr.DataTree.from_dict({"posterior": posterior}), release)
     assert "accounts for 0\N{NO-BREAK SPACE}% of" in section.blocks[0].text
-    for row in section.blocks[1].facts():
+    for row in section.blocks[2].facts():
         assert row["privacy_sd"] < 0.2 * row["rest_sd"]
         assert row["rest_sd"] == pytest.approx(row["binomial_sd"], rel=0.1)
 
@@ -64,7 +64,7 @@ def test_a_page_on_a_noisy_number_of_records_is_scaled_by_the_posterior_of_that_
     np.testing.assert_allclose(found, [100.0, *(share * ends)])
     row = cells_section(trace, release).blocks[-1].facts()[0]
     np.testing.assert_allclose([row["estimate"], row["lower"]], np.array([400.0, ends[0]]) / release.domain.size)
-    row = sources_section(trace, release).blocks[1].facts()[0]
+    row = sources_section(trace, release).blocks[2].facts()[0]
     assert row["rest_sd"] == pytest.approx(share * n.std(ddof=1))
     assert row["binomial_sd"] == pytest.approx(np.sqrt(400 * share * (1 - share)))
 

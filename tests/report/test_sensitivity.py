@@ -21,7 +21,7 @@ def normal_fit(prior_sd, noise_sd, y=2.0, seed=1):
 def test_a_prior_is_felt_where_it_competes_with_the_data(prior_sd, noise_sd, felt):
     trace, parts = normal_fit(prior_sd, noise_sd)
     section = prior_section(trace, parts, variables=["mu"], what="One part.")
-    row, chance = section.blocks[2].rows
+    row, chance = section.blocks[3].rows
     assert (row[1] > max(0.05, chance[1])) == felt
     assert ("the data decide" in section.blocks[1].text) != felt
 
@@ -29,7 +29,7 @@ def test_a_prior_is_felt_where_it_competes_with_the_data(prior_sd, noise_sd, fel
 def test_a_structural_zero_is_not_sensitive():
     trace, parts = normal_fit(1.0, 1.0)
     trace["posterior"] = trace["posterior"].to_dataset().assign(zero=(DIMS, np.zeros((4, 1000))))
-    rows = dict(prior_section(trace, parts, variables=["mu", "zero"], what="").blocks[2].rows)
+    rows = dict(prior_section(trace, parts, variables=["mu", "zero"], what="").blocks[3].rows)
     assert rows["zero (by chance alone)"] == 0.0
     assert rows["zero"] == 0.0
     assert rows["mu"] > 0.05
@@ -44,9 +44,9 @@ def test_the_answer_is_listed_first_however_little_it_moves():
     trace["posterior"] = posterior.assign(free=(DIMS, free), many=((*DIMS, "place"), felt))
     alone = prior_section(trace, parts, variables=["mu", "free", "many"], what="")
     listed = prior_section(trace, parts, variables=["mu", "free", "many"], what="", answers=["free"])
-    assert "free" not in dict(alone.blocks[2].rows)
-    assert listed.blocks[2].rows[0][0] == "free"
-    assert f"The answer itself: free is not sensitive ({listed.blocks[2].rows[0][1]:.3f})." in listed.blocks[1].text
+    assert "free" not in dict(alone.blocks[3].rows)
+    assert listed.blocks[3].rows[0][0] == "free"
+    assert f"The answer itself: free is not sensitive ({listed.blocks[3].rows[0][1]:.3f})." in listed.blocks[1].text
 
 
 def test_a_part_that_varies_much_moves_what_it_has_nothing_to_do_with_by_chance_alone():
@@ -56,7 +56,7 @@ def test_a_part_that_varies_much_moves_what_it_has_nothing_to_do_with_by_chance_
     trace = xr.DataTree.from_dict({"posterior": xr.Dataset(free)})
     part = {"many": xr.DataArray(17.0 * rng.normal(size=(4, 1000)), dims=DIMS)}
     section = prior_section(trace, part, variables=["free"], what="")
-    *listed, (name, chance) = section.blocks[2].rows
+    *listed, (name, chance) = section.blocks[3].rows
     assert name == "free (by chance alone)"
     assert min(value for _, value in listed) > 0.05
     # Three of thirty exceed a 95 % point that is itself estimated: seven or more in one case of 500.
@@ -69,11 +69,11 @@ def test_prior_and_release_are_read_together():
     trace, parts = normal_fit(1.0, 1.0)
     draws = trace["posterior"].to_dataset()["mu"]
     both = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * (2.0 - draws) ** 2)
-    assert "1 are sensitive to both" in both.blocks[3].text
+    assert "1 are sensitive to both" in both.blocks[4].text
     trace, parts = normal_fit(0.5, 50.0)
     draws = trace["posterior"].to_dataset()["mu"]
     weak = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * ((2.0 - draws) / 50.0) ** 2)
-    assert "1 to the prior alone" in weak.blocks[3].text
+    assert "1 to the prior alone" in weak.blocks[4].text
 
 
 def test_the_caution_says_what_is_sensitive_and_is_empty_where_nothing_is():
@@ -91,7 +91,7 @@ WORDS = {"subject": "term", "rest": "sampling", "meaning": "Said.", "unit": "in 
 
 def test_parts_add_up_to_the_whole():
     section = shares_section([("a", 9.0, 16.0), ("b", 0.0, 4.0)], **WORDS)
-    first, second = section.blocks[1].facts()
+    first, second = section.blocks[2].facts()
     assert (first["sd"], first["privacy_sd"], first["rest_sd"]) == (5.0, 3.0, 4.0)
     assert first["privacy_share"] == pytest.approx(0.36)
     assert second["privacy_share"] == 0.0
@@ -101,7 +101,7 @@ def test_parts_add_up_to_the_whole():
 def test_equal_shares_are_said_once_and_nothing_is_divided_by_zero():
     section = shares_section([("a", 1.0, 1.0), ("b", 2.0, 2.0)], **WORDS)
     assert "accounts for 50\N{NO-BREAK SPACE}% of" in section.blocks[0].text
-    assert shares_section([("still", 0.0, 0.0)], **WORDS).blocks[1].facts()[0]["privacy_share"] == 0.0
+    assert shares_section([("still", 0.0, 0.0)], **WORDS).blocks[2].facts()[0]["privacy_share"] == 0.0
 
 
 def test_the_split_adds_up_and_finds_the_noise():
