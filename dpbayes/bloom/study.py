@@ -108,8 +108,6 @@ class Sampling(Section):
 class Spec(RunSpec):
     """A run of the Bloom system."""
 
-    release_keys: ClassVar[tuple[str, ...]] = ("data.release", "audience", "filters", "privacy")
-
     system: Literal["bloom"]
     """The system's name."""
     data: Data = Data()
@@ -118,6 +116,13 @@ class Spec(RunSpec):
     privacy: Privacy | None = None
     lattice: Lattice | None = None
     sampling: Sampling = Sampling()
+
+    @property
+    def release_settings(self) -> dict[str, Any]:
+        """The simulated audience, its filters and their cost."""
+        if self.given_release is not None:
+            return super().release_settings
+        return self.model_dump(include={"audience", "filters", "privacy"})
 
     @model_validator(mode="after")
     def _audience_or_release(self) -> Spec:

@@ -180,11 +180,6 @@ class Synthesis(Section):
 class Spec(PublishedSpec):
     """A run of prior-aware estimation."""
 
-    release_keys: ClassVar[tuple[str, ...]] = (
-        *("data", "privacy"),
-        *("groups.attribute", "groups.parent", "groups.max_error", "groups.max_information"),
-    )
-
     system: Literal["ide"]
     """The system's name."""
     data: Data
@@ -192,6 +187,17 @@ class Spec(PublishedSpec):
     groups: Groups | None = None
     estimation: Estimation = Estimation()
     synthesis: Synthesis = Synthesis()
+
+    @property
+    def release_settings(self) -> dict[str, Any]:
+        """What is counted, and with groups what chooses the tables; without them public records come after it."""
+        decided = super().release_settings
+        if self.given_release is None and self.groups is None:
+            after = {"public"} if self.data.tables == "by-feature" else {"public", "by"}
+            decided["data"] = {key: value for key, value in decided["data"].items() if key not in after}
+        if self.given_release is None and self.groups is not None:
+            decided["groups"] = self.groups.model_dump(exclude={"n_jobs"})
+        return decided
 
     @model_validator(mode="after")
     def _fits(self) -> Spec:

@@ -111,15 +111,17 @@ class Regression(Section):
 class Spec(RunSpec):
     """A regression on released second moments."""
 
-    release_keys: ClassVar[tuple[str, ...]] = (
-        *("data", "privacy", "regression.predictors", "regression.response", "regression.intercept"),
-    )
-
     system: Literal["mvg"]
     """The system's name."""
     data: Data
     privacy: Privacy | None = None
     regression: Regression
+
+    @property
+    def release_settings(self) -> dict[str, Any]:
+        """The columns of the moments, whichever of them is explained by the others."""
+        moments = {"columns": sorted(self.regression.columns), "intercept": self.regression.intercept}
+        return super().release_settings | (moments if self.given_release is None else {})
 
     @model_validator(mode="after")
     def _columns_are_known(self) -> Spec:

@@ -8,17 +8,19 @@ import math
 import os
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes import __version__
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError
-from dpbayes.runs.folder import check_free, choose_folder, read_json, workspace
+from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.records import require_file
@@ -101,17 +103,19 @@ def execute(
         _say_cost_of_another(loaded, folder, echo)
     check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     check_files(loaded, folder)
-    with workspace(folder, loaded.resolved, loaded.spec.release_keys) as partial:
+    with workspace(folder, loaded.resolved, partial(_draws_the_same, loaded)) as unfinished:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
         progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
         said = echo if progress is None else progress.say
-        context = Context(partial, loaded.path.parent, said, loaded.digest, progress)
+        context = Context(unfinished, loaded.path.parent, said, loaded.digest, progress)
+        if _fits_another_model(loaded, unfinished):
+            remove_results(unfinished)
         try:
             with progress or nullcontext():
                 passed, summary = _run(loaded, context, ledger_head)
         except KeyboardInterrupt as stop:
-            kept = f" the release is kept in {partial};" if (partial / RELEASE).exists() else ""
+            kept = f" the release is kept in {unfinished};" if (unfinished / RELEASE).exists() else ""
             notes = " ".join(getattr(stop, "__notes__", ()))
             if notes and not kept:
                 notes = f"interrupted. {notes} The same command draws a release anew, and pays for that one too"
@@ -203,6 +207,8 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
     kept = kept_release(context.folder, loaded)
     if kept is not None:
         context.echo("release: already drawn, used again")
+        if not _is_fitted(context.folder):  # or else these settings were tried
+            try_fit(loaded, kept, context)
         return kept
     release = finished_release(loaded)
     if release is not None:
@@ -266,11 +272,30 @@ def kept_release(folder: Path, loaded: LoadedSpec) -> Any | None:
     named = None if given is None else loaded.path.parent / given
     if named is None or not named.exists() or cast("Any", finished_release(loaded)).digest == kept.digest:
         return kept
-    if (folder / TRACE).exists() or (folder / RESULT).exists():
+    if _is_fitted(folder):
         raise ExistingRunError(
             f"{named.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
         )
     return None
+
+
+def _is_fitted(folder: Path) -> bool:
+    return (folder / TRACE).exists() or (folder / RESULT).exists()
+
+
+def _draws_the_same(loaded: LoadedSpec, begun: str) -> bool:
+    """Return whether the spec of an unfinished run drew the release that this one would draw."""
+    try:
+        former = type(loaded.spec).model_validate(tomllib.loads(begun))
+    except ValueError:  # of another system, or of another version
+        return False
+    return former.release_settings == loaded.spec.release_settings
+
+
+def _fits_another_model(loaded: LoadedSpec, folder: Path) -> bool:
+    """Return whether the file of one's own model has changed since a copy of it was kept in the folder."""
+    name, kept = getattr(getattr(loaded.spec, "model", None), "file", None), folder / SAVED
+    return name is not None and kept.exists() and kept.read_bytes() != (loaded.path.parent / name).read_bytes()
 
 
 def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mapping[Any, Any]]:
@@ -278,7 +303,7 @@ def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mappi
     from dpbayes.inference.schema import annotate, write_trace
 
     folder = context.folder
-    if (folder / TRACE).exists() or (folder / RESULT).exists():
+    if _is_fitted(folder):
         context.echo("fit: already done, used again")
         return _read_result(folder)
     started = time.perf_counter()

@@ -6,8 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,10 @@ _SPEC = "spec.toml"
 _UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json"}
 
 # What follows from the release by the settings after it.
-_RESULTS = ("trace.nc", "result.json", "synthetic", "model.py", "facts.json", "report.html")
+_RESULTS = (
+    *("trace.nc", "result.json", "synthetic", "model.py", "facts.json", "report.html"),
+    *("certificate.json", "warnings.json"),
+)
 
 
 def choose_folder(name: str, root: Path = Path("runs")) -> Path:
@@ -54,8 +56,13 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def workspace(folder: Path, spec_toml: str, release_keys: Sequence[str] | None = None) -> Iterator[Path]:
-    """Give ``<folder>.partial`` to work in, and move it into place when the block ends well."""
+def workspace(
+    folder: Path, spec_toml: str, same_release: Callable[[str], bool] = lambda begun: False
+) -> Iterator[Path]:
+    """Give ``<folder>.partial`` to work in, and move it into place when the block ends well.
+
+    What a run of another spec left there is used where `same_release` says so of that spec's text.
+    """
     partial = folder.with_name(folder.name + ".partial")
     former = folder.with_name(folder.name + ".former")
     if former.exists() and not (former / _SPEC).is_file():
@@ -64,8 +71,8 @@ def workspace(folder: Path, spec_toml: str, release_keys: Sequence[str] | None =
     with _lock(partial):
         spec = partial / _SPEC
         if spec.exists() and (begun := spec.read_text(encoding="utf-8")) != spec_toml:
-            if release_keys is not None and _same_release(begun, spec_toml, release_keys):
-                _remove_results(partial)
+            if same_release(begun):
+                remove_results(partial)
             else:
                 _clear(partial)
         write_text(spec, spec_toml)
@@ -85,19 +92,7 @@ def workspace(folder: Path, spec_toml: str, release_keys: Sequence[str] | None =
             shutil.rmtree(former)
 
 
-def _same_release(first: str, second: str, keys: Sequence[str]) -> bool:
-    """Return whether two resolved specs agree on the system and on the keys that decide the release."""
-    one, other = tomllib.loads(first), tomllib.loads(second)
-    return all(_value(one, key) == _value(other, key) for key in ("system", *keys))
-
-
-def _value(spec: Any, key: str) -> Any:
-    for name in key.split("."):
-        spec = spec.get(name) if isinstance(spec, dict) else None
-    return spec
-
-
-def _remove_results(partial: Path) -> None:
+def remove_results(partial: Path) -> None:
     """Remove what follows from a release and costs time alone."""
     for name in _RESULTS:
         path = partial / name
@@ -155,7 +150,7 @@ def _clear(partial: Path) -> None:
     if paid:
         raise ExistingRunError(
             f"{partial} holds an unfinished run of another spec with {', '.join(paid)}, which may have cost privacy "
-            "budget; finish it with that spec, or move it away"
+            "budget; finish it with that spec ({_SPEC} in it), or move it away"
         )
     for path in left:
         path.unlink()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import dpbayes
 from dpbayes._arguments import shown
 from dpbayes._files import write_text
-from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.errors import SpecError
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -97,13 +97,8 @@ def check_allowed(loaded: LoadedSpec, *, allow_python: bool) -> None:
 
 def keep_model(path: Path, folder: Path) -> str:
     """Copy a model's file into the run folder, and return the SHA-256 of its text."""
-    text, saved = path.read_text(encoding="utf-8"), folder / SAVED
-    sampled = (folder / "trace.nc").exists()
-    if sampled and saved.exists() and saved.read_text(encoding="utf-8") != text:
-        raise ExistingRunError(
-            f"{path.name} has changed since {folder} was begun; restore it to finish that run, or choose another --out"
-        )
-    write_text(saved, text)
+    text = path.read_text(encoding="utf-8")
+    write_text(folder / SAVED, text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -149,9 +149,6 @@ class PrivacySection(Section):
 class RunSpec(Section):
     """What every run spec has. Each system derives its own from this."""
 
-    release_keys: ClassVar[tuple[str, ...]] = ("data", "privacy")
-    """Dotted keys that decide the release: a run whose other keys changed goes on with the release it has."""
-
     system: str
     """The system to run; ``dpbayes models`` lists them."""
     title: str
@@ -164,6 +161,14 @@ class RunSpec(Section):
         """The finished release or published tables that the spec names, None if it draws its own release."""
         data = getattr(self, "data", None)
         return getattr(data, "release", None) or getattr(data, "published", None)
+
+    @property
+    def release_settings(self) -> dict[str, Any]:
+        """What decides the release: a run whose other settings changed goes on with the release it has."""
+        if self.given_release is not None:
+            return {"given": self.given_release}
+        # Where files can be had, and what a ledger must hold, changes no release.
+        return self.model_dump(include={"data", "privacy"}, exclude={"data": {"source"}, "privacy": {"ledger_head"}})
 
     @property
     def confidential_file(self) -> str | None:

@@ -259,8 +259,6 @@ class Pilot(Section):
 class Spec(RunSpec):
     """A run of the verifier: a verification, a study of designs, or claims tried on a pilot."""
 
-    release_keys: ClassVar[tuple[str, ...]] = ("data", "privacy", "questions")
-
     system: Literal["verifier"]
     """The system's name."""
     data: Data | None = None
@@ -269,6 +267,20 @@ class Spec(RunSpec):
     model: Model = Model()
     surface: Surface | None = None
     pilot: Pilot | None = None
+
+    @property
+    def release_settings(self) -> dict[str, Any]:
+        """What is asked of which records; what is publicly known of them only warns."""
+        if self.given_release is not None:
+            return super().release_settings
+        return self.model_dump(
+            include={"data", "privacy", "questions"},
+            exclude={
+                "data": {"source", "level_shares", "n_units"},
+                "privacy": {"ledger_head"},
+                "questions": {"__all__": {"skew"}},
+            },
+        )
 
     @model_validator(mode="after")
     def _one_study(self) -> Spec:
@@ -382,7 +394,7 @@ def _try_extremes(spec: Spec, design: Release) -> None:
         raise SpecError(
             f"with privacy.n_partitions = {m}, privacy.epsilon = {spec.privacy.epsilon:g}{prior} the posterior of a "
             f"release can have more than {DEFAULT_MAX_TERMS:,} terms; lower n_partitions (up to {most:,} every release "
-            f"has fewer){', weaken alpha' if prior else ''} or raise epsilon; nothing was released"
+            f"has fewer){', weaken alpha' if prior else ''} or raise epsilon"
         ) from error
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -108,8 +108,6 @@ class Data(RecordsData):
 
 class Spec(RunSpec):
     """One of the two experiments."""
-
-    release_keys: ClassVar[None] = None
 
     system: Literal["study:mvg_paper"]
     """This file."""

@@ -1,6 +1,7 @@
 import inspect
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -118,9 +119,18 @@ def test_sections_that_do_not_fit_together(tmp_path, text, message):
         _load(tmp_path, text)
 
 
-def test_other_sampler_settings_use_the_release_again(tmp_path):
-    first = load_spec(_load(tmp_path).path, ["sampling.draws=50"]).spec
-    assert set(first.release_keys) >= {"audience", "filters", "privacy"} and "sampling" not in first.release_keys
+def test_another_delta_is_certified_anew(tmp_path, monkeypatch):
+    loaded = _load(tmp_path)
+    study.design(loaded.spec, tmp_path).write(tmp_path / "given.json")
+    text = 'system = "bloom"\ntitle = "t"\n[data]\nrelease = "given.json"\ndelta = {}\n'
+    monkeypatch.setattr("dpbayes.inference.sample", mock.Mock(side_effect=InterruptedError))
+    for delta in (1e-3, 1e-4):
+        with pytest.raises(InterruptedError):
+            execute(
+                _load(tmp_path, text.format(delta)), out=tmp_path / "run", progressbar=False, echo=lambda line: None
+            )
+        claims = json.loads((tmp_path / "run.partial" / "certificate.json").read_text())
+        assert {claim["delta"] for claim in claims} == {delta}
 
 
 @pytest.mark.slow

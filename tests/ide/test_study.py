@@ -310,17 +310,6 @@ def test_intervals_hold_the_estimate_and_most_true_shares(small, tmp_path):
     assert len(found) == 4 and sum(found) >= 3
 
 
-def test_the_same_release_serves_when_only_the_estimation_changes(small, tmp_path):
-    lines = []
-    loaded = load_spec(small)
-    partial = tmp_path / "run"
-    before = execute(loaded, out=partial, progressbar=False, echo=lines.append).folder
-    digest = read_release(before / "release.json").digest
-    assert "estimation" not in loaded.spec.release_keys and digest
-    with pytest.raises(SpecError, match="iterations"):
-        load_spec(small, ["estimation.iterations=1000000000000000000"])
-
-
 def test_a_study_of_calibration_reads_no_confidential_record(small, tmp_path):
     (tmp_path / "private.csv").unlink()
     loaded = load_spec(small)

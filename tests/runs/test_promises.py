@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pydantic import ValidationError
@@ -253,6 +254,80 @@ def test_draws_that_memory_does_not_hold_are_refused_before_anything_is_released
 
 class _StoppedError(Exception):
     pass
+
+
+QUESTION = 'questions=[{name="q",formula="wage ~ sex",coefficient="sex[T.female]",threshold=0.0%s}]'
+# Of each system settings that follow the release, of every kind, and settings that decide it.
+FOLLOWING = {
+    "acs_latent_class": (
+        *("title='t'", "model.n_classes=3", "model.profiles='dirichlet'", "model='file:mine.py'"),
+        *("sampling.method='nuts'", "sampling.seed=2", "synthesis.n_rows=10", "synthesis.labels=true"),
+        *("data.source='s'", f"privacy.ledger_head='{'0' * 64}'"),
+    ),
+    "bloom_audience": ("title='t'", "sampling.seed=2", "lattice={population=1000.0}", "data.source='s'"),
+    "verifier_threshold": (
+        *("title='t'", "model.alpha=[1.0, 2.0, 1.0]", "model.pooling='partial'", "model.draws=60"),
+        *("pilot={embedded='wages', n_units=200}", "data.level_shares={sex={female=0.5}}", "data.n_units=200"),
+        *("data.source='s'", f"privacy.ledger_head='{'0' * 64}'"),
+    ),
+    "mvg_regression": (
+        *("title='t'", "regression.draws=60", "regression.seed=2", "data.source='s'"),
+        "regression={predictors=['systolic_mmhg', 'male', 'bmi'], response='age'}",
+    ),
+    "ide_groups": (
+        *("title='t'", "estimation.method='algorithm-1'", "estimation.strength=5.0", "estimation.iterations=60"),
+        *("groups.n_jobs=2", "synthesis.format='csv'", "data.source='s'"),
+    ),
+    "ide_massachusetts": ("data.public='other.csv'", "estimation.pool=false", "synthesis.n_rows=10"),
+}
+DECIDING = {
+    "acs_latent_class": ("privacy.noise='laplace'", "data={embedded='persons'}"),
+    "bloom_audience": ("audience.seed=2", "filters.hash_seed=1", "privacy.delta=1e-4", "privacy.definition='quantile'"),
+    "verifier_threshold": ("data.seed=2", "privacy.epsilon=2.0", QUESTION % ""),
+    "mvg_regression": ("data.seed=2", "regression.intercept=2.0", "regression={predictors=['age'], response='bmi'}"),
+    "ide_groups": ("data.size=700", "groups.max_information=0.2", "privacy.noise='laplace'"),
+    "ide_massachusetts": ("data.by='SEX'", "data.private='other.csv'", "data.tables=[['SEX']]"),
+}
+
+
+def decided(name, *settings):
+    return load_spec(MODELS / f"{name}.toml", settings).spec.release_settings
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_only_what_decides_a_release_asks_for_another(name):
+    for setting in FOLLOWING[name]:
+        assert decided(name, setting) == decided(name), setting
+    for setting in DECIDING[name]:
+        assert decided(name, setting) != decided(name), setting
+
+
+def test_what_only_warns_or_follows_explicit_tables_decides_no_release():
+    assert decided("verifier_threshold", QUESTION % ",skew=1.0") == decided("verifier_threshold", QUESTION % "")
+    tables = "data.tables=[['SEX', 'EDU']]"
+    assert decided("ide_massachusetts", tables, "data.by='SEX'") == decided("ide_massachusetts", tables)
+
+
+@pytest.mark.parametrize("system", ["ide", "latent-class"])
+def test_new_settings_are_tried_on_the_release_that_was_paid_for(tmp_path, monkeypatch, system):
+    (tmp_path / "p.csv").write_text("x,y\n" + "0,1\n1,0\n" * 50)
+    (tmp_path / "study.toml").write_text(
+        f'system = "{system}"\ntitle = "t"\n{SYNTHESES[system]}[privacy]\nepsilon = 1.0\n'
+    )
+    loaded = load_spec(tmp_path / "study.toml")
+    monkeypatch.setattr(loaded.module, "fit", mock.Mock(side_effect=_StoppedError))
+    with pytest.raises(_StoppedError):
+        execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None)
+    paid, real = (tmp_path / "run.partial" / "release.json").read_bytes(), os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PHYS_PAGES" else real(name))
+    with pytest.raises(InputError, match="1,000,000 synthetic records of 2 attributes would take"):
+        execute(
+            load_spec(tmp_path / "study.toml", ["synthesis.n_rows=1000000"]),
+            out=tmp_path / "run",
+            progressbar=False,
+            echo=lambda line: None,
+        )
+    assert (tmp_path / "run.partial" / "release.json").read_bytes() == paid
 
 
 @pytest.mark.parametrize("name", CASES)

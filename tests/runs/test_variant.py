@@ -1,9 +1,11 @@
 """A user's own model beside a spec: refused unless allowed, checked before it costs anything, kept with the run."""
 
+from unittest import mock
+
 import pytest
 
-from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.runs import execute, load_spec
+from dpbayes.errors import SpecError
+from dpbayes.runs import execute, execution, load_spec
 from dpbayes.runs.folder import workspace
 from dpbayes.runs.registry import SAVED, keep_model, load_model
 
@@ -104,15 +106,18 @@ def test_a_model_that_the_run_cannot_use_is_refused_before_sampling(spec, tmp_pa
     assert not (tmp_path / "run.partial" / "release.json").exists()
 
 
-def test_a_changed_file_does_not_finish_another_models_run(tmp_path):
-    (tmp_path / "mine.py").write_text("a = 1")
-    with workspace(tmp_path / "run", "spec") as partial:
-        first = keep_model(tmp_path / "mine.py", partial)
-        assert keep_model(tmp_path / "mine.py", partial) == first
-        (partial / "trace.nc").touch()
-        (tmp_path / "mine.py").write_text("a = 2")
-        with pytest.raises(ExistingRunError, match=r"mine\.py has changed since"):
-            keep_model(tmp_path / "mine.py", partial)
+def test_a_changed_file_is_fitted_to_the_release_that_was_drawn(spec, tmp_path, monkeypatch):
+    loaded, fitted = load_spec(spec, ["synthesis.n_datasets=0"]), []
+    monkeypatch.setattr(loaded.module, "fit", lambda *arguments: {"fit": fitted.append(1)})
+    monkeypatch.setattr(execution, "_document", mock.Mock(side_effect=InterruptedError))
+    released = set()
+    for code, fits in ((MINE, 1), (MINE, 1), (MINE.replace("0.4", "0.5"), 2)):
+        (tmp_path / "mine.py").write_text(code)
+        with pytest.raises(InterruptedError):
+            execute(loaded, out=tmp_path / "run", allow_python=True, progressbar=False, echo=lambda line: None)
+        assert len(fitted) == fits and (tmp_path / "run.partial" / SAVED).read_text() == code
+        released.add((tmp_path / "run.partial" / "release.json").stat().st_mtime_ns)
+    assert len(released) == 1
 
 
 def test_a_corrected_file_goes_on_with_the_release_that_was_drawn(tmp_path):

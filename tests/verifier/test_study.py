@@ -245,7 +245,7 @@ def test_more_partitions_than_units_are_refused_before_the_ledger(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["privacy.n_partitions=2500", "privacy.epsilon=0.001"], "up to 1,999 every release has fewer.* epsilon;"),
+        (["privacy.n_partitions=2500", "privacy.epsilon=0.001"], "up to 1,999 every release has fewer.* epsilon$"),
         # The release that a spec expects has few terms; one that the noise moves far does not.
         (["privacy.n_partitions=5000", "privacy.epsilon=0.2"], "n_partitions = 5000, privacy.epsilon = 0.2 the"),
         # Counts that contradict so strong a prior have many terms, those of an even split few.
