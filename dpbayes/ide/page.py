@@ -42,6 +42,8 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
         Fact("n", "records", release.size, f"{release.size:,.0f}"),
         Fact("kl", "change from the prior (KL divergence)", result["kl"], f"{result['kl']:.3g}"),
     ]
+    if result["trace"] is not None:
+        sections.append(_trace_section(result["trace"]))
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, result["method"]))
@@ -94,8 +96,7 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
         f"{scores['score'][name] / 10:.1f}\N{NO-BREAK SPACE}% on average (a score of {scores['score'][name]:.1f} of "
         f"1000), the public prior's to {scores['score']['prior'] / 10:.1f}\N{NO-BREAK SPACE}%."
     )
-    missed = scores.get("missed")
-    return f"{text} Groups' numbers of records are off by up to {max(map(abs, missed)):,}." if missed else text
+    return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
 def _verdict(result: Mapping[str, Any]) -> Callout:
@@ -107,9 +108,10 @@ def _verdict(result: Mapping[str, Any]) -> Callout:
 
 
 def _score_picture(scores: Mapping[str, Any]) -> Figure:
+    labels = [f"{group}{mark and f' ({mark})'}" for group, mark in zip(scores["groups"], _marks(scores), strict=True)]
     told = "; ".join(f"{name} {score / 10:.1f} % overlap" for name, score in scores["score"].items())
     caption = "Distance of each group's two-way tables from the confidential ones: the further left, the better."
-    return Figure(error_by_group_plot(scores["groups"], scores["errors"]), caption, told)
+    return Figure(error_by_group_plot(labels, scores["errors"]), caption, told)
 
 
 def _cell_picture(tables: Tables) -> Figure | None:
@@ -171,6 +173,19 @@ def _strength_blocks(certificate: Mapping[str, Any]) -> list[Block]:
     return [Paragraph(text), Figure(figure, caption, alt)]
 
 
+def _trace_section(trace: Mapping[str, Any]) -> Section:
+    text = (
+        f"Algorithm 1 takes the prior as given and trusts the released answers fully. It ended at an L1 loss of "
+        f"{trace['l1_loss'][-1]:.4g} and a KL divergence of {trace['kl'][-1]:.3g} from the prior."
+    )
+    alt = f"L1 loss from {trace['l1_loss'][0]:.3g} to {trace['l1_loss'][-1]:.3g} over {trace['step'][-1]} iterations."
+    caption = (
+        f"L1 loss over all tables, and KL divergence, before the first of {trace['step'][-1]} iterations and after "
+        f"{len(trace['step']) - 1} of them. Each update fits one table and disturbs the others."
+    )
+    return Section("Algorithm 1 by iteration", [Paragraph(text), Figure(trace_plot(trace), caption, alt)])
+
+
 def _group_release_section(released: GroupRelease) -> Section:
     first = {level: next(iter(getattr(released, level).values())) for level in ("units", "groups")}
     rows = [(level, *row) for level, release in first.items() for row in released_rows(release)]
@@ -185,20 +200,25 @@ def _group_release_section(released: GroupRelease) -> Section:
 
 
 def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Section:
+    chosen = result["workloads"]
     unit_sets, group_sets = (
         [table.attributes for table in next(iter(level.values())).tables] for level in (released.units, released.groups)
     )
     roots = [name for names in group_sets for name in names]
+    largest = max(value for row in chosen["information"] for value in row)
+    figure = dependence_plot(chosen["names"], chosen["information"], roots, unit_sets)
+    cliques = "; ".join(" x ".join(names) for names in unit_sets)
+    places = [chosen["names"].index(name) for name in roots]
+    shared = max((chosen["information"][i][j] for i in places for j in places if i != j), default=0.0)
     text = (
-        f"Chosen on the public data. Units: {'; '.join(' x '.join(names) for names in unit_sets)}. Groups, whose "
-        f"records are few, one-way: {', '.join(roots)}"
-        + (
-            f"; no two of these have a mutual information above {result['shared_information']:.2g}."
-            if len(roots) > 1
-            else "."
-        )
+        f"Chosen on the public data. Units: {cliques}. Groups, whose records are few, one-way: {', '.join(roots)}"
+        + (f"; no two of these have a mutual information above {shared:.2g}." if len(roots) > 1 else ".")
     )
-    return Section("Which marginals were asked for", [Paragraph(text)])
+    caption = (
+        "Mutual information on the public data. Framed pairs are in a unit's table; starred attributes in a group's."
+    )
+    alt = f"Heat map of {len(chosen['names'])} attributes with what is said above; the largest value is {largest:.2g}."
+    return Section("Which marginals were asked for", [Paragraph(text), Figure(figure, caption, alt)])
 
 
 def _group_section(result: Mapping[str, Any]) -> Section:
@@ -309,25 +329,58 @@ def error_section(scores: Mapping[str, Any]) -> Section:
         "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
         "people would score: sampling alone."
     )
+    blocks: list[Block] = [Paragraph(text)]
+    if "sizes" in scores:
+        blocks.append(Paragraph(_size_text(scores)))
+    blocks += [_score_table(scores), _group_table(scores)]
+    return Section("Error by group", blocks)
+
+
+def sizes_off(scores: Mapping[str, Any]) -> str:
+    """Say in a sentence how many groups have a number of records that is off."""
+    off, groups, limit = sum(scores["sizes"]["off"]), len(scores["groups"]), scores["sizes"]["limit"]
+    return f"Groups whose number of records misses the true one by more than {limit:g}: {off} of {groups}."
+
+
+def _marks(scores: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with each group's number of synthetic records, in a few words."""
+    if "sizes" not in scores:
+        return [""] * len(scores["groups"])
+    off, empty = (f"size off by more than {scores['sizes']['limit']:g}", "no synthetic records")
+    flags = zip(scores["sizes"]["off"], scores["sizes"]["empty"], strict=True)
+    return [", ".join([off] * missed + [empty] * none) for missed, none in flags]
+
+
+def _group_table(scores: Mapping[str, Any]) -> Table:
+    """Set out the distances of every group and, where sizes were released, how far they are off."""
     columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
     values = [scores["groups"], *scores["errors"].values()]
-    if "missed" in scores:
-        text += (
-            " Neither looks at numbers of records, which are off by so many in the last column. Groups without "
-            f"synthetic records, where the distance is 2 for want of any: {scores['empty']} of {len(scores['groups'])}."
-        )
-        columns.append(Column("records too many or too few", "+,d", "size_missed"))
-        values.append(scores["missed"])
-    rows = list(scores["score"].items())
+    if "sizes" in scores:
+        columns += [Column("records too many or too few", "+,d", "size_missed"), Column("mark")]
+        values += [scores["sizes"]["missed"], _marks(scores)]
     caption = "Mean L1 distance of all two-way marginals, by group"
-    return Section(
-        "Error by group",
-        [
-            Paragraph(text),
-            Table("scores", "Score by distribution", [Column("distribution"), Column("score", ".1f")], rows),
-            Table("error_by_group", caption, columns, list(zip(*values, strict=True))),
-        ],
+    return Table("error_by_group", caption, columns, list(zip(*values, strict=True)))
+
+
+def _score_table(scores: Mapping[str, Any]) -> Table:
+    columns = [Column("distribution"), Column("score", ".1f")]
+    rows: list[tuple[Any, ...]] = list(scores["score"].items())
+    if "sizes" in scores:
+        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
+        rows = [(*row, scores["sizes"]["penalized_score"].get(row[0])) for row in rows]
+    return Table("scores", "Score by distribution", columns, rows)
+
+
+def _size_text(scores: Mapping[str, Any]) -> str:
+    """State the rule of sizes: distances and scores are without it; and what it would make of the scores."""
+    empty, groups = sum(scores["sizes"]["empty"]), len(scores["groups"])
+    text = (
+        f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
+        "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, and "
+        "of the prior in the same groups."
     )
+    none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty} of {groups}."
+    return text + (none if empty else "")
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:
@@ -348,6 +401,19 @@ def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[flo
     return figure
 
 
+def trace_plot(trace: Mapping[str, Any]) -> Picture:
+    """Plot Algorithm 1's L1 loss and KL divergence from the prior by iteration."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained")
+    labels = {"l1_loss": "L1 distance to the released answers", "kl": "KL divergence from the prior"}
+    for axis, (key, label) in zip(axes, labels.items(), strict=True):
+        axis.plot(trace["step"], trace[key], color=ESTIMATE, linewidth=1.5)
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel(label, fontsize=9)
+        axis.set_xlabel("iteration", fontsize=9)
+        axis.tick_params(labelsize=8)
+    return figure
+
+
 def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value: float) -> Picture:
     """Plot the likelihood of the prior strength and the strength that was taken."""
     figure, axis = plt.subplots(figsize=(7.5, 3.3), layout="constrained")
@@ -365,4 +431,22 @@ def strength_plot(grid: Sequence[float], log_likelihood: Sequence[float], value:
     axis.set_xlabel("prior strength (records)", fontsize=9)
     axis.set_ylabel("log-likelihood less its maximum", fontsize=9)
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def dependence_plot(
+    names: Sequence[str], information: Sequence[Sequence[float]], roots: Sequence[str], cliques: Sequence[Sequence[str]]
+) -> Picture:
+    """Plot pairwise mutual information; the upper level's pairs are framed, the groups' attributes starred."""
+    matrix = np.asarray(information, dtype=float)
+    figure, axis = plt.subplots(figsize=(1.8 + 0.5 * len(names), 1.0 + 0.45 * len(names)), layout="constrained")
+    image = axis.imshow(matrix, cmap="Blues", vmin=0)
+    for i, first in enumerate(names):
+        for j, second in enumerate(names):
+            if i != j and any({first, second} <= set(clique) for clique in cliques):
+                axis.add_patch(plt.Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=RELEASED, lw=1.6))
+    labels = [f"{name} *" if name in roots else name for name in names]
+    axis.set_xticks(range(len(names)), labels, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(names)), labels, fontsize=8)
+    figure.colorbar(image, ax=axis, label="mutual information", shrink=0.8)
     return figure

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _LARGEST_FULL = 10_000_000
 
+BIAS_LIMIT = 250.0
+"""Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prior:
@@ -192,6 +195,10 @@ class Score:
     def value(self) -> float:
         """The score, from 0 to 1000."""
         return float(500.0 * (2.0 - self.errors.mean()))
+
+    def penalized(self, missed: npt.ArrayLike) -> Score:
+        """Return the score where a group whose number of records is `missed` by more than 250 shares nothing."""
+        return Score(self.groups, np.where(np.abs(missed) > BIAS_LIMIT, 2.0, self.errors))
 
 
 def k_marginal_score(

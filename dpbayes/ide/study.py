@@ -27,7 +27,7 @@ from dpbayes.ide.groups import (
 )
 from dpbayes.ide.noise_aware import Measurements, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
-from dpbayes.ide.prior import Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release
@@ -474,6 +474,7 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
         "public": _worth(public),
         "borrowed": None if chosen.prior is public or borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(chosen),
+        "trace": _trace(chosen),
         "moved": moved_tables(measure(chosen.prior, release), chosen),
         "kl": chosen.kl,
     }
@@ -495,7 +496,7 @@ def group_results(
     units, groups = synthetic.units, synthetic.groups
     result: dict[str, Any] = {
         "method": settings.method,
-        "shared_information": _shared_information(prior, released),
+        "workloads": {"names": list(prior.domain.names), "information": mutual_information(prior).tolist()},
         "units": [
             {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
             for unit, found in units.items()
@@ -522,14 +523,6 @@ def group_results(
     return result, synthetic.frame()
 
 
-def _shared_information(prior: Prior, released: GroupRelease) -> float:
-    """Return the largest mutual information between two attributes of the groups' workload, on the public data."""
-    asked = {name for table in next(iter(released.groups.values())).tables for name in table.attributes}
-    places = [place for place, name in enumerate(prior.domain.names) if name in asked]
-    between = mutual_information(prior)[np.ix_(places, places)]
-    return float((between - np.diag(np.diag(between))).max())
-
-
 def _group_scores(
     prior: Prior, synthetic: GroupSynthesis, released: GroupRelease, truth: pl.DataFrame
 ) -> dict[str, Any]:
@@ -545,9 +538,7 @@ def _group_scores(
     scores = {"prior": k_marginal_score(everywhere, true, by=name)}
     scores["synthetic"] = _synthetic_score(synthetic.frame(), true, scores["prior"], name)
     present = sizes > 0
-    drawn = synthetic.sizes[present]
-    missed = (drawn - sizes[present]).astype(int).tolist()
-    return _said(scores, true, name) | {"missed": missed, "empty": int(np.count_nonzero(drawn == 0))}
+    return _said(scores, true, name) | {"sizes": _sizes(scores, synthetic.sizes[present], sizes[present])}
 
 
 def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> Score:
@@ -555,6 +546,18 @@ def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> 
     if frame.is_empty():
         return Score(like.groups, np.full_like(like.errors, 2.0))
     return k_marginal_score(Prior.from_frame(frame, true.domain), true, by=by)
+
+
+def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
+    """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
+    missed = released - true
+    return {
+        "limit": BIAS_LIMIT,
+        "missed": missed.astype(int).tolist(),
+        "off": (np.abs(missed) > BIAS_LIMIT).tolist(),
+        "empty": (released == 0).tolist(),
+        "penalized_score": {name: score.penalized(missed).value for name, score in scores.items()},
+    }
 
 
 def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
@@ -588,6 +591,14 @@ def _certificate(found: Estimate) -> dict[str, Any] | None:
         "grid": strength.grid.tolist(),
         "log_likelihood": strength.log_likelihood.tolist(),
     }
+
+
+def _trace(found: Estimate) -> dict[str, Any] | None:
+    trace = found.iterations
+    if trace is None:
+        return None
+    finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
+    return {"step": trace.step.tolist(), "l1_loss": trace.l1_loss.tolist(), "kl": finite.tolist()}
 
 
 def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:

@@ -50,9 +50,12 @@ def test_public_values_outside_the_levels_and_missing_columns_are_named():
         Prior.from_frame(sample(5, 1).head(0), DOMAIN)
 
 
-def test_score_is_1000_for_a_copy():
+def test_score_is_1000_for_a_copy_and_penalizes_sizes():
     truth = Prior.from_frame(sample(300, 4), DOMAIN)
-    assert k_marginal_score(truth, truth, by="place").value == pytest.approx(1000)
+    copy = k_marginal_score(truth, truth, by="place")
+    assert copy.value == pytest.approx(1000)
+    assert copy.penalized([0, 250, -251]).errors.tolist() == [0, 0, 2]
+    assert copy.penalized([0, 250, -251]).value == pytest.approx(1000 - 1000 / 3)
 
 
 def test_score_by_hand_and_on_a_fixed_list():

@@ -150,7 +150,7 @@ ALL_OFF = [
 ]
 
 
-def test_distances_of_groups_do_not_look_at_sizes_which_are_told_beside_them(tmp_path):
+def test_distances_of_groups_hold_no_penalty_and_sizes_that_are_off_are_counted_and_marked(tmp_path):
     """Noise of scale 200 on sizes near 100: one group gains 603 records, two are left without any."""
     folder = run(MODELS / "ide_groups.toml", tmp_path / "run", *ALL_OFF).folder
     facts = json.loads((folder / "facts.json").read_text())
@@ -165,10 +165,17 @@ def test_distances_of_groups_do_not_look_at_sizes_which_are_told_beside_them(tmp
     true_sizes = dict(population.private.group_by("group").len().rows())
     sizes = dict.fromkeys(rows, 0) | dict(synthetic.group_by("group").len().rows())
     assert {group: row["size_missed"] for group, row in rows.items()} == {g: sizes[g] - true_sizes[g] for g in rows}
-    far = max(abs(row["size_missed"]) for row in rows.values())
-    assert far > 250 and f"numbers of records are off by up to {far:,}." in facts["answer"]
+    marks = {group: row["mark"] for group, row in rows.items() if row["mark"]}
+    off = {group: "size off by more than 250" for group in rows if abs(sizes[group] - true_sizes[group]) > 250}
+    assert marks == off | {group: "no synthetic records" for group in rows if not sizes[group]}
+    assert len(off) == 1 and all(rows[group]["synthetic"] < 1 for group in off)
+    # One rule for both: the penalty takes what the marked groups lack of 2, on average over groups, times 500.
+    for row in facts["tables"]["scores"][:2]:
+        lost = sum(2 - rows[group][row["distribution"]] for group in off) * 500 / len(rows)
+        assert row["score"] - row["penalized"] == pytest.approx(lost)
     assert facts["scores"]["score"]["synthetic"] == pytest.approx(plain.value)
     page = " ".join((folder / "report.html").read_text().split())
+    assert "misses the true one by more than 250: 1 of 12." in page and "misses the true one" in facts["answer"]
     assert "Groups without synthetic records, where the distance is 2 for want of any: 2 of 12." in page
 
 
@@ -184,7 +191,7 @@ def test_groups_that_are_all_released_as_empty_leave_a_whole_folder(small, tmp_p
     assert (len(synthetic), synthetic.columns) == (0, ["place", "age", "own"])
     facts = json.loads((folder / "facts.json").read_text())
     assert facts["headline"]["n"] == 0
-    assert "for want of any: 2 of 2." in " ".join((folder / "report.html").read_text().split())
+    assert [row["mark"] for row in facts["tables"]["error_by_group"]] == ["no synthetic records"] * 2
     score = facts["scores"]["score"]
     assert score["synthetic"] == 0.0 < score["prior"]
 
@@ -210,8 +217,10 @@ def test_algorithm_1_starts_from_the_public_prior_as_given(thin, tmp_path):
     plain = estimate(prior, release, noise_aware=False, random_state=loaded.spec.estimation.seed)
     assert result["prior"] == {"rows": prior.size, "records": 12} and result["borrowed"] is None
     assert result["kl"] == pytest.approx(plain.kl)
+    assert result["trace"]["l1_loss"][-1] == pytest.approx(plain.iterations.l1_loss[-1])
     page = " ".join((folder / "report.html").read_text().split())
     assert f"The prior lies on {prior.size} weighted rows, worth 12 records" in page
+    assert "Algorithm 1 by iteration" in page
     chance = {table["table"]: table["moved"] for table in result["moved"]}
     after, before = (prior.marginal(["place", "age"], weights) for weights in (plain.weights, None))
     assert chance["place x age"] == pytest.approx(np.abs(after - before).sum())
@@ -222,7 +231,7 @@ def test_algorithm_1_starts_from_the_public_prior_as_given(thin, tmp_path):
 def test_noise_aware_starts_from_the_pooled_prior_and_is_scored_beside_algorithm_1(thin, tmp_path):
     folder = run(thin, tmp_path / "run").folder
     result = json.loads((folder / "result.json").read_text())["result"]
-    assert result["prior"]["rows"] > result["public"]["rows"]
+    assert result["prior"]["rows"] > result["public"]["rows"] and result["trace"] is None
     assert list(result["scores"]["score"])[:4] == ["prior", "pooled prior", "noise-aware", "algorithm-1"]
 
 
