@@ -13,8 +13,6 @@ Post-processing of a published release: nothing confidential is read, and nothin
 from __future__ import annotations
 
 import datetime as dt
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,182 +25,23 @@ import pytensor.tensor as pt
 from pydantic import Field
 from scipy.special import log_ndtr, ndtri_exp
 
-from dpbayes._arguments import shown
-from dpbayes.errors import InputError, MissingColumnError, SpecError
+from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy import DiscreteGaussian, TwoSidedGeometric
 from dpbayes.privacy.laws import NoiseLaw
-from dpbayes.privacy.published import polars_frame
 from dpbayes.runs.protocol import Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, RunSpec, Section, Seed, Tune
 
 if TYPE_CHECKING:
-    import polars as pl
     import pymc as pm
     import xarray as xr
 
 DAYS, WEEKS = 90, 13  # a summer is the 90 days from 1 December
-
-
-@dataclass(frozen=True)
-class Era:
-    """How Wikimedia released page views by country between two days (both included), for countries of one tier."""
-
-    first: dt.date
-    last: dt.date | None
-    tier: str
-    law: NoiseLaw
-    threshold: int
-
-
-_day = dt.date.fromisoformat
-_GEOMETRIC, _AGAIN = (
-    TwoSidedGeometric(30.0),
-    ("2023-06-19", "2023-10-25", *(f"2023-11-{d}" for d in (13, 17, 19, 23, 27))),
-)
-ALL_ERAS = (
-    Era(_day("2015-07-01"), _day("2017-02-08"), "lower", TwoSidedGeometric(300.0), 3500),
-    Era(_day("2017-02-09"), _day("2023-02-05"), "lower", _GEOMETRIC, 450),
-    *(Era(_day(day), _day(day), "lower", _GEOMETRIC, 450) for day in _AGAIN),
-    Era(_day("2023-02-06"), None, "lower", DiscreteGaussian(math.sqrt(10.0 / 0.03)), 90),
-    Era(_day("2024-02-15"), None, "medium", DiscreteGaussian(90.05), 550),
-    Era(_day("2024-02-15"), None, "higher", DiscreteGaussian(179.84), 1000),
-)
-"""Laws and thresholds by date, the first that fits; from READMEs and arXiv:2308.16298.
-
-A row is published where the noisy count reaches the threshold. The days of 2023 that stand alone were published later,
-by the mechanism of the years before; so were those of the United States up to 19 September 2023.
-"""
-
-
-def era_of(day: dt.date, *, tier: str = "lower", country: str | None = None) -> Era:
-    """Return the law and the threshold of a day's counts.
-
-    Parameters
-    ----------
-    day
-        Day of the page views.
-    tier
-        Risk tier of the country in Wikimedia's Country and Territory Protection List: ``"lower"`` (such as Australia),
-        ``"medium"`` or ``"higher"``.
-    country
-        Two-letter code; only that of the United States matters.
-
-    Raises
-    ------
-    InputError
-        If nothing was released for such a country on that day.
-    """
-    if country == "US" and _day("2023-02-06") <= day <= _day("2023-09-19"):
-        return ALL_ERAS[1]
-    for era in ALL_ERAS:
-        if tier == era.tier and era.first <= day and (era.last is None or day <= era.last):
-            return era
-    raise InputError(
-        f"Wikimedia released nothing for countries of tier {tier!r} on {day}; tiers are lower (2015-07-01), "
-        "medium and higher (from 2024-02-15)"
-    )
-
-
-_VIEWS = ("private_count", "gbc", "views")
-_PAGES = ("page_title", "page_name", "page_id")
-
-
-def read_views(source: Any, *, tier: str = "lower", columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Read Wikimedia's daily page views by country, and put its noise beside every count.
-
-    Parameters
-    ----------
-    source
-        A CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``; days in
-        ``date``, or else in the file's name (``2023-2-6.csv``).
-    tier
-        Risk tier of the countries: ``"lower"``, ``"medium"`` or ``"higher"``.
-    columns
-        Names of the columns of files that do not name them.
-
-    Returns
-    -------
-    polars.DataFrame
-        The rows with ``date``, ``page`` and ``views``, and ``law``, ``spread`` (the law's parameter), ``stddev`` and
-        ``threshold``. A day without a row of a page is one whose noisy count was below the threshold of that day, or
-        on which the page had fewer than 150 views worldwide.
-
-    Raises
-    ------
-    InputError
-        If a count is below the threshold of its day: the tier is then another one. With file and row.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame({"page_name": ["Bushfire"], "date": ["2020-01-04"], "views": [592]})
-    >>> read_views(frame).select("views", "law", "spread", "threshold").row(0)
-    (592, 'two-sided-geometric', 30.0, 450)
-    """
-    import polars as pl
-
-    if isinstance(source, list | tuple):
-        return pl.concat([read_views(one, tier=tier, columns=columns) for one in source])
-    frame, name = _views_frame(source, columns)
-    us = "country_code" in frame.columns
-    days = frame.select("date", *(["country_code"] if us else [])).unique(maintain_order=True)
-    eras = [era_of(row[0], tier=tier, country=row[1] if us else None) for row in days.iter_rows()]
-    stated = days.with_columns(
-        law=pl.Series([era.law.name for era in eras], dtype=pl.String),
-        spread=pl.Series([era.law.spread for era in eras], dtype=pl.Float64),
-        stddev=pl.Series([math.sqrt(era.law.variance) for era in eras], dtype=pl.Float64),
-        threshold=pl.Series([era.threshold for era in eras], dtype=pl.Int64),
-    )
-    read = frame.join(stated, on=days.columns, how="left", maintain_order="left")
-    below = (read["views"] < read["threshold"]).arg_true()
-    if len(below):
-        row = read.row(int(below[0]), named=True)
-        raise InputError(
-            f"{name}, row {int(below[0]) + 1}: {row['views']} views on {row['date']} are below the threshold "
-            f"{row['threshold']} of tier {tier!r}; give the country's tier, or correct the day"
-        )
-    return read
-
-
-def _views_frame(source: Any, columns: Sequence[str] | None) -> tuple[pl.DataFrame, str]:
-    """Return rows with ``date``, ``page`` and ``views``, and the name of their file."""
-    import polars as pl
-
-    name, day = "the data frame", None
-    if isinstance(source, str | Path):
-        path = Path(source)
-        name, day = path.name, re.search(r"(\d{4})-(\d{1,2})-(\d{1,2})", path.stem)
-        with path.open(encoding="utf-8") as file:
-            separator = "\t" if "\t" in file.readline() else ","
-        layout = {"separator": separator, "has_header": columns is None, "new_columns": columns, "infer_schema": False}
-        frame = pl.read_csv(path, quote_char=None if separator == "\t" else '"', **layout)  # type: ignore[arg-type]
-    else:
-        frame = polars_frame(source)
-    views = next((column for column in _VIEWS if column in frame.columns), None)
-    page = next((column for column in _PAGES if column in frame.columns), None)
-    if views is None or page is None or ("date" not in frame.columns and day is None):
-        raise MissingColumnError(
-            f"{name} needs a column of {', '.join(_VIEWS)}, one of {', '.join(_PAGES)}, and date or a day in its name; "
-            f"it has {shown(frame.columns)}, and columns= names those of a file without a header"
-        )
-    date = pl.lit(dt.date(*map(int, day.groups()))) if "date" not in frame.columns and day else pl.col("date")
-    if frame.schema.get("date") == pl.String:
-        date = date.str.to_date()
-    try:
-        read = frame.with_columns(date=date.cast(pl.Date), views=pl.col(views).cast(pl.Int64), page=pl.col(page))
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{name}: {views} or date does not read: {shown(str(error))}") from None
-    if (gaps := read["views"].is_null() | read["date"].is_null()).any():
-        raise InputError(f"{name}, row {int(gaps.arg_max() or 0) + 1} has no count or no date; correct the row")
-    return read, name
-
-
 CHANGED = dt.date(2023, 2, 6)
 ERAS = {
-    name: (era.law, era.threshold)
-    for name, era in (("until_2023", era_of(dt.date(2023, 2, 5))), ("since_2023", era_of(CHANGED)))
+    "until_2023": (TwoSidedGeometric(30.0), 450),
+    "since_2023": (DiscreteGaussian.from_rho(0.015, sensitivity=10**0.5), 90),
 }
-"""Noise law and threshold before and since the change, of Australia."""
+"""Noise law and threshold before and since the change."""
 
 
 @dataclass(frozen=True)
@@ -248,18 +87,22 @@ def read_panel(path: Path, pages: Sequence[str], summers: Sequence[int], created
     """Read the columns page_name, date and views of a CSV file; a row below its day's threshold is refused."""
     import polars as pl
 
-    rows = read_views(path).filter(pl.col("page").is_in(list(pages)))
-    panel, known = empty_panel(pages, summers, created), rows["page"].unique().to_list()
+    rows = pl.read_csv(path, try_parse_dates=True).filter(pl.col("page_name").is_in(list(pages)))
+    panel, known = empty_panel(pages, summers, created), rows["page_name"].unique().to_list()
     if missing := [name for name in pages if name not in known]:
         raise InputError(f"{path.name} has no row of the pages {missing}; data.pages names them as the file does")
     number = {block: i for i, block in enumerate(zip(panel.page.tolist(), panel.summer.tolist(), strict=True))}
     views = panel.views.copy()
-    for name, date, seen in rows.select("page", "date", "views").iter_rows():
+    for name, date, seen in rows.select("page_name", "date", "views").iter_rows():
         year = date.year if date.month == 12 else date.year - 1
         day = (date - dt.date(year, 12, 1)).days
         block = number.get((panel.pages.index(name), panel.summers.index(year) if year in panel.summers else -1))
-        if block is not None and day < DAYS:
-            views[block, day] = seen
+        if block is None or day >= DAYS:
+            continue
+        _, threshold = ERAS["until_2023" if date < CHANGED else "since_2023"]
+        if seen < threshold:
+            raise InputError(f"{path.name}: {name} on {date} has {seen} views, below the threshold of {threshold}")
+        views[block, day] = seen
     return replace(panel, views=views)
 
 

@@ -1,5 +1,7 @@
 """Readers of known layouts: census noisy measurements, Wikimedia page views, OpenDP and PipelineDP results."""
 
+import dataclasses
+import datetime
 from collections import namedtuple
 from pathlib import Path
 
@@ -13,14 +15,19 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy import (
     CENSUS_DOMAIN,
+    WIKIMEDIA_ERAS,
     DiscreteGaussian,
     Gaussian,
     NoisyTotal,
     Publication,
+    TwoSidedGeometric,
     check_stated_noise,
     read_census_measurements,
     read_opendp,
     read_pipelinedp,
+    read_wikimedia_views,
+    readers,
+    wikimedia_era,
 )
 
 STATED = Publication("A colleague", "counts.csv", "2026-11", "as in the tests")
@@ -88,6 +95,49 @@ def test_census_errors(census) -> None:
         read_census_measurements(wrong, total=10)
     with pytest.raises(MissingColumnError, match="lack the columns value"):
         read_census_measurements(frame.drop("value"))
+
+
+def test_wikimedia_eras_are_disjoint_and_dated() -> None:
+    facts = {
+        (2016, 5, 1): (TwoSidedGeometric(300.0), 3500),
+        (2017, 2, 9): (TwoSidedGeometric(30.0), 450),
+        (2023, 2, 5): (TwoSidedGeometric(30.0), 450),
+        (2023, 2, 6): (DiscreteGaussian((10 / 0.03) ** 0.5), 90),
+        (2023, 11, 19): (TwoSidedGeometric(30.0), 450),
+        (2026, 1, 1): (DiscreteGaussian((10 / 0.03) ** 0.5), 90),
+    }
+    for day, (law, threshold) in facts.items():
+        era = wikimedia_era(datetime.date(*day))
+        assert (era.law, era.threshold) == (law, threshold)
+    assert wikimedia_era(datetime.date(2024, 3, 1), tier="higher").threshold == 1000
+    assert wikimedia_era(datetime.date(2023, 5, 1), country="US").threshold == 450
+    with pytest.raises(InputError, match="released nothing for countries of tier 'medium' on 2020-01-01"):
+        wikimedia_era(datetime.date(2020, 1, 1), tier="medium")
+    # The anchor of the current era: a 95 % interval of 35.7 views either side.
+    assert 1.96 * WIKIMEDIA_ERAS[-3].law.variance ** 0.5 == pytest.approx(35.7, abs=0.15)
+
+
+def test_wikimedia_files_of_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = datetime.date(2024, 2, 6)
+    path = tmp_path / "2024-2-6.tsv"
+    path.write_text('Australia\tAU\ten.wikipedia\t12\tA "page"\tQ1\t90\n')
+    columns = ["country", "country_code", "project", "page_id", "page_title", "item_id", "private_count"]
+    (row,) = read_wikimedia_views([path], columns=columns).to_dicts()
+    assert (row["page"], row["views"], row["date"]) == ('A "page"', 90, day)
+    assert (row["law"], row["threshold"]) == ("discrete-gaussian", 90)
+    with pytest.raises(InputError, match=r"2024-2-6.tsv, row 1: 90 views on 2024-02-06 are below the threshold 91"):
+        monkeypatch.setattr(readers, "WIKIMEDIA_ERAS", (dataclasses.replace(wikimedia_era(day), threshold=91),))
+        read_wikimedia_views(path, columns=columns)
+    with pytest.raises(MissingColumnError, match="needs a column of private_count"):
+        read_wikimedia_views(path)
+
+
+def test_the_real_wikimedia_file(shared_data: Path) -> None:
+    """Every count of the real file reaches the threshold that its day has; the least of each era are at it."""
+    read = read_wikimedia_views(shared_data / "wikimedia_australia_disasters.csv")
+    least = dict(read.group_by("threshold").agg(pl.col("views").min()).iter_rows())
+    assert len(read) == 6221 and set(least) == {450, 90}
+    assert least[450] < 470 and least[90] < 100
 
 
 def test_opendp_summary_states_law_scale_and_threshold() -> None:
