@@ -148,8 +148,8 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
     having = {name: {one for one in sets if name in one} for name in levels}
     margins: dict[frozenset[str], tuple[Marginal, npt.NDArray[np.int64]]] = {}
     for table, mine in zip(tables, sets, strict=True):
-        for shared in {mine & other for name in mine for other in having[name]}:
-            names = sorted(shared)
+        for names in sorted(map(sorted, {mine & other for name in mine for other in having[name]})):
+            shared = frozenset(names)
             counts = table.project(names).counts
             first, known_counts = margins.setdefault(shared, (table, counts))
             if not np.array_equal(counts, known_counts):

@@ -295,7 +295,9 @@ def _draws_the_same(loaded: LoadedSpec, begun: str) -> bool:
 def _fits_another_model(loaded: LoadedSpec, folder: Path) -> bool:
     """Return whether the file of one's own model has changed since a copy of it was kept in the folder."""
     name, kept = getattr(getattr(loaded.spec, "model", None), "file", None), folder / SAVED
-    return name is not None and kept.exists() and kept.read_bytes() != (loaded.path.parent / name).read_bytes()
+    if name is None or not kept.exists():
+        return False
+    return kept.read_text(encoding="utf-8") != (loaded.path.parent / name).read_text(encoding="utf-8")
 
 
 def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mapping[Any, Any]]:

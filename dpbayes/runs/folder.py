@@ -150,7 +150,7 @@ def _clear(partial: Path) -> None:
     if paid:
         raise ExistingRunError(
             f"{partial} holds an unfinished run of another spec with {', '.join(paid)}, which may have cost privacy "
-            "budget; finish it with that spec ({_SPEC} in it), or move it away"
+            f"budget; finish it with that spec ({_SPEC} in it), or move it away"
         )
     for path in left:
         path.unlink()

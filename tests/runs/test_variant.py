@@ -111,11 +111,11 @@ def test_a_changed_file_is_fitted_to_the_release_that_was_drawn(spec, tmp_path, 
     monkeypatch.setattr(loaded.module, "fit", lambda *arguments: {"fit": fitted.append(1)})
     monkeypatch.setattr(execution, "_document", mock.Mock(side_effect=InterruptedError))
     released = set()
-    for code, fits in ((MINE, 1), (MINE, 1), (MINE.replace("0.4", "0.5"), 2)):
+    for code, fits in ((MINE, 1), (MINE.replace("\n", "\r\n"), 1), (MINE.replace("0.4", "0.5"), 2)):
         (tmp_path / "mine.py").write_text(code)
         with pytest.raises(InterruptedError):
             execute(loaded, out=tmp_path / "run", allow_python=True, progressbar=False, echo=lambda line: None)
-        assert len(fitted) == fits and (tmp_path / "run.partial" / SAVED).read_text() == code
+        assert len(fitted) == fits and (tmp_path / "run.partial" / SAVED).read_text() == code.replace("\r", "")
         released.add((tmp_path / "run.partial" / "release.json").stat().st_mtime_ns)
     assert len(released) == 1
 

@@ -33,7 +33,7 @@ def test_rows_fall_into_their_summer_and_day_and_the_rest_is_absent(tmp_path):
 
 
 def test_a_row_below_its_threshold_and_a_page_without_rows_are_refused(tmp_path):
-    with pytest.raises(InputError, match="2023-02-05 has 120 views, below the threshold of 450"):
+    with pytest.raises(InputError, match="row 1: 120 views on 2023-02-05 are below the threshold 450 of tier 'lower'"):
         study.read_panel(written(tmp_path, [("2023-02-05", 120)]), [PAGE], [2022], {})
     with pytest.raises(InputError, match="no row of the pages"):
         study.read_panel(written(tmp_path, [("2023-02-07", 120)]), ["Black Friday bushfires"], [2022], {})
