@@ -8,6 +8,7 @@ proportional to theta_i T_ij: `draw_true_counts` puts them back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,20 +136,30 @@ def build_lattice_model(
 
         pm.Deterministic("reach", reach(_membership(sets, k)), dims=("set", "week"))
         if isinstance(data, ReachNumbers):
-            which, place = np.unique(data.sets, axis=0, return_inverse=True)
-            mean = reach(which)[place, data.weeks - 1]
-            values, stddev = pm.Data("published", data.values), pm.Data("stddev", data.stddev)
-            if data.noise == "laplace":
-                pm.Laplace("reach_number", mean, stddev / np.sqrt(2.0), observed=values)
-            else:
-                pm.Normal("reach_number", mean, stddev, observed=values)
+            _observe_numbers(data, reach)
         else:
-            which, counts, root = (np.array(part) for part in zip(*map(empty_positions, filters), strict=True))
-            bits = np.array([[float(week.n_bits)] for week in filters])
-            counts, root = pm.Data("debiased_counts", counts), pm.Data("noise_root", root)
-            pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
+            _observe_filters(filters, reach)
     model.convergence_variables = ("reach",)
     return model
+
+
+def _observe_numbers(data: ReachNumbers, reach: Callable[[npt.NDArray[np.bool_]], Any]) -> None:
+    """State the law of published reach numbers."""
+    which, place = np.unique(data.sets, axis=0, return_inverse=True)
+    mean = reach(which)[place, data.weeks - 1]
+    values, stddev = pm.Data("published", data.values), pm.Data("stddev", data.stddev)
+    if data.noise == "laplace":
+        pm.Laplace("reach_number", mean, stddev / np.sqrt(2.0), observed=values)
+    else:
+        pm.Normal("reach_number", mean, stddev, observed=values)
+
+
+def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArray[np.bool_]], Any]) -> None:
+    """State the law of the empty positions that are left of each set's filters once the flips are taken out."""
+    which, counts, root = (np.array(part) for part in zip(*map(empty_positions, filters), strict=True))
+    bits = np.array([[float(week.n_bits)] for week in filters])
+    counts, root = pm.Data("debiased_counts", counts), pm.Data("noise_root", root)
+    pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
 
 
 def _weekly(data: Any) -> list[BloomRelease]:

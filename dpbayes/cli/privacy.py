@@ -14,6 +14,7 @@ from dpbayes.cli.tables import check_figure, show_table
 
 if TYPE_CHECKING:
     from dpbayes.bloom.claims import EpsilonClaim
+    from dpbayes.mvg.allocation import NoiseCost
     from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer(
@@ -284,33 +285,16 @@ def mvg(
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
     from dpbayes.errors import InputError
-    from dpbayes.mvg.allocation import bound_terms, check_reading, compare_noise, noise_ellipses, supremum_norm
+    from dpbayes.mvg.allocation import check_reading, compare_noise, noise_ellipses
 
     check_reading(zeta)
     check_figure(plot)
     features = _ranges(ranges, adjacency)
     if plot is not None and features.size < 2:
         raise InputError("--plot draws two features; give at least two with --range")
-    cost: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "zeta": zeta}
-    costs = compare_noise(
-        features, n=n, theta=_numbers(theta, "--theta"), weights=_numbers(weights, "--weights"), **cost
-    )
-    gamma, m = supremum_norm(features, n), features.size
-    terms = bound_terms(m=m, n=n, gamma=gamma, sensitivity=features.frobenius, **cost)
-    record: dict[str, Any] = {"m": m, "n": n, "epsilon": epsilon, "delta": delta, "adjacency": features.adjacency}
-    record |= {"sensitivity": features.frobenius, "gamma": gamma, "zeta_reading": zeta}
-    record |= {name: getattr(terms, name) for name in ("zeta", "alpha", "beta", "bound")}
-    record["mechanisms"] = [
-        {
-            "mechanism": one.mechanism,
-            "stddev": one.stddev,
-            "ratio_to_optimal": one.ratio,
-            "exact_epsilon": one.epsilon,
-            "mu": one.noise.mu.value,
-            "mu_known_by": one.noise.mu.method,
-        }
-        for one in costs
-    ]
+    cost: dict[str, Any] = {"n": n, "epsilon": epsilon, "delta": delta, "zeta": zeta}
+    costs = compare_noise(features, theta=_numbers(theta, "--theta"), weights=_numbers(weights, "--weights"), **cost)
+    record = _bound(features, **cost) | {"mechanisms": [_mechanism(one) for one in costs]}
     if stddev is not None:
         record["iid"] = _iid(features, n, stddev, delta)
     if plot is not None:
@@ -320,6 +304,23 @@ def mvg(
         typer.echo(json.dumps(record, indent=1))
     else:
         _print_costs(record)
+
+
+def _bound(features: "FeatureRanges", *, n: int, epsilon: float, delta: float, zeta: Any) -> dict[str, Any]:
+    """Return what was asked, and the terms of Theorem 2."""
+    from dpbayes.mvg.allocation import bound_terms, supremum_norm
+
+    gamma, sensitivity = supremum_norm(features, n), features.frobenius
+    asked: dict[str, Any] = {"m": features.size, "n": n, "epsilon": epsilon, "delta": delta}
+    terms = bound_terms(**asked, gamma=gamma, sensitivity=sensitivity, zeta=zeta)
+    asked |= {"adjacency": features.adjacency, "sensitivity": sensitivity, "gamma": gamma, "zeta_reading": zeta}
+    return asked | {name: getattr(terms, name) for name in ("zeta", "alpha", "beta", "bound")}
+
+
+def _mechanism(one: "NoiseCost") -> dict[str, Any]:
+    mu = one.noise.mu
+    amounts = {"stddev": one.stddev, "ratio_to_optimal": one.ratio, "exact_epsilon": one.epsilon, "mu": mu.value}
+    return {"mechanism": one.mechanism, **amounts, "mu_known_by": mu.method}
 
 
 def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict[str, float]:
