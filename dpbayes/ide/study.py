@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes._files import write_whole
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
@@ -440,13 +441,10 @@ def _release_of(
 
 
 def _write_synthetic(frame: pl.DataFrame, spec: Spec, context: Context) -> None:
-    """Write the records under a temporary name, then rename."""
-    folder = context.folder / "synthetic"
+    """Write the records, whole or not at all."""
+    folder, form = context.folder / "synthetic", spec.synthesis.format
     folder.mkdir(exist_ok=True)
-    target = folder / f"synthetic-1.{spec.synthesis.format}"
-    partial_file = target.with_name(target.name + ".tmp")
-    (frame.write_parquet if spec.synthesis.format == "parquet" else frame.write_csv)(partial_file)
-    partial_file.replace(target)
+    write_whole(folder / f"synthetic-1.{form}", frame.write_parquet if form == "parquet" else frame.write_csv)
     context.echo(f"synthetic data: {len(frame):,} records")
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbayes._files import write_text
+from dpbayes._files import write_text, write_whole
 from dpbayes.errors import ExistingRunError, SpecError
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
@@ -115,9 +115,7 @@ def calibrate(
             progressbar=progressbar,
         )
     write_text(folder / "spec.toml", loaded.resolved)
-    temporary = folder / "ranks.nc.tmp"
-    study.to_netcdf(temporary, engine="h5netcdf")
-    temporary.replace(folder / "ranks.nc")
+    write_whole(folder / "ranks.nc", lambda scratch: study.to_netcdf(scratch, engine="h5netcdf"))
     verdict = judge(study)
     title = loaded.spec.title
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
