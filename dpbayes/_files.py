@@ -29,5 +29,8 @@ def write_whole(path: str | Path, write: Callable[[Path], Any]) -> Path:
     try:
         write(scratch)
         return scratch.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # what fails in the middle of writing names no file
+        raise
     finally:
         scratch.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def test_a_full_disk_leaves_the_former_file_and_no_half_of_the_new_one(tmp_path,
     assert path == tmp_path / "note" and path.read_bytes() == "före".encode()
     write_text(str(path), "second")
     full_disk()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_text(path, "the third, which does not fit")
     assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpbayes.runs import RunResult
     from dpbayes.runs.progress import Progress
 
-EXIT_UNEXPECTED = 1
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_CHECK_FAILED = 3
 EXIT_INTERRUPTED = 130  # as of a process that SIGINT ended
@@ -48,8 +48,8 @@ app = typer.Typer(
 
     Start with `dpbayes models` to see the studies that come along, then
     `dpbayes run models/acs_latent_class.toml`, and open the `report.html` it names.""",
-    epilog="Exit codes: 0 done, 1 unexpected error (DPBAYES_TRACEBACK=1 shows it), 2 bad input (nothing was run), "
-    "3 done but a convergence check failed, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 an error after the release, or an unexpected one (DPBAYES_TRACEBACK=1 shows it), 2 "
+    "bad input (nothing was run, nothing spent), 3 done but a convergence check failed, 130 interrupted.",
 )
 
 app.add_typer(ledger, name="ledger")
@@ -324,7 +324,7 @@ def bench(
 
 
 def main() -> None:
-    """Run the command line; an expected error becomes one line on standard error and exit code 2.
+    """Run the command line; an expected error becomes one line on standard error and exit code 2, 1 after a release.
 
     An error that nobody foresaw becomes one line too, and exit code 1: a traceback ends with the error's text, and what
     pandas or Polars write there may quote the confidential records that a command works on.
@@ -333,18 +333,18 @@ def main() -> None:
         app()
     except (DPBayesError, OSError) as error:
         typer.secho(f"dpbayes: {error}{_notes(error)}", err=True, fg=typer.colors.RED)
-        sys.exit(EXIT_BAD_INPUT)
+        sys.exit(EXIT_FAILED if _notes(error) else EXIT_BAD_INPUT)
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # a panic of Polars is no Exception
         if os.environ.get(SHOW):
             raise
         typer.secho(f"dpbayes: {unexpected(error)}{_notes(error)}", err=True, fg=typer.colors.RED)
-        sys.exit(EXIT_UNEXPECTED)
+        sys.exit(EXIT_FAILED)
 
 
 def _notes(error: BaseException) -> str:
-    """Return what is to be known besides: that privacy budget was spent."""
+    """Return what is to be known besides: that something was released, or privacy budget spent."""
     return "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from dpbayes._arguments import one_of, positive_finite, shown
 from dpbayes._files import file_path
 from dpbayes._html import html_table
-from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
+from dpbayes.errors import BudgetExceededError, DPBayesError, InputError, LedgerError
 from dpbayes.privacy import ledger_store as store
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.laws import NoiseLaw
@@ -154,7 +154,7 @@ class Ledger:
         self, path: str | Path, *, expected_head: str | None = None, head_file: str | Path | None = None
     ) -> None:
         if expected_head is not None:
-            read_digest(expected_head)
+            read_digest(expected_head, remedy="`dpbayes ledger show` prints the last one")
         self.path = file_path(path).absolute()
         self.head_file = None if head_file is None else Path(head_file).absolute()
         self._state = _State()
@@ -326,7 +326,11 @@ class Ledger:
             # Committed: from here on a ledger without these entries is a damaged one.
             state.absorb(rows)
             if self.head_file is not None:
-                store.write_head_file(self.head_file, state.head)
+                try:
+                    store.write_head_file(self.head_file, state.head)
+                except LedgerError as error:
+                    error.add_note(f"Entries {rows[0].seq} to {rows[-1].seq} of {self.path} were written before this.")
+                    raise
         return [row.seq for row in rows]
 
     def _refresh(self, *, thorough: bool = False) -> None:
@@ -565,10 +569,10 @@ class _State:
 # --- what entries may say: a closed set of public fields, each with its check ----------------------------------------
 
 
-def read_digest(value: Any) -> str:
+def read_digest(value: Any, *, remedy: str = "pass release.digest") -> str:
     """Return `value` if it is a SHA-256 digest in lower-case hexadecimal, or raise `InputError`."""
     if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise InputError(f"a digest is 64 lower-case hexadecimal digits, got {shown(value)}; pass release.digest")
+        raise InputError(f"a digest is 64 lower-case hexadecimal digits, got {shown(value)}; {remedy}")
     return value
 
 

@@ -111,6 +111,7 @@ def execute(
         context = Context(unfinished, loaded.path.parent, said, loaded.digest, progress)
         if _fits_another_model(loaded, unfinished):
             remove_results(unfinished)
+        released = (unfinished / RELEASE).exists()
         try:
             with progress or nullcontext():
                 passed, summary = _run(loaded, context, ledger_head)
@@ -120,6 +121,12 @@ def execute(
             if notes and not kept:
                 notes = f"interrupted. {notes} The same command draws a release anew, and pays for that one too"
             raise KeyboardInterrupt(notes or f"interrupted;{kept} the same command goes on") from stop
+        except Exception as error:
+            if not released and (unfinished / RELEASE).exists():
+                error.add_note(
+                    f"The release was drawn before this, and is kept in {unfinished}; a run goes on with it."
+                )
+            raise
     return RunResult(folder, passed, summary)
 
 
@@ -153,9 +160,11 @@ def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None
     name = getattr(privacy, "ledger", None)
     if name is None:
         return None
-    beside = loaded.path.parent
+    beside, path = loaded.path.parent, Path(name)
     head = head or getattr(privacy, "ledger_head", None)
-    return open_ledger(beside / name, expected_head=head, head_file=beside / f"{Path(name).name}.head")
+    # Two ledgers of one name in two folders have two heads.
+    kept = "-".join(part for part in path.parts if part not in (path.anchor, ".."))
+    return open_ledger(beside / path, expected_head=head, head_file=beside / f"{kept}.head")
 
 
 def rehearsed(loaded: LoadedSpec, ledger: Ledger | None) -> Any | None:

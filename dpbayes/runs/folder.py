@@ -18,7 +18,7 @@ _LOCK = ".lock"
 _SPEC = "spec.toml"
 
 # What a run writes before it releases anything. All of it is made again; whatever else there is may have cost budget.
-_UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json"}
+_UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json", "warnings.json"}
 
 # What follows from the release by the settings after it.
 _RESULTS = (
@@ -79,7 +79,7 @@ def workspace(
         try:
             yield partial
         except BaseException:
-            if {path.name for path in partial.iterdir()} <= {_LOCK, _SPEC, "model.py"}:
+            if {path.name for path in partial.iterdir()} <= {_LOCK, *_UNPAID}:
                 shutil.rmtree(partial)
             raise
         if former.exists():

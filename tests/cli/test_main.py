@@ -79,6 +79,23 @@ def test_an_interrupt_has_a_sentence_and_an_exit_code_of_its_own(tmp_path, monke
     assert capsys.readouterr().err == f"dpbayes: interrupted;{kept} the same command goes on\n"
 
 
+@pytest.mark.parametrize(("drawn", "code"), [(False, 2), (True, 1)])
+def test_an_error_after_the_release_has_another_code_than_one_before(tmp_path, monkeypatch, capsys, drawn, code):
+    def stop(loaded, context, *rest):
+        if drawn:
+            (context.folder / "release.json").touch()
+        raise OSError(28, "No space left on device", "trace.nc")
+
+    monkeypatch.setattr("dpbayes.runs.execution._run", stop)
+    monkeypatch.setattr(sys, "argv", ["dpbayes", "run", "models/acs_latent_class.toml", "--out", f"{tmp_path}/run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code  # 2 says that nothing was run
+    kept = f"The release was drawn before this, and is kept in {tmp_path}/run.partial; a run goes on with it.\n"
+    said = "dpbayes: [Errno 28] No space left on device: 'trace.nc'\n" + (kept if drawn else "")
+    assert capsys.readouterr().err == said
+
+
 MODEL_LIBRARIES = {"pymc", "pytensor", "arviz", "matplotlib", "opendp", "pandas", "formulaic", "polars", "scipy"}
 # What a command may not import, beside what models need: it would take longer than the command itself.
 LIGHT = [

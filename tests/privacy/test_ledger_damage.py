@@ -8,11 +8,12 @@ import shutil
 import sqlite3
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
-from dpbayes.privacy import TwoSidedGeometric
+from dpbayes.privacy import TwoSidedGeometric, ledger_store
 from dpbayes.privacy.ledger import SCHEMA_VERSION, canonical, create_ledger, open_ledger
 from dpbayes.privacy.ledger_store import _SCHEMA, APPLICATION_ID, GENESIS, chain_digest
 
@@ -354,6 +355,17 @@ def test_a_head_file_notices_an_older_copy_without_anybody_noting_a_head(copy, t
     with pytest.raises(DamagedFileError, match=r"does not contain the head .* that .*ledger.head keeps.* older copy"):
         open_ledger(copy, head_file=kept)
     assert len(kept.read_text()) == 65  # and it still expects what it did
+
+
+def test_a_head_that_cannot_be_kept_says_what_was_recorded_before(copy, tmp_path, monkeypatch):
+    book = open_ledger(copy, head_file=tmp_path / "ledger.head")
+    before = len(book.entries())
+    monkeypatch.setattr(ledger_store, "write_head_file", mock.Mock(side_effect=LedgerError("the disk is full")))
+    with pytest.raises(LedgerError, match="full") as caught:
+        book.reserve(mechanism="m", law=TwoSidedGeometric(2e6), sensitivity=2, adjacency="replace-one", purpose="p")
+    assert len(open_ledger(copy).entries()) == before + 1
+    (note,) = caught.value.__notes__
+    assert note.endswith(f"of {copy} were written before this.")
 
 
 def test_a_head_file_that_keeps_no_head_is_refused(copy, tmp_path):

@@ -165,7 +165,9 @@ def test_a_failed_run_stays_and_is_resumed_by_the_same_spec_only(tmp_path):
     assert (folder / "release").read_text() == "drawn"
 
 
-@pytest.mark.parametrize("left", [[], ["truth.json", "model.py"], ["truth.json.tmp"], ["certificate.json"]])
+@pytest.mark.parametrize(
+    "left", [[], ["truth.json", "model.py"], ["truth.json.tmp"], ["certificate.json", "warnings.json"]]
+)
 def test_a_run_that_released_nothing_leaves_no_claim_on_its_place(tmp_path, left):
     folder = tmp_path / "run"
     with pytest.raises(FileNotFoundError, match="wrong name"), workspace(folder, "spec") as partial:

@@ -13,7 +13,7 @@ from dpbayes.privacy import mechanism
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import Release
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import described
+from dpbayes.runs.execution import described, open_ledger_of
 from dpbayes.runs.plan import plan_lines
 from dpbayes.runs.registry import SYSTEMS
 
@@ -114,6 +114,23 @@ def counted_study(tmp_path):
     )
     ledger = create_ledger(tmp_path / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
     return load_spec(tmp_path / "study.toml"), ledger
+
+
+def test_ledgers_of_one_name_in_two_folders_keep_their_heads_apart(tmp_path):
+    loaded, _ = counted_study(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        create_ledger(tmp_path / folder / "budget.db", epsilon=2.0, delta=0.0, adjacency="replace-one")
+    names = [
+        "budget.db",
+        "a/budget.db",
+        "b/budget.db",
+        str(tmp_path / "a" / "budget.db"),
+        "../" + tmp_path.name + "/budget.db",
+    ]
+    for name in names * 2:
+        open_ledger_of(load_spec(loaded.path, [f'privacy.ledger="{name}"']))
+    assert {"budget.db.head", "a-budget.db.head", "b-budget.db.head"} < {path.name for path in tmp_path.glob("*.head")}
 
 
 def test_an_interrupt_between_paying_and_writing_says_what_it_cost(tmp_path, monkeypatch):
