@@ -109,6 +109,11 @@ class BitDistribution:
 def hash_items(items: Any, *, seed: int) -> np.ndarray:
     """Hash people to 64 bits; equal items and seeds give equal hashes everywhere."""
     whole_number(seed, "seed", low=0, high=2**64 - 1)
+    import narwhals as nw
+
+    column = nw.from_native(items, allow_series=True, pass_through=True)
+    if isinstance(column, nw.Series) and column.dtype == nw.String:
+        items = column.to_list()  # an array takes as many bytes for every text as the longest one has
     # NumPy makes one type of a list: a text among integers would turn all of them into texts, with other hashes.
     values = np.asarray(items, dtype=object) if isinstance(items, list | tuple) else np.asarray(items)
     if values.dtype == object and all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values.flat):

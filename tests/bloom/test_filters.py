@@ -1,4 +1,9 @@
+import tracemalloc
+
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,6 +153,20 @@ def test_twenty_filters():
     counts = released.counts
     assert counts.size == 2**20 and counts.sum() == 100_000
     assert released.debiased.sum() == pytest.approx(100_000)
+
+
+def test_a_long_name_takes_no_more_room_than_itself():
+    names = [*(f"person {number}" for number in range(20_000)), "x" * 20_000]
+    expected = hash_items(names, seed=1)
+    for column in (pl.Series(names), pd.Series(names), pd.Series(names, dtype="string"), pa.array(names)):
+        tracemalloc.start()
+        np.testing.assert_array_equal(hash_items(column, seed=1), expected)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 50e6  # an array of texts has 1.6 GB
+    np.testing.assert_array_equal(hash_items(pl.Series([1, 2]), seed=1), hash_items([1, 2], seed=1))
+    with pytest.raises(InputError, match="drop missing ones"):
+        hash_items(pl.Series(["a", None]), seed=1)
 
 
 def test_one_person_leaves_the_hashes_of_the_others_alone():
