@@ -665,7 +665,7 @@ def _sized(point: Any, size: Any) -> Any:
 _CUT = 1e-18
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _stirling(x: Any) -> Any:
     """Log x! less Stirling's formula (Loader 2000, Fast and accurate computation of binomial probabilities)."""
     if x <= 15.0:
@@ -674,7 +674,7 @@ def _stirling(x: Any) -> Any:
     return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 * r) * r) * r) * r) / x
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _deviance(x: Any, m: Any) -> Any:
     """X log(x / m) + m - x without cancellation (Loader 2000)."""
     if abs(x - m) < 0.1 * (x + m):
@@ -690,7 +690,7 @@ def _deviance(x: Any, m: Any) -> Any:
     return x * math.log(x / m) + m - x
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     """Log of the binomial probability, for real x and n."""
     if x == 0.0:
@@ -701,7 +701,7 @@ def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     return lead - 0.5 * math.log(2.0 * math.pi * x * (n - x) / n)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Log f(k)."""
     if family == 0:
@@ -716,7 +716,7 @@ def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return _log_binomial(k, extra, mean / extra, (extra - mean) / extra)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Numerator and denominator of f(k + 1) / f(k)."""
     if family == 0:
@@ -726,7 +726,7 @@ def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return (extra - k) * mean, (k + 1.0) * (extra - mean)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     """Log P(X >= t) of noise around zero; t whole for a discrete law."""
     if noise == 0:
@@ -745,7 +745,7 @@ def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     return math.log1p(-math.exp(_log_lattice_right(1.0 - t, spread)))
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_normal_right(z: Any) -> Any:
     """Log of the normal law's upper tail."""
     if z < 5.0:
@@ -757,7 +757,7 @@ def _log_normal_right(z: Any) -> Any:
     return -0.5 * z * z - 0.9189385332046728 - math.log(z + c)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_lattice_right(t: Any, sigma: Any) -> Any:
     """Log P(X >= t) of a discrete Gaussian at whole t of at least 1."""
     if sigma > 64.0:
@@ -776,7 +776,7 @@ def _log_lattice_right(t: Any, sigma: Any) -> Any:
     return math.log(total) - 0.5 * (t / sigma) ** 2 + _log_lattice_peak(sigma)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_lattice_peak(sigma: Any) -> Any:
     """Log of a discrete Gaussian's probability at zero."""
     rest = 0.0
@@ -789,7 +789,7 @@ def _log_lattice_peak(sigma: Any) -> Any:
     return -math.log(sigma) - 0.9189385332046728 - math.log1p(rest)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     """Log P(low <= X <= high) of noise around zero, from the tail that is small."""
     step = 1.0 if noise == 0 or noise == 2 else 0.0
@@ -803,7 +803,7 @@ def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     return large + math.log(-math.expm1(small - large))
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bounds: Any) -> Any:
     """Log of what multiplies f(k): the noise at y - k without its constant, or the chance to be released."""
     if bounds:
@@ -812,7 +812,7 @@ def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bo
     return -gap if noise < 2 else -0.5 * gap * gap
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _digamma(x: Any) -> Any:
     """Digamma function of a positive number."""
     value = 0.0
@@ -824,7 +824,7 @@ def _digamma(x: Any) -> Any:
     return value + math.log(x) - 0.5 / x - series
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _start(law: Any) -> Any:
     """Return where the terms are largest, by bisection of their falling ratios."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -854,7 +854,7 @@ def _start(law: Any) -> Any:
     return first
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     """Return the ratio of the weights of two counts in turn, the second one gap + 1 beyond the number."""
     if noise < 2:
@@ -862,7 +862,7 @@ def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     return math.exp(-0.5 * (2.0 * gap + 1.0) / spread**2)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     """Add the terms from count k on towards `last`, where they end if not before; return where they ended.
 
@@ -906,7 +906,7 @@ def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     return k
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_sum(law: Any) -> Any:
     """Return the log of the sum over k of f(k) times its weight, and the sum's slopes in mean, extra and y."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -942,7 +942,7 @@ def _log_sum(law: Any) -> Any:
     return top + math.log(sums[0]), in_mean, in_extra, sums[3] / sums[0]
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _log_constant(noise: Any, spread: Any) -> Any:
     """Log of the noise's probability or density at zero."""
     if noise == 0:
@@ -955,7 +955,7 @@ def _log_constant(noise: Any, spread: Any) -> Any:
     return _log_lattice_peak(spread)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def summed_counts(
     family: Any, noise: Any, bounds: Any, y: Any, mean: Any, extra: Any, spread: Any, lower: Any, upper: Any
 ) -> Any:

@@ -109,7 +109,7 @@ def _work(rows: Ints, columns: Ints) -> int:
     return 400 + len(rows) * len(columns)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def scaled_erfc(z: float) -> float:
     """Return exp(z^2) erfc(z) for z >= 0 (Shepherd and Laframboise 1981), to a relative error of 1e-10."""
     below, above = 1.0 + 2.0 * z, z + _STRETCH
@@ -120,14 +120,14 @@ def scaled_erfc(z: float) -> float:
     return value * above * inverse
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _falling(x: float, v: float, b: float) -> float:
     """Return minus the square of z_-, where that is negative, else 0; where exp underflows, -700."""
     below = min(v / b - abs(x), 0.0)
     return max(-0.5 * below * below / v, -700.0)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of log f; write the derivatives in x and v to the last two arrays.
 
@@ -166,7 +166,7 @@ def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) 
     return found + math.log(product)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
     """Return the sum of the normal log-densities; write their derivatives to the last two arrays."""
     found, product = -0.5 * len(x) * math.log(2.0 * math.pi), 1.0
@@ -180,7 +180,7 @@ def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
     return found - 0.5 * math.log(product)
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _product(columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats) -> None:
     """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
     for h in range(state.shape[2]):
@@ -196,7 +196,7 @@ def _product(columns: Any, mean: Floats, variance: Floats, moved: Floats, state:
             state[place, 3, h], state[place, 4, h] = rest, square
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _product_back(
     columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats, adjoint: Floats,
     in_mean: Floats, in_variance: Floats, in_moved: Floats,
@@ -221,7 +221,7 @@ def _product_back(
         in_moved[columns[0], h] += in_d
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _turned(values: Floats, matrix: Floats, ends: Any, back: bool, squared: bool) -> Floats:
     """Return values (column, class) turned within attributes by a matrix of one block each; the last row stays."""
     found, start = np.zeros(values.shape), 0
@@ -238,7 +238,7 @@ def _turned(values: Floats, matrix: Floats, ends: Any, back: bool, squared: bool
     return found
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns(
     weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -280,7 +280,7 @@ def _columns(
     return records, turned, variances, _turned(moves, turn, ends, False, False), moves
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns_back(
     weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
     in_records: Floats, in_means: Floats, in_variances: Floats, in_moves: Floats, means: Floats, moves: Floats,
@@ -330,7 +330,7 @@ def _columns_back(
     return in_n
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _density(
     n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, at: Any
 ) -> tuple[float, float]:
@@ -352,7 +352,7 @@ def _density(
     return total, in_n
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
     value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
@@ -422,7 +422,7 @@ def _cells(
     return total, in_n
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _points(
     weights: Floats, profiles: Floats, n: Floats, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
     value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
@@ -485,7 +485,7 @@ class SumsWithin(_Operation):
         return [self(cotangents[0], inputs[1]), *self.data_slopes(inputs)]
 
 
-@numba.njit(cache=False, error_model="numpy")
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _sums(values: Floats, ends: Any) -> Floats:
     found, width = np.empty(values.shape), values.shape[-1]
     given, sums = np.ascontiguousarray(values).reshape(-1, width), found.reshape(-1, width)

@@ -10,16 +10,19 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numba.extending import is_jitted
 from scipy import stats
 from scipy.special import erfcx, gammaln, logsumexp
 
+from dpbayes import distributions
 from dpbayes.data.domain import Domain
 from dpbayes.inference.many_chains import batched_density
-from dpbayes.latent_class import build_model
+from dpbayes.latent_class import build_model, kernel
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.kernel import ReleasedCells, normal_laplace, scaled_erfc
@@ -312,6 +315,22 @@ def test_the_normal_laplace_density_is_the_convolution():
         for x, value in zip(off, found, strict=True):
             mass = logsumexp(-np.abs(grid) / scale - 0.5 * ((x - grid) / stddev) ** 2) + np.log(grid[1] - grid[0])
             assert value == pytest.approx(mass - np.log(2 * scale * stddev * np.sqrt(2 * np.pi)), abs=1e-5)
+
+
+def test_compiled_graphs_do_not_reorder_the_arithmetic():
+    """Numba's functions take the flags of their callers, and PyTensor's reorder sums; (a + b) - b rounds a here."""
+    own, flags = numba.jit(**normal_laplace.targetoptions)(normal_laplace.py_func), {"reassoc", "contract", "nsz"}
+
+    @numba.njit(fastmath=flags)
+    def called(*given):
+        return own(*given)
+
+    x, v, b = np.linspace(-60.0, 60.0, 500), np.full(500, 9.0), np.full(500, 4.0)
+    slopes = np.empty((4, 500))
+    assert called(x, v, b, *slopes[:2]) == normal_laplace(x, v, b, *slopes[2:])
+    np.testing.assert_array_equal(slopes[:2], slopes[2:])
+    functions = [one for module in (kernel, distributions) for one in vars(module).values() if is_jitted(one)]
+    assert len(functions) > 20 and all(one.targetoptions["fastmath"] is False for one in functions)
 
 
 def test_the_scaled_error_function_is_right():
