@@ -142,7 +142,7 @@ def _tail_draws(above: Callable[[Any, Any, Any], Any], upper_of: Callable[[Any, 
     return draws
 
 
-def _log_normal_tail(z: Any) -> Any:
+def log_normal_tail(z: Any) -> Any:
     """Log of the standard normal law's upper tail (pymc.distributions.dist_math has it with sqrt(2) in float32)."""
     root = math.sqrt(2.0)
     far = pt.log(0.5 * pt.erfcx(pt.maximum(z, 1.0) / root)) - 0.5 * pt.maximum(z, 1.0) ** 2
@@ -151,7 +151,7 @@ def _log_normal_tail(z: Any) -> Any:
 
 def _normal_upper(t: Any, centre: Any, spread: Any) -> Any:
     """Log P(X >= t) of Gaussian noise."""
-    return _log_normal_tail((t - centre) / spread)
+    return log_normal_tail((t - centre) / spread)
 
 
 def _normal_above(log_v: Any, centre: Any, spread: Any) -> Any:
@@ -160,7 +160,7 @@ def _normal_above(log_v: Any, centre: Any, spread: Any) -> Any:
     goal = pt.switch(in_right, log_v, pt.log1mexp(pt.minimum(log_v, _NEARLY_ZERO)))
     z = pt.sqrt(pt.maximum(-2.0 * (goal + math.log(2.0)), 0.0))
     for _ in range(8):
-        log_tail = _log_normal_tail(z)
+        log_tail = log_normal_tail(z)
         z = z + (log_tail - goal) * pt.exp(log_tail + 0.5 * z * z + _LOG_SQRT_TAU)
     return centre + spread * pt.switch(in_right, z, -z)
 

@@ -194,7 +194,8 @@ def estimate(
         The noisy tables, over attributes of the prior.
     noise_aware
         True: minimize :math:`\lambda\,KL(q\|p)` plus the negative log-likelihood of the noise, so that large noise
-        leaves the prior alone. False: Algorithm 1 of the paper, which trusts the answers fully.
+        leaves the prior alone. False: Algorithm 1 of the paper, which trusts the answers fully,
+        and takes none that a threshold held back.
     strength
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
@@ -274,6 +275,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
 def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
     """Return the estimate of Algorithm 1, with the loss and the divergence on the way."""
     prior = measurements.prior
+    check_all_published(measurements)
     if measurements.n < 0.5:
         return Estimate(prior, prior.weights, 0.0, "prior")
     tables = table_answers(measurements)
@@ -282,6 +284,16 @@ def algorithm1(measurements: Measurements, iterations: int | None, random_state:
     order = generator(random_state, "random_state").integers(0, len(tables), count)
     result = iterate(prior, tables, order=order)
     return Estimate(prior, result.weights, measurements.n, "algorithm-1", iterations=result)
+
+
+def check_all_published(measurements: Measurements) -> None:
+    """Refuse for Algorithm 1 what a threshold held back."""
+    for table in measurements.tables:
+        if held := int(table.withheld.sum()):
+            raise InputError(
+                f"Algorithm 1 takes all counts as released, and {held:,} counts of table {table.label} were held back "
+                f'below {table.threshold:g}; leave the table out, or weigh the noise (method = "noise-aware")'
+            )
 
 
 def project_simplex(answers: npt.ArrayLike) -> Floats:

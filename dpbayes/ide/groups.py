@@ -639,6 +639,7 @@ def _run_chunk(
         gap = np.nan if found.solution is None else found.solution.gap
         loss = np.nan
         if size and found.n:
-            loss = float(np.abs(measurements.values / found.n - cells.predict(found.weights)).sum())
+            off = measurements.values / found.n - cells.predict(found.weights)
+            loss = float(np.abs(off[~measurements.held]).sum())
         results.append(GroupResult(size, records, loss, found.kl, gap))
     return results

@@ -19,7 +19,7 @@ from dpbayes.errors import InputError
 from dpbayes.ide.noise_aware import CellMap, measure
 from dpbayes.ide.prior import Prior
 from dpbayes.ide.strength import Strength, scalar_strength
-from dpbayes.inference.noisy_counts import noisy_counts, release_noise
+from dpbayes.inference.noisy_counts import noisy_counts, release_noise, released_vector
 from dpbayes.privacy.release import Release
 
 MAX_ROWS = 5000
@@ -45,7 +45,7 @@ def build_model(prior: Prior, release: Release, *, strength: float | Literal["re
         share = pm.Dirichlet("share", a=np.maximum(chosen * merged.weights, 1e-300), dims="row")
         parts = [pt.inc_subtensor(pt.zeros(n)[index], share) for n, index in zip(cells.sizes, cells.index, strict=True)]
         margin = pm.Deterministic("margin", pt.concatenate(parts), dims="count")
-        observed = pm.Data("released_counts", measurements.values, dims="count")
+        observed = pm.Data("released_counts", released_vector(release), dims="count")
         pm.Data("prior_strength", chosen)
         noisy_counts("released", measurements.n * margin, release_noise(release), observed=observed, dims="count")
     model.convergence_variables = ("margin",)

@@ -11,13 +11,15 @@ as large as the release whatever the support. The two values differ by :math:`\t
 \ell_c^*(\theta_c) - \theta_c r_c`, r the residuals, and :math:`\lVert q_\theta - q^*\rVert_1 \le
 \sqrt{2\,\text{gap}/\lambda}`. The loss of a cell is the negative log-likelihood of its noise averaged over a normal
 error of variance V in the exact count: :math:`E|r + u|/s` for two-sided geometric and Laplace noise, and
-:math:`r^2/2\sigma^2` for the Gaussians, where V changes only a constant.
+:math:`r^2/2\sigma^2` for the Gaussians, where V changes only a constant. A cell that was held back below t has
+:math:`r = t - n(Mq)` and :math:`-E \log F(r + u)`, F the distribution function of the noise: convex, for F is
+log-concave.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -27,13 +29,13 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
-from scipy.special import erf, erfcx, erfinv
+from scipy.special import erf, erfcx, erfinv, log_ndtr, ndtr
 
 from dpbayes._arguments import shown
 from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
-from dpbayes.privacy.release import NoisyTable, Release, check_all_published, check_of_records
+from dpbayes.privacy.release import NoisyTable, Release, check_of_records
 
 _ROOT_PI = math.sqrt(math.pi)
 # A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.
@@ -41,6 +43,13 @@ ROUNDING = 1.0 / 12.0
 # Beyond this many cells the Newton system is solved by conjugate gradients and never formed.
 _DENSE_CELLS = 2500
 _INSIDE = 1.0 - 1e-12
+# The least slope of a count that was held back, in units of the scale: 36 scales or 8 standard deviations below.
+_LEAST_SLOPE = 1e-16
+_TERMS = np.arange(1, 46)
+_HALVES = 0.5**_TERMS
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_ROOT_STEPS = 100
 _SHRINK = 0.4
 # Where the noise is far below the prior's error, Newton's direction may be good for 4e-9 of its length only (noise of
 # scale 2 on two million records); this goes down to 1e-12.
@@ -129,7 +138,10 @@ class CellMap:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Released counts, shape ``(cells,)``, with the map from a distribution on the support to their means."""
+    """Released counts, shape ``(cells,)``, with the map from a distribution on the support to their means.
+
+    `values` of counts that were held back are the limits below which they lie.
+    """
 
     prior: Prior
     cells: CellMap
@@ -159,6 +171,11 @@ class Measurements:
         """Variance of every released count's noise."""
         return np.concatenate([table.variances.ravel() for table in self.tables])
 
+    @cached_property
+    def held(self) -> npt.NDArray[np.bool_]:
+        """Which counts a threshold held back."""
+        return np.concatenate([table.withheld.ravel() for table in self.tables])
+
     def block_covariance(self, first: int, last: int) -> Floats:
         """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
         chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
@@ -169,7 +186,6 @@ class Measurements:
 def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
     """Set a release against a prior; `cells` is the map of another release with the same tables over the support."""
     check_of_records(release, "an estimate")
-    check_all_published(release, "prior-aware estimation")
     for table in release.tables:
         for attribute in table.domain:
             if attribute.name not in prior.domain:
@@ -185,20 +201,118 @@ def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> 
     sets = tuple(table.attributes for table in release.tables)
     if cells is None or cells.attribute_sets != sets or cells.support.codes is not prior.codes:
         cells = CellMap(prior, sets)
-    values = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    values = np.concatenate([np.where(t.withheld, t.limit, t.counts).ravel() for t in release.tables])
     return Measurements(prior, cells, release.tables, values, release.estimated_size[0])
 
 
+def _powers(z: Floats, a: Floats) -> Floats:
+    """Return the expectations T_k of `HeldLoss`, a column per k."""
+    shift = a[:, None] * _TERMS
+    return np.exp(0.5 * shift**2 - shift * z[:, None] + log_ndtr(z[:, None] - shift))
+
+
 @dataclass(frozen=True, eq=False)
-class NoiseLoss:
-    """Convex losses of a vector of cells, with their conjugates."""
+class HeldLoss:
+    r"""The losses -E log F(r + u) of counts that were held back, u normal of variance V.
+
+    Gaussian noise: u by Gauss and Hermite's rule. Laplace noise in closed form: with :math:`z = r/\sqrt V`,
+    :math:`a = \sqrt V/s` and :math:`T_k = E[e^{-k(r+u)/s}; r + u > 0] = e^{k^2a^2/2 - kaz}\,\Phi(z - ka)` the loss is
+    :math:`\log 2\,\Phi(-z) + a\varphi(z) - az\Phi(-z) + \sum_k 2^{-k} T_k/k`.
+    """
 
     absolute: npt.NDArray[np.bool_]
     scale: Floats
     smoothing: Floats
 
+    def value(self, residual: Floats) -> Floats:
+        """Return the loss."""
+        return self._by_law(residual, lambda u: -log_ndtr(u) @ _WEIGHTS, self._laplace_value)
+
+    def slopes(self, residual: Floats) -> tuple[Floats, Floats]:
+        """Return the first and the second derivative."""
+
+        def gaussian(u: Floats) -> Floats:
+            mills = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))
+            return np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
+
+        first, second = self._by_law(residual, gaussian, self._laplace_slopes)
+        return first / self.scale, second / self.scale**2
+
+    def _by_law(
+        self, residual: Floats, gaussian: Callable[[Floats], Floats], laplace: Callable[[Floats, Floats], Floats]
+    ) -> Floats:
+        """Return what two functions give in units of the scale: of the rule's nodes, and of z and a."""
+        root, own = np.sqrt(self.smoothing), self.absolute
+        u = (residual[~own, None] + root[~own, None] * _NODES) / self.scale[~own, None]
+        parts = gaussian(u), laplace(residual[own] / root[own], root[own] / self.scale[own])
+        found = np.empty((*parts[0].shape[:-1], len(own)))
+        found[..., ~own], found[..., own] = parts
+        return found
+
+    @staticmethod
+    def _laplace_value(z: Floats, a: Floats) -> Floats:
+        below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+        return below + _powers(z, a) @ (_HALVES / _TERMS)
+
+    @staticmethod
+    def _laplace_slopes(z: Floats, a: Floats) -> Floats:
+        powers = _powers(z, a)
+        return np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
+
+    def residual(self, slope: Floats) -> Floats:
+        """Return where the loss has a slope; its conjugate is stated by that."""
+        size = np.maximum(-slope * self.scale, 1e-300)
+        # Beyond all nodes slopes of Laplace noise are below exp(-u), and inverse Mills ratios below exp(-u^2/2).
+        over, rest = np.sqrt(self.smoothing) * _NODES[-1], np.maximum(-np.log(size), 0.0)
+        low = np.where(self.absolute, -over - self.smoothing / self.scale, -self.scale * size)
+        return self._root(low, over + self.scale * np.where(self.absolute, rest, np.sqrt(2.0 * rest)), 0.0, slope)
+
+    def pulled(self, residual: Floats, variance: Floats) -> Floats:
+        """Return the minimizer r of the loss plus (r - residual)^2 / 2 variance."""
+        high = residual - variance * self.slopes(residual)[0]
+        return self._root(residual, high, 1.0 / variance, residual / variance)
+
+    def _root(self, low: Floats, high: Floats, rate: Floats | float, target: Floats) -> Floats:
+        """Solve slope(r) + rate r = target within bounds, by Newton's method in the logarithm of the slope."""
+        r = 0.5 * (low + high)
+        for _ in range(_ROOT_STEPS):
+            slope, curvature = self.slopes(r)
+            wanted = target - rate * r
+            low, high = np.where(slope < wanted, r, low), np.where(slope < wanted, high, r)
+            with np.errstate(all="ignore"):
+                step = np.log(slope / wanted) / (curvature / slope - rate / (rate * r - target))
+            moved = np.where((r - step >= low) & (r - step <= high), r - step, 0.5 * (low + high))
+            near = np.abs(moved - r) <= 1e-11 * (np.abs(r) + self.scale)
+            r = moved
+            if near.all():
+                break
+        return r
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseLoss:
+    """Convex losses of a vector of cells, with their conjugates; `held` says which were held back, if any."""
+
+    absolute: npt.NDArray[np.bool_]
+    scale: Floats
+    smoothing: Floats
+    held: npt.NDArray[np.bool_] | None = None
+
     def __getitem__(self, cells: npt.NDArray[np.bool_]) -> NoiseLoss:
-        return NoiseLoss(self.absolute[cells], self.scale[cells], self.smoothing[cells])
+        held = None if self.held is None or not self.held[cells].any() else self.held[cells]
+        return NoiseLoss(self.absolute[cells], self.scale[cells], self.smoothing[cells], held)
+
+    @cached_property
+    def of_held(self) -> HeldLoss:
+        """The losses of what was held back."""
+        assert self.held is not None
+        return HeldLoss(self.absolute[self.held], self.scale[self.held], self.smoothing[self.held])
+
+    def _with_held(self, found: Floats, of_held: Callable[[Floats], Floats], at: Floats) -> Floats:
+        """Return what was found, in cells that were held back by their own law."""
+        if self.held is not None:
+            found[self.held] = of_held(at[self.held])
+        return found
 
     @property
     def _width(self) -> Floats:
@@ -208,38 +322,56 @@ class NoiseLoss:
         """Return the loss at residuals."""
         x = residual / self._width
         folded = (residual * erf(x) + self._width / _ROOT_PI * np.exp(-(x**2))) / self.scale
-        return np.where(self.absolute, folded, 0.5 * (residual / self.scale) ** 2)
+        found = np.where(self.absolute, folded, 0.5 * (residual / self.scale) ** 2)
+        return self._with_held(found, lambda at: self.of_held.value(at), residual)
 
     def slope(self, residual: Floats) -> Floats:
         """Return the derivative, per count."""
-        return np.where(self.absolute, erf(residual / self._width) / self.scale, residual / self.scale**2)
+        found = np.where(self.absolute, erf(residual / self._width) / self.scale, residual / self.scale**2)
+        return self._with_held(found, lambda at: self.of_held.slopes(at)[0], residual)
 
     def curvature(self, residual: Floats) -> Floats:
         """Return the second derivative, per squared count."""
         folded = 2.0 / (self._width * _ROOT_PI * self.scale) * np.exp(-((residual / self._width) ** 2))
-        return np.where(self.absolute, folded, 1.0 / self.scale**2)
+        found = np.where(self.absolute, folded, 1.0 / self.scale**2)
+        return self._with_held(found, lambda at: self.of_held.slopes(at)[1], residual)
 
     def conjugate(self, slope: Floats) -> Floats:
-        """Return the convex conjugate at slopes strictly inside `bound`."""
+        """Return the convex conjugate at slopes strictly inside `ends`."""
         x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
         folded = -self._width / (_ROOT_PI * self.scale) * np.exp(-(x**2))
-        return np.where(self.absolute, folded, 0.5 * (slope * self.scale) ** 2)
+        found = np.where(self.absolute, folded, 0.5 * (slope * self.scale) ** 2)
+
+        def of_held(at: Floats) -> Floats:
+            r = self.of_held.residual(at)
+            return at * r - self.of_held.value(r)
+
+        return self._with_held(found, of_held, slope)
 
     def residual(self, slope: Floats) -> Floats:
         """Return the residual at which the loss has a slope: the derivative of the conjugate."""
         x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
-        return np.where(self.absolute, self._width * x, slope * self.scale**2)
+        found = np.where(self.absolute, self._width * x, slope * self.scale**2)
+        return self._with_held(found, lambda at: self.of_held.residual(at), slope)
 
-    @property
-    def information(self) -> Floats:
-        """Expected curvature where the noise follows its law, per squared count."""
+    def information(self, residual: Floats) -> Floats:
+        """Return the expected curvature where the noise follows its law, per squared count.
+
+        Of a count that was held back: the curvature at its residual or, where Laplace noise has none, the squared
+        slope; at most that of a count that was published.
+        """
         folded = erfcx(np.sqrt(self.smoothing / 2.0) / self.scale)
-        return np.where(self.absolute, folded, 1.0) / self.scale**2
+        found = np.where(self.absolute, folded, 1.0) / self.scale**2
+        if self.held is not None:
+            slope, curvature = self.of_held.slopes(residual[self.held])
+            found[self.held] = np.clip(np.maximum(curvature, slope**2), 1e-12 * found[self.held], found[self.held])
+        return found
 
     @property
-    def bound(self) -> Floats:
-        """Largest size of a slope: 1 / scale, or infinite for Gaussian noise."""
-        return np.where(self.absolute, 1.0 / self.scale, np.inf)
+    def ends(self) -> tuple[Floats, Floats]:
+        """Bounds inside which slopes are taken: 1 / scale either side, none for Gaussian noise, 0 of what was held."""
+        high = np.where(self.absolute, _INSIDE / self.scale, np.inf)
+        return -high, high if self.held is None else np.where(self.held, -_LEAST_SLOPE / self.scale, high)
 
 
 def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLoss:
@@ -247,7 +379,8 @@ def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLo
     absolute = measurements.cells.per_cell([table.noise.is_pure for table in measurements.tables]) > 0
     scale = np.concatenate([table.cell_spreads.ravel() for table in measurements.tables])
     scale = np.where(absolute, scale, np.maximum(scale, math.sqrt(ROUNDING)))
-    return NoiseLoss(absolute, scale, np.broadcast_to(np.maximum(smoothing, ROUNDING), scale.shape))
+    held = measurements.held if measurements.held.any() else None
+    return NoiseLoss(absolute, scale, np.broadcast_to(np.maximum(smoothing, ROUNDING), scale.shape), held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +426,7 @@ class _Problem:
         self.free = (chance * (1.0 - chance)) > 1e-13
         self.fixed_loss = float(loss.value(measurements.values - measurements.n * chance)[~self.free].sum())
         self.loss, self.values = loss[self.free], measurements.values[self.free]
-        self.limit = self.loss.bound * _INSIDE
+        self.ends = self.loss.ends
 
     def at(self, theta: Floats) -> _Point:
         """Evaluate both problems."""
@@ -367,7 +500,7 @@ def solve(
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
     problem = _Problem(measurements, loss, strength)
     first = np.zeros(len(problem.free)) if start is None else start
-    point = problem.at(np.clip(first[problem.free], -problem.limit, problem.limit))
+    point = problem.at(np.clip(first[problem.free], *problem.ends))
     gaps = [point.gap]
     covariance, fresh = problem.covariance(None), start is None
     while point.gap > tolerance and len(gaps) <= max_iterations:
@@ -404,7 +537,7 @@ def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point
 def _line_search(problem: _Problem, point: _Point, direction: Floats) -> _Point | None:
     length = 1.0
     for _ in range(_TRIES):
-        candidate = problem.at(np.clip(point.theta + length * direction, -problem.limit, problem.limit))
+        candidate = problem.at(np.clip(point.theta + length * direction, *problem.ends))
         # Where ascent drowns in rounding the gap, a sum of small terms, still tells.
         level = candidate.dual >= point.dual - point.rounding and candidate.gap < 0.5 * point.gap
         if candidate.dual > point.dual + point.rounding or level:

@@ -256,7 +256,7 @@ def most_moved(tables: Tables) -> str:
     interval = "" if low is None else f" (95 % interval {low:.1%} to {high:.1%})"
     return (
         f"The release moves {cell} (table {table}) most: {after:.1%} of the records by the estimate{interval}, "
-        f"{before:.1%} by the prior, {released:.1%} as released."
+        f"{before:.1%} by the prior, {'held back' if released is None else f'{released:.1%} as released'}."
     )
 
 
@@ -283,13 +283,16 @@ def estimate_section(tables: Tables, release: Release) -> Section:
     )
     if shown:
         text += " The other cells are in result.json."
+    if any(table.withheld.any() for table in release.tables):
+        text += " A released share that is missing was held back below its threshold."
     caption = f"Cells of the released tables{shown}"
     return Section("What the estimate says", [Paragraph(text), Table("estimated", caption, columns, rows)])
 
 
 def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
-    noise = {table.label: table.noise_magnitude / release.size for table in release.tables}
+    shown = {table.label: 1.0 - table.withheld.mean() for table in release.tables}
+    noise = {table.label: shown[table.label] * table.noise_magnitude / release.size for table in release.tables}
     columns = [
         Column("table"),
         Column("moved from the prior", ".4f", "moved"),
@@ -304,6 +307,7 @@ def moved_section(tables: Tables, release: Release) -> Section:
         "A released table differs from the prior by what truly changed and by its noise: what the column 'released "
         "from the prior' has beyond 'expected of noise alone' cannot, on average, be noise. The estimate moves by what "
         "the noise law lets it believe."
+        + (" Counts that were held back are in none of these distances." if min(shown.values()) < 1.0 else "")
     )
     return Section("Which marginals moved", [Paragraph(text), Table("moved", caption, columns, rows)])
 

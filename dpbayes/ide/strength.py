@@ -128,15 +128,22 @@ def _observed(measurements: Measurements, weights: Floats | None, strength: floa
     """Return how far the exact counts depart from the prior's, as observed, and the roots of the precisions.
 
     Without `weights` they are the released counts and the noise's variance; with them the more precise
-    pseudo-observations of the module, which hold near the exact counts only.
+    pseudo-observations of the module, which hold near the exact counts only. Counts that were held back have
+    pseudo-observations only: near the prior's counts where there are no `weights`.
     """
     expected = measurements.n * measurements.prior_chance
-    if weights is None:
+    if weights is None and not measurements.held.any():
         return measurements.values - expected, 1.0 / np.sqrt(np.maximum(measurements.noise_variances, ROUNDING))
-    loss = noise_loss(measurements, posterior_variance(measurements, strength))
-    near = measurements.n * measurements.cells.predict(weights)
-    information = loss.information
-    return near - expected + loss.slope(measurements.values - near) / information, np.sqrt(information)
+    smoothing = 0.0 if weights is None else posterior_variance(measurements, strength)
+    near = expected if weights is None else measurements.n * measurements.cells.predict(weights)
+    loss, residual = noise_loss(measurements, smoothing), measurements.values - near
+    information = loss.information(residual)
+    observed, root = near - expected + loss.slope(residual) / information, np.sqrt(information)
+    if weights is None:
+        variances = np.maximum(measurements.noise_variances, ROUNDING)
+        observed = np.where(measurements.held, observed, residual)
+        root = np.where(measurements.held, root, 1.0 / np.sqrt(variances))
+    return observed, root
 
 
 def spectrum(
@@ -259,9 +266,12 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
     shift, current = np.zeros_like(mean), np.minimum(variance, noise)
     for _ in range(_ROUNDS):
         loss = noise_loss(measurements, current)
+        if loss.held is not None:
+            shift[loss.held] = residual[loss.held] - loss.of_held.pulled(residual[loss.held], variance[loss.held])
         slope, precision = loss.slope(residual - shift), 1.0 / variance + loss.curvature(residual - shift)
         # The mean lies between the prior's count and the released one; a Newton step may jump over either.
-        shift = np.clip(shift - _DAMPING * (shift / variance - slope) / precision, *ends)
+        moved = np.clip(shift - _DAMPING * (shift / variance - slope) / precision, *ends)
+        shift = np.where(measurements.held, shift, moved)
         current = current ** (1 - _DAMPING) * precision**-_DAMPING
     return current
 

@@ -16,7 +16,7 @@ from dpbayes._files import write_whole
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
-from dpbayes.ide.estimation import Estimate, estimate
+from dpbayes.ide.estimation import Estimate, check_all_published, estimate
 from dpbayes.ide.groups import (
     GroupRelease,
     GroupSynthesis,
@@ -246,7 +246,9 @@ def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> Non
         raise SpecError(f"{spec.data.release} is a release of {kind}; {remedy}")
     prior = public_prior(spec, context.beside)
     for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
-        measure(prior, one)
+        measured = measure(prior, one)
+        if spec.estimation.method == "algorithm-1":
+            check_all_published(measured)
     shares = design.groups.values() if isinstance(design, GroupRelease) else [design]
     sizes = sum(one.size for one in shares)
     check_rows(sizes if groups else spec.synthesis.n_rows or sizes, prior.domain)
@@ -630,7 +632,7 @@ def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
 def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, Any]]:
     """Set out every released table: the L1 distances between prior, release and estimate, and its cells' shares."""
     before, after = measurements.prior_chance, measurements.cells.predict(found.weights)
-    released = measurements.values / max(measurements.n, 1.0)
+    released = np.where(measurements.held, np.nan, measurements.values / max(measurements.n, 1.0))
     starts = measurements.cells.starts
     intervals = found.posterior is not None and int(starts[-1]) <= _MOST_CELLS
     entries = []
@@ -644,14 +646,14 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
                 "left": _distance(shares["released"], shares["estimate"]),
                 "cells": table.domain.cell_labels(),
                 **(_interval(found, table.attributes) if intervals else {}),
-                **{name: values.tolist() for name, values in shares.items()},
+                **{name: [None if np.isnan(x) else x for x in values.tolist()] for name, values in shares.items()},
             }
         )
     return entries
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.abs(first - second).sum())
+    return float(np.nansum(np.abs(first - second)))
 
 
 def _interval(found: Estimate, names: tuple[str, ...]) -> dict[str, list[float]]:

@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from dpbayes._arrays import Floats
-from dpbayes.distributions import Released
+from dpbayes.distributions import Released, log_normal_tail
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
 
@@ -39,6 +39,9 @@ class ReleasedNoise:
     """
 
     laws: tuple[NoiseLaw, ...]
+    limits: Floats | None = None
+    """Below what each count was held back, -inf where at nothing; None of a vector without thresholds. A count that was
+    held back is -inf."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "laws", tuple(self.laws))
@@ -72,6 +75,21 @@ class ReleasedNoise:
             value = value - quadratic * pt.sqr(x)
         return value
 
+    def log_below(self, x: Any) -> Any:
+        """Return the logarithm of the chance that each count's noise is below x, by the relaxed law."""
+        linear, quadratic = self.coefficients[1:]
+        gap = -x * np.where(linear > 0, linear, 1.0)
+        laplace = pt.switch(gap > 0, -gap - np.log(2.0), pt.log1p(-0.5 * pt.exp(pt.minimum(gap, 0.0))))
+        return pt.switch(linear > 0, laplace, log_normal_tail(-x * np.sqrt(2.0 * quadratic)))
+
+    def logp_of(self, value: Any, centre: Any) -> Any:
+        """Return the log-density of each released count, and of those that were held back their log-probability."""
+        if self.limits is None:
+            return self.logp(value - centre)
+        held = pt.isinf(value)
+        shown = self.logp(pt.switch(held, 0.0, value) - centre)
+        return pt.switch(held, self.log_below(np.where(np.isinf(self.limits), 0.0, self.limits) - centre), shown)
+
     def around(self, centre: Any, size: Any = None) -> Any:
         """Return random released counts: the centre plus noise, rounded first where the law is on the integers."""
         names = [law.name for law in self.laws]
@@ -84,12 +102,21 @@ class ReleasedNoise:
             base = pt.round(part) if laws[0].is_discrete else part
             parts.append(Released.dist(base, laws).astype("float64"))
         order = np.argsort(np.concatenate(list(kinds.values())))
-        return pt.concatenate(parts, axis=-1)[..., order]
+        drawn = pt.concatenate(parts, axis=-1)[..., order]
+        return drawn if self.limits is None else pt.switch(drawn < self.limits, -np.inf, drawn)
 
 
 def release_noise(release: Release) -> ReleasedNoise:
     """Return the laws of all counts of a release, table after table in C order."""
-    return ReleasedNoise(tuple(law for table in release.tables for law in table.laws))
+    limits = np.concatenate([np.full(table.counts.size, table.limit) for table in release.tables])
+    laws = tuple(law for table in release.tables for law in table.laws)
+    return ReleasedNoise(laws, limits if np.isfinite(limits).any() else None)
+
+
+def released_vector(release: Release) -> Floats:
+    """Return all counts of a release, table after table in C order; -inf are those that a threshold held back."""
+    values = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    return np.where(np.isnan(values), -np.inf, values)
 
 
 def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) -> Any:
@@ -98,7 +125,7 @@ def noisy_counts(name: str, centre: Any, noise: ReleasedNoise, **kwargs: Any) ->
         name,
         centre,
         dist=lambda mean, size: noise.around(mean, size),
-        logp=lambda value, mean: pt.sum(noise.logp(value - mean), axis=-1),
+        logp=lambda value, mean: pt.sum(noise.logp_of(value, mean), axis=-1),
         class_name="NoisyCounts",
         signature="(c)->(c)",
         **kwargs,

@@ -170,7 +170,7 @@ def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats
         held = table.withheld.ravel()
         released.append(np.where(held, 0.5 * (table.threshold or 0.0), table.counts.ravel()))
         laws += table.laws
-        limits += [table.threshold if one else None for one in held]
+        limits += [table.limit if one else None for one in held]
         start += table.counts.size
     if not isinstance(release.n, int):
         places.append(np.full(levels.shape[1], start))
@@ -191,8 +191,7 @@ def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats
 def _log_below(law: NoiseLaw, limit: float | None, size: int) -> Floats:
     """Log of the chance that a count of 0, 1, ... and its noise stay below a threshold."""
     assert limit is not None
-    least = limit - 1.0 if law.is_discrete else limit
-    return np.log(np.maximum(law.cdf(least - np.arange(size)), 1e-300))
+    return np.log(np.maximum(law.cdf(limit - np.arange(size)), 1e-300))
 
 
 def _start(n: float, place: Ints, released: Floats, rng: np.random.Generator) -> Ints:

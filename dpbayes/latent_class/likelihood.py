@@ -18,6 +18,9 @@ against its table's noise, cell by cell: Gaussian noise adds variances, Laplace 
 closed form. Tables with Gaussian noise are first rotated by the eigenvectors of the released shares' covariances: one
 direction per attribute is the constant, in which R vanishes, and the others are nearly uncorrelated.
 
+A count that a threshold held back enters by the probability of that: its cell given the classes' counts is normal plus
+noise, and the chance that this lies below the threshold is in closed form (`log_below`).
+
 A cell is the product of a last factor, from the attribute of its table with the most levels, with the others: these
 products are few, and means and variances of all cells are products of matrices of theirs with all levels. All arrays
 that depend on the release are inputs of the graph, not constants in it: compiled code is shared by releases of any
@@ -37,6 +40,8 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arrays import Floats, Ints
 from dpbayes._names import variable_name
+from dpbayes.distributions import log_normal_tail
+from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import SPREADS, Cell, profile_name
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
@@ -140,10 +145,10 @@ class Tables:
 
 
 def _kind(table: NoisyTable) -> Literal["gaussian", "laplace", "uneven"]:
-    """Say how a table is evaluated: Gaussian noise is turned with its table only where all cells have the same."""
+    """Say how a table is evaluated: Gaussian noise is turned with its table only where all cells are alike."""
     if table.noise.is_pure:
         return "laplace"
-    return "gaussian" if table.spreads is None else "uneven"
+    return "gaussian" if table.spreads is None and table.threshold is None else "uneven"
 
 
 def _factors(shape: tuple[int, ...], first: Ints, order: int, none: int) -> Ints:
@@ -170,14 +175,28 @@ def _records(release: Release) -> float:
     return max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
 
 
+def filled_counts(release: Release) -> list[tuple[Floats, Floats]]:
+    """Return every table's counts and the variances of their noise; for priors and starts alone.
+
+    What a threshold held back is taken as an even share of the records that the table leaves, and varied as below it.
+    """
+    n, found = _records(release), []
+    for table in release.tables:
+        held, most = table.withheld, max(table.limit, 1.0)
+        share = np.clip((n - table.counts[~held].sum()) / max(held.sum(), 1), 0.5, most)
+        found.append((np.where(held, share, table.counts), table.variances + held * most**2 / 12.0))
+    return found
+
+
 def released_shares(release: Release) -> Floats:
     r"""Return the shares of all attributes' levels by the release, side by side, none of them zero."""
     n = _records(release)
-    found = []
+    found, filled = [], filled_counts(release)
     for attribute in release.domain:
-        holders = [table for table in release.tables if attribute.name in table.attributes]
-        sums = [_totals(table, attribute.name) / n for table in holders]
-        weights = np.array([attribute.size / table.variances.sum() for table in holders])
+        places = [place for place, table in enumerate(release.tables) if attribute.name in table.attributes]
+        holders = [(release.tables[place].attributes.index(attribute.name), *filled[place]) for place in places]
+        sums = [_totals(counts, own) / n for own, counts, _ in holders]
+        weights = np.array([attribute.size / variances.sum() for _, _, variances in holders])
         if not holders:
             found.append(np.full(attribute.size, 1.0 / attribute.size))
             continue
@@ -187,9 +206,8 @@ def released_shares(release: Release) -> Floats:
     return np.concatenate(found)
 
 
-def _totals(table: NoisyTable, name: str) -> Floats:
-    own = table.attributes.index(name)
-    return np.asarray(table.counts.sum(axis=tuple(axis for axis in range(table.counts.ndim) if axis != own)), float)
+def _totals(counts: Floats, own: int) -> Floats:
+    return np.asarray(counts.sum(axis=tuple(axis for axis in range(counts.ndim) if axis != own)))
 
 
 def rotation(domain: Domain, shares: Floats) -> Floats:
@@ -204,8 +222,7 @@ def rotation(domain: Domain, shares: Floats) -> Floats:
 
 def rotated(release: Release, tables: Tables, turn: Floats) -> Floats:
     """Return the released counts, those with Gaussian noise in the rotated directions of their attributes."""
-    counts = np.concatenate([np.asarray(table.counts, dtype=np.float64).ravel() for table in release.tables])
-    return _turned(release, tables, turn, counts)
+    return _turned(release, tables, turn, released_vector(release))
 
 
 def turned_back(release: Release, tables: Tables, turn: Floats, counts: Floats) -> Floats:
@@ -289,6 +306,23 @@ def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any
     return mean, moved, first, rest
 
 
+def log_below(x: Any, variance: Any, scale: Any = None) -> Any:
+    r"""Return the log-probability that a normal variable of mean zero, and Laplace noise if of a scale, are below x.
+
+    With Laplace noise of scale b, :math:`z = |x|/\sqrt v`, :math:`a = \sqrt v/b` and R the normal law's Mills ratio,
+    it is :math:`\varphi(z)\,(R(z) - \frac12 R(a + z) + \frac12 R(a - z))` for x < 0 (Reed and Jorgensen 2004).
+    """
+    root = pt.sqrt(variance)
+    if scale is None:
+        return log_normal_tail(-x / root)
+    z, a = pt.abs(x) / root, root / scale
+    normal, shift = log_normal_tail(z), 0.5 * pt.sqr(a)
+    beyond = log_normal_tail(a + z) + shift + a * z - normal
+    tail = normal + pt.log1p(-0.5 * pt.exp(pt.minimum(beyond, 0.0)))
+    tail = pt.logaddexp(tail, log_normal_tail(a - z) + shift - a * z - np.log(2.0))
+    return pt.switch(x < 0, tail, pt.log1mexp(pt.minimum(tail, -np.log(2.0))))
+
+
 class _Factors:
     """Means, variances and deviations of single columns, each with a last column that leaves a product as it is."""
 
@@ -365,8 +399,9 @@ def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
 def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
     n = _records(release)
-    counts = np.concatenate([table.counts.ravel() for table in release.tables]) / n
-    noise = np.concatenate([table.variances.ravel() for table in release.tables]) / n**2
+    filled = filled_counts(release)
+    counts = np.concatenate([one.ravel() for one, _ in filled]) / n
+    noise = np.concatenate([one.ravel() for _, one in filled]) / n**2
     none = len(shares)
     factors = np.concatenate([block.products.factors for block in tables.blocks])[tables.order]
     held = np.clip(counts, 1.0 / n, 1.0)
@@ -443,35 +478,52 @@ class Completion:
             kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
         return kept
 
-    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataFloats:
         """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
         margin = posterior["margin"].transpose("chain", "draw", "count")
         mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
-        off = data["released_counts"] - mean.to_numpy()
+        # Those held back are pulled towards their limit, as in the model.
+        off = np.where(np.isinf(data["released_counts"]), self.limits, data["released_counts"])
+        off = off - mean.to_numpy()
         pulled = off @ data["count_gain"].T
         free = "count_deviations" in posterior
         z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
         return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
 
-    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataFloats:
         mean = posterior["given_mean"].transpose("chain", "draw", "count")
         counts = np.array(mean.to_numpy())
         # Chain by chain: what is drawn from takes several times the memory of the counts.
         for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
             for block in self.tables.blocks:
-                own[:, block.places] += _rest_of(block, own, variance, data, rng)
+                own[:, block.places] += _rest_of(block, own, variance, data, self.limits, rng)
             own[:] = turned_back(self.release, self.tables, data["rotation"], own)
         return mean.copy(data=counts)
 
+    @cached_property
+    def limits(self) -> Floats:
+        """Below what each count was held back, if it was."""
+        return np.concatenate([np.full(table.counts.size, table.limit) for table in self.release.tables])
 
-def _rest_of(block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], rng: np.random.Generator) -> Floats:
+
+def _rest_of(
+    block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], limits: Floats, rng: np.random.Generator
+) -> Floats:
     """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
-    spread = np.maximum(variance[:, block.places], 1e-12)
-    off = data["rotated_counts" if block.gaussian else "released_counts"][block.places] - mean[:, block.places]
-    if block.kind == "laplace":
-        return normal_given_laplace(off, spread, np.sqrt(0.5 * block.variances), rng)
-    share = spread / (spread + block.variances)
-    return share * off + np.sqrt(share * block.variances) * rng.standard_normal(off.shape)
+    spread, noise = np.maximum(variance[:, block.places], 1e-12), block.variances
+    released = data["rotated_counts" if block.gaussian else "released_counts"][block.places]
+    held, laplace, mean = np.isinf(released), block.kind == "laplace", mean[:, block.places]
+    off = np.where(held, 0.0, released) - mean
+    if laplace:
+        found = normal_given_laplace(off, spread, np.sqrt(0.5 * noise), rng)
+    else:
+        share = spread / (spread + noise)
+        found = share * off + np.sqrt(share * noise) * rng.standard_normal(off.shape)
+    if held.any():
+        room = (limits[block.places] - mean)[:, held]
+        unseen = np.broadcast_to(noise[held], room.shape)
+        found[:, held] = normal_given_below(laplace, room, spread[:, held], unseen, rng)
+    return found
 
 
 def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.random.Generator) -> Floats:
@@ -483,3 +535,27 @@ def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.r
     left = shift + root * ndtri_exp(log_ndtr((off - shift) / root) + u)
     right = -shift - root * ndtri_exp(log_ndtr(-(off + shift) / root) + u)
     return np.where(lower, left, right)
+
+
+def normal_given_below(laplace: bool, x: Floats, variance: Floats, noise: Floats, rng: np.random.Generator) -> Floats:
+    """Draw normal variables of mean zero, given that their sums with noise are below x.
+
+    With Laplace noise of scale b by rejection: the envelope is their density, times exp((x - c)/b)/2 beyond x.
+    """
+    if not laplace:
+        total = np.sqrt(variance + noise)
+        off = total * ndtri_exp(log_ndtr(x / total) + np.log(rng.random(x.shape)))
+        return variance / total**2 * off + np.sqrt(variance * noise) / total * rng.standard_normal(x.shape)
+    scale, root = np.sqrt(0.5 * noise), np.sqrt(variance)
+    drawn, open_ = np.empty(x.shape), np.ones(x.shape, dtype=bool)
+    while open_.any():
+        r, b, sd = x[open_], scale[open_], root[open_]
+        shift = sd**2 / b
+        inside, outside = log_ndtr(r / sd), log_ndtr(-(r + shift) / sd)
+        first, where, kept = np.log(rng.random((3, len(r))))
+        is_inside = first < -np.logaddexp(0.0, outside + (r + 0.5 * shift) / b - np.log(2.0) - inside)
+        low, high = sd * ndtri_exp(inside + where), -shift - sd * ndtri_exp(outside + where)
+        taken = ~is_inside | (kept < np.log1p(-0.5 * np.exp(np.minimum((low - r) / b, 0.0))))
+        places = np.flatnonzero(open_)[taken]
+        drawn.flat[places], open_.flat[places] = np.where(is_inside, low, high)[taken], False
+    return drawn

@@ -13,6 +13,7 @@ import numpy as np
 from dpbayes._arguments import one_of, whole_number
 from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
+from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import Cell, cells_of
 from dpbayes.latent_class.record_numbers import record_numbers
 from dpbayes.latent_class.synthesis import fitted_domain, fitted_mixture, fitted_zeros
@@ -95,7 +96,7 @@ def check_fitted(trace: xr.DataTree, release: Release) -> None:
     """Refuse a release whose counts or noisy number of records are not those that a trace observed, if it says."""
     observed = trace["observed_data"].to_dataset() if "observed_data" in trace.children else {}
     given = {
-        "released": np.concatenate([table.counts.ravel() for table in release.tables]),
+        "released": released_vector(release),
         "released_n": np.array([] if isinstance(release.n, int) else [release.n.value]),
     }
     for name, values in given.items():

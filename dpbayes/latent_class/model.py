@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
-from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise
+from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_vector
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
     CONCENTRATION,
@@ -40,7 +40,9 @@ from dpbayes.latent_class.likelihood import (
     cell_covariance,
     class_counts,
     default_spread,
+    filled_counts,
     joint_law,
+    log_below,
     pilot,
     probabilities,
     products_of,
@@ -52,7 +54,7 @@ from dpbayes.latent_class.likelihood import (
 )
 from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.zeros import Impossible, conditioned
-from dpbayes.privacy.release import Release, check_all_published, check_of_records
+from dpbayes.privacy.release import Release, check_of_records
 
 LOW_RATIO = 0.5
 """Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
@@ -169,7 +171,6 @@ def build_model(
     ['alpha', 'stick', 'level_scores', 'count_deviations']
     """
     check_of_records(release, "a model")
-    check_all_published(release, "the latent class model")
     design = Design.of(
         release.domain,
         [table.attributes for table in release.tables],
@@ -235,6 +236,7 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
 
+_UNBOUNDED = 1e15  # a scale of noise whose density is constant: eight of them multiply
 _OF_BLOCK = ("floor", "scale", "rows", "columns", "at", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
@@ -244,7 +246,7 @@ def release_data(
 ) -> dict[str, Any]:
     """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
     shares, tables = released_shares(release), Tables.of(release)
-    counts = np.concatenate([table.counts.ravel() for table in release.tables]).astype(np.float64)
+    counts = released_vector(release)
     spread = spread or default_spread(release, shares)
     data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
     if isinstance(release.n, int):
@@ -255,7 +257,7 @@ def release_data(
         data["n_prior"] = np.array(prior_of_n(release))
         n = float(np.exp(prior_of_n(release)[0]))
     if form == "tables":
-        noise = np.concatenate([table.variances.ravel() for table in release.tables])
+        noise = np.concatenate([variances.ravel() for _, variances in filled_counts(release)])
         weights, profiles = pilot(release, tables, shares, spread)
         sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
         try:
@@ -340,23 +342,30 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
-    """Add the released counts to the model, all tables at once: the exact ones are summed out where noise is normal."""
+    """Add the released counts to the model, all tables at once.
+
+    The exact counts are summed out where noise is normal and no count can be held back.
+    """
     noise, deviations = release_noise(release), []
+    limits = noise.limits
     arrays = [given[name] for name in ("sampling_root", "count_gain", "count_root")]
     # The corners of more Laplace laws would make steps very small.
     own_law = release.n_counts <= FEW_CELLS and bool(np.any(noise.coefficients[1]))
     parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
-    if own_law:
-        parts, shape = noise.coefficients, given["sampling_root"].shape[1]
-        deviations = [pm.Normal("count_deviations", shape=shape)]
+    free = own_law or limits is not None
+    if free:
+        normal = (parts[0], np.zeros_like(parts[0]), parts[1])
+        parts = noise.coefficients if own_law else normal
+        deviations = [pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])]
     arrays += [_constant(f"noise_{i}", part) for i, part in enumerate(parts)]
 
     def logp_given(value: Any, mean: Any, z: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
         constant, linear, quadratic = law
-        off = value - mean
+        off = (value if limits is None else pt.switch(pt.isinf(value), limits, value)) - mean
         moved = pt.dot(turn, pt.dot(gain, off) + z)
         left = off - pt.dot(root, moved)
-        density = pt.sum(constant - linear * pt.abs(left) - quadratic * pt.sqr(left))
+        each = constant - linear * pt.abs(left) - quadratic * pt.sqr(left)
+        density = pt.sum(each if limits is None else pt.switch(pt.isinf(value), noise.log_below(left), each))
         return density + 0.5 * (pt.sum(pt.sqr(z)) - pt.sum(pt.sqr(moved))) + pt.sum(pt.log(pt.diagonal(turn)))
 
     def logp(value: Any, mean: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
@@ -376,9 +385,9 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
         *deviations,
         *arrays,
         dist=dist,
-        logp=logp_given if own_law else logp,
+        logp=logp_given if free else logp,
         class_name="ReleasedTables",
-        signature=f"(c){',(e)' * own_law},(c,e),(e,c),(e,e){law}->(c)",
+        signature=f"(c){',(e)' * free},(c,e),(e,c),(e,e){law}->(c)",
         observed=given["released_counts"],
         dims="count",
     )
@@ -390,6 +399,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
     arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
+    if noise.limits is not None:
+        arrays["limits"] = _constant("limits", np.where(np.isinf(noise.limits), 0.0, noise.limits))
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
         own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
@@ -401,16 +412,26 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
-        for kind, _ in laws:
-            places, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
+        for kind, width in laws:
+            places, floor, scale, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
             turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["no_turn"], value)
-            total += ReleasedCells()(*classes, turn, at["ends"], counts[places], *own)[0]
+            counts = counts[places]
+            if noise.limits is not None and kind != "gaussian":
+                held = pt.isinf(counts)
+                mean, variance = released_law(_counted(classes, at), (at[f"{kind}_left"], at[f"{kind}_parts"]), width)
+                below = log_below(at["limits"][places] - mean, variance + floor, scale if kind == "laplace" else None)
+                # Noise without bound says nothing, but for the constant that is its log-density.
+                counts = pt.switch(held, 0.0, counts)
+                if kind == "laplace":
+                    scale, constant = pt.switch(held, _UNBOUNDED, scale), np.log(2.0 * _UNBOUNDED)
+                else:
+                    floor, constant = pt.switch(held, _UNBOUNDED**2, floor), np.log(np.sqrt(2.0 * np.pi) * _UNBOUNDED)
+                total += pt.sum(pt.switch(held, below + constant, 0.0))
+            total += ReleasedCells()(*classes, turn, at["ends"], counts, floor, scale, *own)[0]
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
-        weights, psi, n, sizes, deviations = classes
-        counted = (weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"]))
-        turns = {"gaussian": turn}
+        turns, counted = {"gaussian": turn}, _counted(classes, at)
         found = [
             released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
             for kind, width in laws
@@ -438,6 +459,12 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         observed=given["released_counts"],
         dims="count",
     )
+
+
+def _counted(classes: Any, at: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what `released_law` takes."""
+    weights, psi, n, sizes, deviations = classes
+    return weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"])
 
 
 def _shape(name: str, array: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arrays import Floats
+from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
@@ -335,8 +336,10 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
 def fit_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the posterior predictive check of the released counts."""
     drawn = trace["posterior_predictive"]["released"].stack(draws=("chain", "draw")).transpose("draws", ...)
-    values = drawn.to_numpy().reshape(drawn.sizes["draws"], -1)
-    observed = np.concatenate([t.counts.ravel() for t in release.tables]).astype(float)
+    # What a threshold holds back, in the release or in a draw, stands at the threshold.
+    least = np.concatenate([np.full(table.counts.size, table.limit) for table in release.tables])
+    values = np.maximum(drawn.to_numpy().reshape(drawn.sizes["draws"], -1), least)
+    observed = np.maximum(released_vector(release), least)
     spread = values.std(0, ddof=1)
     # Where noise is far below one count, no draw of an impossible cell's may differ from zero; its law still does.
     noise = np.sqrt(np.concatenate([t.variances.ravel() for t in release.tables]))
@@ -356,6 +359,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                 "Posterior predictive check: tables drawn from the fitted model, with the same noise added, against "
                 "the counts that were released. The model has seen these counts, so that residuals are smaller than in "
                 "fresh data: look for single large ones and for a table whose residuals all point one way."
+                + (" Counts that were held back stand at their threshold." if np.isfinite(least).any() else "")
             ),
             Table(
                 "predictive_check",
@@ -396,7 +400,9 @@ def _margin_table(
             rows.append(row if true is None else [*row, float(true[t][c])])
     if true is not None:
         columns.append(Column("true", ",.0f"))
-    return Table("margins", "Released and estimated margins, in records", columns, rows)
+    unseen = "; a released count that is missing was held back below its threshold"
+    some = unseen if any(table.withheld.any() for table in release.tables) else ""
+    return Table("margins", f"Released and estimated margins, in records{some}", columns, rows)
 
 
 def _error_table(

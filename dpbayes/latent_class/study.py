@@ -492,7 +492,7 @@ class Simulator:
         ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
         parts = zip(np.split(exact, ends), self.release.tables, strict=True)
         noisy = [
-            replace(table, counts=part.reshape(table.counts.shape) + table.simulated_noise(rng), threshold=None)
+            replace(table, counts=table.held_back(part.reshape(table.counts.shape) + table.simulated_noise(rng)))
             for part, table in parts
         ]
         drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)
@@ -591,7 +591,7 @@ def _resized(release: Release, n: int) -> Release:
         return replace(release, n=n)
     total = release.n
     # The prior of n is centred by the tables' sums too: they are made n.
-    tables = tuple(replace(table, counts=_spread(n, table.counts.shape)) for table in release.tables)
+    tables = tuple(replace(table, counts=table.held_back(_spread(n, table.counts.shape))) for table in release.tables)
     return replace(release, tables=tables, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
 
 

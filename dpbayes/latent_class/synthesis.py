@@ -155,7 +155,10 @@ def _numbers_of_rows(n_rows: int | Ints, n_draws: int) -> list[int]:
 
 
 def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, random_seed: int) -> xr.Dataset:
-    """Draw releases anew from the posterior: records, as many as the draw's n, their exact tables, the same noise."""
+    """Draw releases anew from the posterior: records, as many as the draw's n, their exact tables, the same noise.
+
+    Counts that the tables' thresholds would hold back are -inf.
+    """
     import xarray as xr
 
     from dpbayes.privacy.release import Release
@@ -171,7 +174,8 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     ):
         exact = np.split(count_records(records, release), sizes)
         noisy = [part + t.simulated_noise(rng).ravel() for part, t in zip(exact, release.tables, strict=True)]
-        predicted.append(np.concatenate(noisy))
+        shown = [np.where(part < t.limit, -np.inf, part) for part, t in zip(noisy, release.tables, strict=True)]
+        predicted.append(np.concatenate(shown))
     counts = trace["posterior"]["count"]
     return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})
 

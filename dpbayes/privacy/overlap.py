@@ -413,7 +413,7 @@ def _bounds(sources: list[_Source]) -> list[_Bound]:
     for held, table in enumerate(sources):
         if table.table is None or table.table.threshold is None or not np.isnan(table.values).any():
             continue
-        most = table.table.threshold - (1.0 if table.table.noise.is_discrete else 0.0)
+        most = table.table.limit - (0.5 if table.table.noise.is_discrete else 0.0)
         for other, margin in enumerate(sources):
             if other == held or margin.chosen or not set(margin.names) <= set(table.names):
                 continue

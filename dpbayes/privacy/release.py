@@ -187,6 +187,17 @@ class NoisyTable:
         """Which counts were left out because they came out below the threshold."""
         return np.isnan(self.counts)
 
+    @property
+    def limit(self) -> float:
+        """What counts that were left out lie below on the real line, midway between whole numbers; -inf without one."""
+        if self.threshold is None:
+            return -math.inf
+        return math.ceil(self.threshold) - 0.5 if self.noise.is_discrete else self.threshold
+
+    def held_back(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return other noisy counts of the table as its publisher would show them: NaN below the threshold."""
+        return counts if self.threshold is None else np.where(counts < self.threshold, np.nan, counts)
+
 
 @dataclass(frozen=True)
 class NoisyTotal:
@@ -349,11 +360,15 @@ class Release(Enveloped):
 
     @property
     def estimated_size(self) -> tuple[float, float]:
-        """The best linear unbiased estimate of the number of records, and its standard deviation, 0 if it is public."""
+        """The best linear unbiased estimate of the number of records, and its standard deviation, 0 if it is public.
+
+        It is of the released number and of the tables of which no count was held back.
+        """
         if isinstance(self.n, int):
             return float(self.n), 0.0
-        values = [self.n.value, *(float(table.counts.sum()) for table in self.tables)]
-        variances = [self.n.noise.variance, *(float(table.variances.sum()) for table in self.tables)]
+        whole = [table for table in self.tables if not table.withheld.any()]
+        values = [self.n.value, *(float(table.counts.sum()) for table in whole)]
+        variances = [self.n.noise.variance, *(float(table.variances.sum()) for table in whole)]
         precisions = 1.0 / np.maximum(variances, 1e-300)
         return float(np.average(values, weights=precisions)), float(precisions.sum() ** -0.5)
 
@@ -485,17 +500,6 @@ def check_of_records(release: object, what: str) -> None:
             f"{what} needs counts of records, and this release counts {release.unit}s; it answers the verifier's "
             "questions (dpbayes.verifier)"
         )
-
-
-def check_all_published(release: Release, what: str) -> None:
-    """Refuse a release with counts that a threshold held back."""
-    for table in release.tables:
-        if held := int(table.withheld.sum()):
-            raise InputError(
-                f"{what} does not fit counts that a threshold held back, and table {table.label} has {held:,} of them "
-                f"below {table.threshold:g}; leave the table out, sample whole counts (system = "
-                "'study:whole_counts'), or fit it in your own model"
-            )
 
 
 def record_words(protected_unit: str | None) -> str:
