@@ -4,7 +4,7 @@ Run as ``python tests/benchmarks/thresholds.py ide RELEASES`` or ``... latent-cl
 of docs/published.md. Records come from a log-linear model of five attributes with random effects of single levels and
 of pairs, which neither system has; public records of `ide` from the same model with moved effects. Five two-way tables
 are released, and the threshold hides 30 % of their exact counts. *missing*: what was held back is taken as missing for
-another reason (noise without bound). *zero*: as a noisy zero.
+another reason (noise without bound). *zero*: as a noisy zero. *published*: the same release without a threshold.
 """
 
 import os
@@ -24,7 +24,7 @@ DOMAIN = Domain.from_levels({"a": (0, 1, 2), "b": (0, 1), "c": (0, 1, 2, 3), "d"
 RECORDS, PUBLIC = 5000, 3000
 STATED = Publication("A simulated office", "tests/benchmarks/thresholds.py", "2026-11", "noise, then a threshold")
 LAWS = [TwoSidedGeometric(30.0), DiscreteGaussian(40.0)]
-TREATMENTS = ("held back", "missing", "zero")
+TREATMENTS = ("held back", "missing", "zero", "published")
 
 
 def log_linear(effects):
@@ -49,7 +49,7 @@ def population(rng):
 
 
 def releases(tables, law, rng):
-    """Return one release as its three readers take it, and which counts were held back."""
+    """Return one release as its readers take it, and which counts were held back."""
     threshold = float(np.quantile(np.concatenate([table.counts.ravel() for table in tables]), 0.3).round())
     found = {name: [] for name in TREATMENTS}
     for table in tables:
@@ -60,6 +60,7 @@ def releases(tables, law, rng):
         found["held back"].append(NoisyTable(table.domain, shown, law, None, None, None, threshold))
         found["missing"].append(NoisyTable(table.domain, zeros, law.of(spreads.max()), None, None, spreads))
         found["zero"].append(NoisyTable(table.domain, zeros, law, None, None))
+        found["published"].append(NoisyTable(table.domain, noisy, law, None, None))
     held = np.concatenate([table.withheld.ravel() for table in found["held back"]])
     made = {
         name: Release(DOMAIN, tuple(own), "as published", RECORDS, "published", publication=STATED)
