@@ -108,9 +108,14 @@ class ReleasedNoise:
 
 def release_noise(release: Release) -> ReleasedNoise:
     """Return the laws of all counts of a release, table after table in C order."""
-    limits = np.concatenate([np.full(table.counts.size, table.limit) for table in release.tables])
+    limits = released_limits(release)
     laws = tuple(law for table in release.tables for law in table.laws)
     return ReleasedNoise(laws, limits if np.isfinite(limits).any() else None)
+
+
+def released_limits(release: Release) -> Floats:
+    """Return below what each count of a release would have been held back, -inf where at nothing."""
+    return np.concatenate([np.full(table.counts.size, table.limit) for table in release.tables])
 
 
 def released_vector(release: Release) -> Floats:

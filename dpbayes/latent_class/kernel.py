@@ -13,6 +13,12 @@ the first where :math:`z_- \ge 0` and the second where not. With T the two summa
 
 .. math:: \frac{\partial\log f}{\partial x} = \frac{\operatorname{sign} x}{b}\,\frac{T_+ - T_-}{T_+ + T_-}, \qquad
           \frac{\partial\log f}{\partial v} = \frac{1 - N(x; 0, v)/f(x)}{2b^2}.
+
+A count that a threshold held back enters by the chance of that, F(x) where x is the threshold less m:
+
+.. math:: F(x) = \frac{e^{-x^2/2v}}{4} \bigl(2E(|x|/\sqrt{2v}) + E(z_-) - E(z_+)\bigr)
+
+below 0 and 1 - F(-x) above, with derivatives f in x and f'/2 in v, as of normal noise.
 """
 
 from __future__ import annotations
@@ -181,6 +187,25 @@ def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
+def log_below(x: float, v: float, b: float) -> tuple[float, float, float]:
+    """Return log F and its derivatives in x and v; b is 0 where the noise is normal and part of v."""
+    r, root = abs(x), math.sqrt(0.5 / v)
+    power, tail, density, slope = -0.5 * r * r / v, 0.5 * scaled_erfc(r * root), root / _ROOT_PI, r / v
+    if b > 0.0:
+        near, far = scaled_erfc(abs(v / b - r) * root), scaled_erfc((v / b + r) * root)
+        if v / b < r:  # all in units of exp(power), here a larger one
+            share, power = math.exp(_falling(x, v, b)), (0.5 * v / b - r) / b
+            tail, near, far = share * tail, 2.0 - share * near, share * far
+        tail += 0.25 * (near - far)
+        density, slope = 0.25 * (near + far) / b, (near - far) / (near + far) / b
+    if x < 0.0:
+        return power + math.log(tail), density / tail, 0.5 * slope * density / tail
+    above = math.exp(power)
+    ratio = above * density / (1.0 - above * tail)
+    return math.log1p(-above * tail), ratio, -0.5 * slope * ratio
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _product(columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats) -> None:
     """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
     for h in range(state.shape[2]):
@@ -332,7 +357,7 @@ def _columns_back(
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _density(
-    n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, at: Any
+    n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats, at: Any
 ) -> tuple[float, float]:
     """Return a rectangle's log-density and its slope in n; `mean` and `spread` become the slopes in themselves."""
     counts, spreads = mean.reshape(-1), spread.reshape(-1)
@@ -341,7 +366,15 @@ def _density(
     for i in range(len(at)):
         off[i] = value[i] - counts[at[i]]
         varied[i] = n * spreads[at[i]] + floor[i]
+    for i in range(len(limit)):
+        off[i] = 0.0 if value[i] == -math.inf else off[i]
     total = normal_laplace(off, varied, scale, in_x, in_v) if len(scale) else normal(off, varied, in_x, in_v)
+    for i in range(len(limit)):
+        if value[i] == -math.inf:
+            b = scale[i] if len(scale) else 0.0
+            total -= math.log(0.5 * log_below(0.0, varied[i], b)[1])  # the density at 0, which is not the count's
+            log_chance, in_x[i], in_v[i] = log_below(limit[i] - counts[at[i]], varied[i], b)
+            total += log_chance
     for i in range(len(at)):
         in_n += in_v[i] * spreads[at[i]]
     for i in range(len(counts)):
@@ -355,7 +388,7 @@ def _density(
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
-    value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
+    value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any, rectangles: Any,
     in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the log-density and its slope in n; write those in weights, profiles, sizes and deviations."""
@@ -390,7 +423,7 @@ def _cells(
         counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
         if factors > 1:
             spread += np.dot(rest, second.T)
-        found = _density(n, counts, spread, value[cells], floor[cells], scale[cells], at[cells])
+        found = _density(n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
         total, in_n = total + found[0], in_n + found[1]
         in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
         in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
@@ -425,7 +458,7 @@ def _cells(
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _points(
     weights: Floats, profiles: Floats, n: Floats, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
-    value: Floats, floor: Floats, scale: Floats, left: Any, right: Any, at: Any, rectangles: Any,
+    value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any, rectangles: Any,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return points' log-densities and slopes in weights, profiles, n, sizes and deviations.
 
@@ -436,7 +469,7 @@ def _points(
     for i in range(len(sizes)):
         total[i], in_n[i] = _cells(
             weights[min(i, len(weights) - 1)], profiles[i], n[min(i, len(n) - 1)], sizes[i], deviations[i],
-            turn, ends, value, floor, scale, left, right, at, rectangles,
+            turn, ends, value, floor, scale, limit, left, right, at, rectangles,
             in_weights[i], in_profiles[i], in_sizes[i], in_deviations[i],
         )  # fmt: skip
     return total, in_weights, in_profiles, in_n, in_sizes, in_deviations
@@ -504,7 +537,8 @@ def _sums(values: Floats, ends: Any) -> Floats:
 class ReleasedCells(_Operation):
     """The log-density of a block's cells, and its slopes in the first five inputs, which have no derivatives.
 
-    `scale` is that of Laplace noise, which `floor` then leaves out; it is empty where noise is normal.
+    `scale` is that of Laplace noise, which `floor` then leaves out; it is empty where noise is normal. Counts of -inf
+    were held back below `limit`, which is empty where none can be.
     """
 
     differentiated = 5

@@ -18,8 +18,7 @@ against its table's noise, cell by cell: Gaussian noise adds variances, Laplace 
 closed form. Tables with Gaussian noise are first rotated by the eigenvectors of the released shares' covariances: one
 direction per attribute is the constant, in which R vanishes, and the others are nearly uncorrelated.
 
-A count that a threshold held back enters by the probability of that: its cell given the classes' counts is normal plus
-noise, and the chance that this lies below the threshold is in closed form (`log_below`).
+A count that a threshold held back enters by the chance of that, in closed form too (`dpbayes.latent_class.kernel`).
 
 A cell is the product of a last factor, from the attribute of its table with the most levels, with the others: these
 products are few, and means and variances of all cells are products of matrices of theirs with all levels. All arrays
@@ -40,8 +39,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arrays import Floats, Ints
 from dpbayes._names import variable_name
-from dpbayes.distributions import log_normal_tail
-from dpbayes.inference.noisy_counts import released_vector
+from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import SPREADS, Cell, profile_name
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
@@ -306,23 +304,6 @@ def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any
     return mean, moved, first, rest
 
 
-def log_below(x: Any, variance: Any, scale: Any = None) -> Any:
-    r"""Return the log-probability that a normal variable of mean zero, and Laplace noise if of a scale, are below x.
-
-    With Laplace noise of scale b, :math:`z = |x|/\sqrt v`, :math:`a = \sqrt v/b` and R the normal law's Mills ratio,
-    it is :math:`\varphi(z)\,(R(z) - \frac12 R(a + z) + \frac12 R(a - z))` for x < 0 (Reed and Jorgensen 2004).
-    """
-    root = pt.sqrt(variance)
-    if scale is None:
-        return log_normal_tail(-x / root)
-    z, a = pt.abs(x) / root, root / scale
-    normal, shift = log_normal_tail(z), 0.5 * pt.sqr(a)
-    beyond = log_normal_tail(a + z) + shift + a * z - normal
-    tail = normal + pt.log1p(-0.5 * pt.exp(pt.minimum(beyond, 0.0)))
-    tail = pt.logaddexp(tail, log_normal_tail(a - z) + shift - a * z - np.log(2.0))
-    return pt.switch(x < 0, tail, pt.log1mexp(pt.minimum(tail, -np.log(2.0))))
-
-
 class _Factors:
     """Means, variances and deviations of single columns, each with a last column that leaves a product as it is."""
 
@@ -478,32 +459,26 @@ class Completion:
             kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
         return kept
 
-    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataFloats:
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
         """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
         margin = posterior["margin"].transpose("chain", "draw", "count")
         mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
         # Those held back are pulled towards their limit, as in the model.
-        off = np.where(np.isinf(data["released_counts"]), self.limits, data["released_counts"])
-        off = off - mean.to_numpy()
+        off = np.maximum(data["released_counts"], released_limits(self.release)) - mean.to_numpy()
         pulled = off @ data["count_gain"].T
         free = "count_deviations" in posterior
         z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
         return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
 
-    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataFloats:
-        mean = posterior["given_mean"].transpose("chain", "draw", "count")
+    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
         counts = np.array(mean.to_numpy())
         # Chain by chain: what is drawn from takes several times the memory of the counts.
         for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
             for block in self.tables.blocks:
-                own[:, block.places] += _rest_of(block, own, variance, data, self.limits, rng)
+                own[:, block.places] += _rest_of(block, own, variance, data, limits, rng)
             own[:] = turned_back(self.release, self.tables, data["rotation"], own)
         return mean.copy(data=counts)
-
-    @cached_property
-    def limits(self) -> Floats:
-        """Below what each count was held back, if it was."""
-        return np.concatenate([np.full(table.counts.size, table.limit) for table in self.release.tables])
 
 
 def _rest_of(

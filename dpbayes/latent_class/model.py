@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
-from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_vector
+from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits, released_vector
 from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
     CONCENTRATION,
@@ -42,7 +42,6 @@ from dpbayes.latent_class.likelihood import (
     default_spread,
     filled_counts,
     joint_law,
-    log_below,
     pilot,
     probabilities,
     products_of,
@@ -236,8 +235,7 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
 
-_UNBOUNDED = 1e15  # a scale of noise whose density is constant: eight of them multiply
-_OF_BLOCK = ("floor", "scale", "rows", "columns", "at", "bounds")
+_OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "at", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 
@@ -342,9 +340,9 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
-    """Add the released counts to the model, all tables at once.
+    """Add the released counts to the model, all tables at once: the exact ones are summed out where noise is normal.
 
-    The exact counts are summed out where noise is normal and no count can be held back.
+    Where a threshold may hold counts back they are not.
     """
     noise, deviations = release_noise(release), []
     limits = noise.limits
@@ -354,14 +352,13 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
     free = own_law or limits is not None
     if free:
-        normal = (parts[0], np.zeros_like(parts[0]), parts[1])
-        parts = noise.coefficients if own_law else normal
+        parts = noise.coefficients if own_law else (parts[0], 0.0 * parts[0], parts[1])
         deviations = [pm.Normal("count_deviations", shape=given["sampling_root"].shape[1])]
     arrays += [_constant(f"noise_{i}", part) for i, part in enumerate(parts)]
 
     def logp_given(value: Any, mean: Any, z: Any, root: Any, gain: Any, turn: Any, *law: Any) -> Any:
         constant, linear, quadratic = law
-        off = (value if limits is None else pt.switch(pt.isinf(value), limits, value)) - mean
+        off = (value if limits is None else pt.maximum(value, limits)) - mean
         moved = pt.dot(turn, pt.dot(gain, off) + z)
         left = off - pt.dot(root, moved)
         each = constant - linear * pt.abs(left) - quadratic * pt.sqr(left)
@@ -395,43 +392,32 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
 
 def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
-    noise, laws = release_noise(release), []
+    noise, laws, limits = release_noise(release), [], released_limits(release)
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
     arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
-    if noise.limits is not None:
-        arrays["limits"] = _constant("limits", np.where(np.isinf(noise.limits), 0.0, noise.limits))
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
         own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
         laplace = block.kind == "laplace"
         own["floor"] = (NUGGET if laplace else 1.0) * block.variances
         own["scale"] = np.sqrt(0.5 * block.variances) if laplace else np.zeros(0)
+        own["limit"] = limits[block.places] if np.isfinite(limits[block.places]).any() else np.zeros(0)
         own |= block.rectangles.arrays
         arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
 
     def logp(value: Any, *inputs: Any) -> Any:
         classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
-        for kind, width in laws:
-            places, floor, scale, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
+        for kind, _ in laws:
+            places, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
             turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["no_turn"], value)
-            counts = counts[places]
-            if noise.limits is not None and kind != "gaussian":
-                held = pt.isinf(counts)
-                mean, variance = released_law(_counted(classes, at), (at[f"{kind}_left"], at[f"{kind}_parts"]), width)
-                below = log_below(at["limits"][places] - mean, variance + floor, scale if kind == "laplace" else None)
-                # Noise without bound says nothing, but for the constant that is its log-density.
-                counts = pt.switch(held, 0.0, counts)
-                if kind == "laplace":
-                    scale, constant = pt.switch(held, _UNBOUNDED, scale), np.log(2.0 * _UNBOUNDED)
-                else:
-                    floor, constant = pt.switch(held, _UNBOUNDED**2, floor), np.log(np.sqrt(2.0 * np.pi) * _UNBOUNDED)
-                total += pt.sum(pt.switch(held, below + constant, 0.0))
-            total += ReleasedCells()(*classes, turn, at["ends"], counts, floor, scale, *own)[0]
+            total += ReleasedCells()(*classes, turn, at["ends"], counts[places], *own)[0]
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
-        turns, counted = {"gaussian": turn}, _counted(classes, at)
+        weights, psi, n, sizes, deviations = classes
+        counted = (weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"]))
+        turns = {"gaussian": turn}
         found = [
             released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
             for kind, width in laws
@@ -459,12 +445,6 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         observed=given["released_counts"],
         dims="count",
     )
-
-
-def _counted(classes: Any, at: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what `released_law` takes."""
-    weights, psi, n, sizes, deviations = classes
-    return weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"])
 
 
 def _shape(name: str, array: Any) -> str:

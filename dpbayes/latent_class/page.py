@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arrays import Floats
-from dpbayes.inference.noisy_counts import released_vector
+from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
@@ -337,7 +337,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the posterior predictive check of the released counts."""
     drawn = trace["posterior_predictive"]["released"].stack(draws=("chain", "draw")).transpose("draws", ...)
     # What a threshold holds back, in the release or in a draw, stands at the threshold.
-    least = np.concatenate([np.full(table.counts.size, table.limit) for table in release.tables])
+    least = released_limits(release)
     values = np.maximum(drawn.to_numpy().reshape(drawn.sizes["draws"], -1), least)
     observed = np.maximum(released_vector(release), least)
     spread = values.std(0, ddof=1)
