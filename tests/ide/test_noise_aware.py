@@ -1,4 +1,5 @@
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize
-from scipy.stats import norm
+from scipy.stats import laplace, norm
 
 from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import Prior, estimate
 from dpbayes.ide import noise_aware as solver
-from dpbayes.ide.noise_aware import NoiseLoss, measure, noise_loss
+from dpbayes.ide.noise_aware import HeldLoss, NoiseLoss, measure, noise_loss
 from dpbayes.ide.strength import posterior_variance
 from dpbayes.privacy import (
     DiscreteGaussian,
@@ -105,10 +106,71 @@ def test_fenchel_young_holds_with_equality_at_the_slope(r, smoothing, scale, abs
     np.testing.assert_allclose(numeric, slope, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("ratio", [0.1, 1.0, 5.0])
+def test_loss_of_what_was_held_back_is_the_averaged_log_chance_of_it(absolute, ratio):
+    """`ratio` is of the normal error's standard deviation to the noise's; the rule of Gaussian noise is exact up to 1."""
+    law, scale = laplace if absolute else norm, 2.0
+    loss = HeldLoss(np.array([absolute]), np.array([scale]), np.array([(ratio * scale) ** 2]))
+
+    def hazard(t):
+        return np.exp(law.logpdf(t) - law.logcdf(t))
+
+    def bend(t):
+        return (hazard(t) * (hazard(t) + (1.0 if absolute else t))) * (t > 0 or not absolute)
+
+    for r in ratio * np.array([-24.0, -3.0, 0.0, 1.5, 12.0]) + scale:
+
+        def averaged(f, r=r):
+            ends = np.unique([-r, *np.linspace(-9, 9, 19) * ratio * scale])
+            parts = (
+                quad(lambda u: f((r + u) / scale) * norm.pdf(u, scale=ratio * scale), *two, epsabs=0, epsrel=1e-12)
+                for two in pairwise(ends)
+            )
+            return sum(part for part, _ in parts)
+
+        at = np.array([r])
+        found = [loss.value(at)[0], *(one[0] for one in loss.slopes(at))]
+        wanted = [
+            averaged(lambda t: -law.logcdf(t)),
+            averaged(lambda t: -hazard(t)) / scale,
+            averaged(bend) / scale**2,
+        ]
+        np.testing.assert_allclose(found, wanted, rtol=1e-9 if absolute or ratio <= 1 else 1e-2, atol=1e-13)
+
+
+@given(st.floats(-300, 60), st.floats(0.1, 400), st.floats(0.5, 50), st.booleans())
+def test_the_conjugate_of_what_was_held_back(r, smoothing, scale, absolute):
+    loss = NoiseLoss(np.array([absolute]), np.array([scale]), np.array([smoothing]), np.array([True]))
+    slope, (low, high) = loss.slope(np.array([r])), loss.ends
+    inside = np.clip(slope, low, high)
+    if inside == slope:
+        assert (loss.value(np.array([r])) + loss.conjugate(slope) - slope * r)[0] == pytest.approx(0, abs=1e-7)
+        assert loss.slope(loss.residual(slope)) == pytest.approx(slope, rel=1e-6)
+    for other in (0.5 * inside, np.maximum(1.3 * inside, low)):
+        if low <= other <= high:
+            grid = np.linspace(-400, 400, 8001)
+            one = HeldLoss(*(np.broadcast_to(x, grid.shape) for x in (loss.absolute, loss.scale, loss.smoothing)))
+            best = (other * grid - one.value(grid)).max()
+            assert loss.conjugate(other)[0] >= best - 1e-9
+            if abs(loss.residual(other)[0]) < 400:
+                assert loss.conjugate(other)[0] == pytest.approx(best, abs=0.01 * abs(best) + 0.01)
+
+
+def held_measurements(law):
+    """Two counts of the table were held back below 30, one of the margin is seen."""
+    domain = Domain.from_levels({"x": (0, 1), "y": (0, 1)})
+    table = NoisyTable(domain, np.array([[np.nan, 35], [np.nan, 45]]), law, None, None, threshold=30)
+    margin = NoisyTable(domain.project(["x"]), np.array([61, 33]), law, None, None)
+    release = Release(domain, (table, margin), "as published", 100, "published", publication=PUBLICATION)
+    return measure(Prior.full(domain), release), release
+
+
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 @pytest.mark.parametrize("strength", [3.0, 100.0])
-def test_solution_is_the_minimizer_that_a_primal_solver_finds(law, strength):
-    m = measurements_of(law)
+@pytest.mark.parametrize("held", [False, True])
+def test_solution_is_the_minimizer_that_a_primal_solver_finds(law, strength, held):
+    m = held_measurements(law)[0] if held else measurements_of(law)
     loss = noise_loss(m, 4.0)
     solution = solver.solve(m, loss, strength=strength, tolerance=1e-9)
 
@@ -119,6 +181,7 @@ def test_solution_is_the_minimizer_that_a_primal_solver_finds(law, strength):
         return strength * kl + loss.value(m.values - m.n * m.cells.predict(q)).sum()
 
     found = min((minimize(objective, z, method="BFGS", tol=1e-10) for z in np.eye(4)), key=lambda r: r.fun)
+    assert solution.gap <= 1e-9
     assert solution.objective == pytest.approx(found.fun, abs=1e-6)
     assert solution.objective <= found.fun + 1e-8
     q = np.exp(found.x - found.x.max())
@@ -254,3 +317,15 @@ def test_exact_tables_are_no_release():
         estimate(Prior.full(partitions.domain), partitions)
     with pytest.raises(InputError, match=r"starts from a Release, got tuple; use privacy.release_tables"):
         estimate(Prior.full(tables[0].domain), tables)
+
+
+def test_counts_held_back_are_estimated_by_the_noise_aware_method_alone():
+    """What the threshold says moves the estimate the way that it must, and an interval is wider than a seen count's."""
+    m, release = held_measurements(TwoSidedGeometric(3.0))
+    found = estimate(m.prior, release, pool=False)
+    assert found.solution.gap <= 1e-2
+    low, high = found.interval(("x", "y"))
+    assert 100 * low[0, 0] < 61 - 35 < 100 * high[0, 0] and np.all(100 * high[:, 0] < 45)
+    assert np.all((high - low)[:, 0] > 0.9 * (high - low)[:, 1])
+    with pytest.raises(InputError, match=r"2 counts of table x x y were held back below 30; leave the table out, or"):
+        estimate(m.prior, release, noise_aware=False)

@@ -1,9 +1,12 @@
 """The latent class model's graph against enumeration of the full table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
@@ -13,11 +16,12 @@ from dpbayes.latent_class import build_model
 from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, n_effects
 from dpbayes.latent_class.model import default_likelihood, release_data
-from dpbayes.privacy.laws import Gaussian, TwoSidedGeometric
-from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
+from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 from dpbayes.verifier import PartitionCounts, release_counts
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
+STATED = Publication("An office", "https://example.org", "2026", "as in this test")
 SETS = [("a", "b"), ("b", "c"), ("d", "c")]
 
 
@@ -141,6 +145,53 @@ def test_all_tables_jointly_with_normal_noise_or_many_cells(few, monkeypatch):
     )
     found = model.compile_logp(vars=[model["released"]])(point)
     assert found == pytest.approx(stats.multivariate_normal(cov=covariance).logpdf(off), rel=1e-9)
+
+
+@pytest.mark.parametrize("law", [TwoSidedGeometric(4.0), Gaussian(5.0)], ids=lambda law: law.name)
+def test_all_tables_jointly_with_counts_held_back(law):
+    """The deviations integrated out, in the model's coordinates and in those of the sampling error: Sobol sequences."""
+    domain = Domain.from_levels({"a": (0, 1), "b": (0, 1)})
+    table = NoisyTable(domain, [[40, np.nan], [31, np.nan]], law, None, None, threshold=25)
+    release = Release(domain, (table,), "as published", 100, "published", publication=STATED)
+    model = build_model(release, n_classes=2, likelihood="tables")
+    point = _point(model)
+    (margin,) = _evaluate(model, ["margin"])(point)
+    data = release_data(release, "tables")
+    root = data["sampling_root"]
+    normal = stats.norm.ppf(stats.qmc.Sobol(root.shape[1], seed=1).random_base2(11))
+    density = model.compile_logp(vars=[model["released"], model["count_deviations"]])
+    # The model's coordinates have nearly their posterior's spread; their standard normal part leaves the weight.
+    found = [density(point | {"count_deviations": z}) - stats.norm.logpdf(z).sum() for z in normal]
+    many = stats.norm.ppf(stats.qmc.Sobol(root.shape[1], seed=2).random_base2(17))
+    off = np.where(table.withheld, table.limit, table.counts).ravel() - 100 * margin - many @ root.T
+    if isinstance(law, Gaussian):
+        seen, chance = stats.norm.logpdf(off, scale=5.0), stats.norm.logcdf(off, scale=5.0)
+    else:
+        scale = 1 / law.relaxed[1]
+        seen, chance = stats.laplace.logpdf(off, scale=scale), stats.laplace.logcdf(off, scale=scale)
+    each = np.where(table.withheld.ravel(), chance, seen).sum(axis=1)
+    wanted = logsumexp(each) - np.log(len(many))
+    assert logsumexp(found) - np.log(len(found)) == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize("form", ["cells", "tables"])
+def test_gradients_with_counts_held_back_are_those_of_finite_differences(form):
+    release = _release(laws=[TwoSidedGeometric(4.0), DiscreteGaussian(5.0), TwoSidedGeometric(4.0)])
+    tables = [
+        replace(t, counts=np.where(t.counts < np.median(t.counts), np.nan, t.counts), sensitivity=None, epsilon=None,
+                threshold=float(np.median(t.counts)))
+        for t in release.tables
+    ]  # fmt: skip
+    release = replace(release, tables=tuple(tables), adjacency="as published", sampler="published", publication=STATED)
+    assert sum(table.withheld.sum() for table in release.tables) >= 3
+    model = build_model(release, n_classes=2, likelihood=form)
+    names = [variable.name for variable in model.value_vars]
+    density, slopes, at = model.compile_logp(), model.compile_dlogp(), _point(model)
+    slope, rng = np.split(slopes(at), np.cumsum([at[name].size for name in names])[:-1]), np.random.default_rng(1)
+    for name, own in zip(names, slope, strict=True):
+        way = 1e-5 * rng.normal(size=at[name].shape)
+        ahead, back = (density(at | {name: at[name] + sign * way}) for sign in (1, -1))
+        assert own @ way.ravel() == pytest.approx((ahead - back) / 2, rel=1e-5, abs=1e-9)
 
 
 def test_the_form_follows_from_the_release(monkeypatch):

@@ -7,8 +7,9 @@ import xarray as xr
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
+from dpbayes.latent_class.margins import check_fitted
 from dpbayes.latent_class.synthesis import predict_release, synthesize, write_synthetic
-from dpbayes.privacy import NoisyTotal, release_tables
+from dpbayes.privacy import NoisyTotal, Publication, release_tables
 from dpbayes.privacy.laws import TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"age": ("<18", "18+"), "sex": (0, 1, 2)})
@@ -117,3 +118,26 @@ def test_predicted_releases_have_the_records_of_their_draws(trace, released):
     tree = xr.DataTree.from_dict({"posterior": posterior})
     predicted = predict_release(tree, release, n_datasets=12, random_seed=1)["released"].to_numpy()[0]
     assert predicted.sum(axis=1).tolist() == [1, 10, 20, 31, *range(40, 120, 10)]
+
+
+def test_predicted_releases_hold_back_what_the_threshold_does(trace):
+    """With next to no noise, a drawn count below the threshold is held back, and every other one is shown."""
+    tables = marginals(synthesize(trace, n_datasets=1, n_rows=50, random_seed=5)[0], [["sex", "age"]], domain=DOMAIN)
+    shown = release_tables(tables, epsilon=1e3, rng=np.random.default_rng(1))
+    posterior = trace["posterior"].to_dataset().assign_coords(count=np.arange(6))
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    exact = predict_release(tree, shown, n_datasets=12, random_seed=1)["released"].to_numpy()[0]
+    counts = shown.tables[0].counts
+    limit = float(np.median(counts))
+    table = replace(shown.tables[0], counts=np.where(counts < limit, np.nan, counts), sensitivity=None, epsilon=None,
+                    threshold=limit)  # fmt: skip
+    stated = Publication("An office", "https://example.org", "2026", "as in this test")
+    held = replace(shown, tables=(table,), adjacency="as published", sampler="published", publication=stated)
+    found = predict_release(tree, held, n_datasets=12, random_seed=1)["released"].to_numpy()[0]
+    assert 0.1 < np.isinf(found).mean() < 0.9
+    np.testing.assert_array_equal(found, np.where(exact < limit, -np.inf, exact))
+    tree["observed_data"] = xr.Dataset({"released": ("count", np.where(counts < limit, -np.inf, counts).ravel())})
+    check_fitted(tree, held)
+    other = np.where(counts < limit, np.nan, counts + 1)
+    with pytest.raises(InputError, match="release"):
+        check_fitted(tree, replace(held, tables=(replace(table, counts=other),)))
