@@ -291,7 +291,7 @@ def check_all_published(measurements: Measurements) -> None:
     for table in measurements.tables:
         if held := int(table.withheld.sum()):
             raise InputError(
-                f"Algorithm 1 takes all counts as released, and {held:,} counts of table {table.label} were held back "
+                f"Algorithm 1 takes all counts as released, and table {table.label} has {held:,} of them held back "
                 f'below {table.threshold:g}; leave the table out, or weigh the noise (method = "noise-aware")'
             )
 

@@ -91,7 +91,7 @@ def latent_class_interval(form):
 
 
 def main(system, count, form="tables"):
-    """Print coverage of the counts that were held back and of all, and the mean width, after each release."""
+    """Print coverage of the counts held back and of the released ones, and the mean width, after each release."""
     interval = ide_interval if system == "ide" else latent_class_interval(form)
     rows = []
     for seed in range(int(count)):
@@ -112,8 +112,9 @@ def main(system, count, form="tables"):
                     [row[2:] for row in rows if row[:2] == (law.name, name)], axis=0
                 )
                 print(
-                    f"  {law.name}, {name}: held {hits / n:.3f} of {n:.0f} ({n / cells:.2f} of all), all "
-                    f"{all_hits / cells:.3f}, width of held {width / n:.1f}; {seconds / (seed + 1):.1f} s",
+                    f"  {law.name}, {name}: held {hits / n:.3f} of {n:.0f} ({n / cells:.2f} of all), released "
+                    f"{(all_hits - hits) / (cells - n):.3f}, width of held {width / n:.1f}; "
+                    f"{seconds / (seed + 1):.1f} s",
                     flush=True,
                 )
 

@@ -140,14 +140,14 @@ def test_prior_aware_estimation_fits_counts_held_back(spec: Path, method: str) -
     text = with_a_threshold(spec).replace("latent-class", "ide").replace("[[tables]]", levels, 1)
     spec.write_text(text + f'[estimation]\nmethod = "{method}"\n')
     if method == "algorithm-1":
-        with pytest.raises(InputError, match="1 counts of table age x sex were held back below 225; leave the table"):
+        with pytest.raises(InputError, match="table age x sex has 1 of them held back below 225; leave the table"):
             plan_lines(load_spec(spec))
         return
     result = execute(load_spec(spec), out=spec.with_name("run"), progressbar=False, echo=lambda line: None)
     facts = strict_facts(result.folder)
     assert facts["headline"]["cost"] == "post-processing of a published release"
     moved = json.loads((result.folder / "result.json").read_text())["result"]["moved"][0]
-    assert moved["released"][0] is None and 0.212 < moved["estimate"][0] < 0.23
+    assert moved["released"][0] is None and 0.21 < moved["estimate"][0] < 0.225  # by the prior .21
     assert "was held back below its threshold" in (result.folder / "report.html").read_text()
 
 
