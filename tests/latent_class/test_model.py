@@ -1,5 +1,6 @@
 """The latent class model's graph against enumeration of the full table."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,13 @@ from scipy.special import logsumexp
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
-from dpbayes.errors import InputError
+from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, n_effects
 from dpbayes.latent_class.model import default_likelihood, release_data
+from dpbayes.latent_class.study import Simulator
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 from dpbayes.verifier import PartitionCounts, release_counts
@@ -192,6 +194,23 @@ def test_gradients_with_counts_held_back_are_those_of_finite_differences(form):
         way = 1e-5 * rng.normal(size=at[name].shape)
         ahead, back = (density(at | {name: at[name] + sign * way}) for sign in (1, -1))
         assert own @ way.ravel() == pytest.approx((ahead - back) / 2, rel=1e-5, abs=1e-9)
+
+
+def test_simulated_releases_hold_back_what_the_threshold_does():
+    """Of the same exact tables, the counts without noise to speak of that are below the threshold, and no others."""
+    law = TwoSidedGeometric(0.01)
+    table = NoisyTable(DOMAIN.project(["a", "b"]), [[40, np.nan, 60], [90, 50, 80]], law, None, None, threshold=30)
+    release = Release(DOMAIN, (table,), "as published", 300, "published", publication=STATED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)
+        simulate = Simulator(
+            release, lambda: build_model(release, n_classes=2, likelihood="cells"), 300, {"likelihood": "cells"}
+        )
+        found = [simulate(seed) for seed in range(4)]
+    exact = np.array([truth["exact_counts"] for truth, _ in found])
+    seen = np.array([data["released_counts"] for _, data in found])
+    assert 2 <= (exact < 30).sum() <= 20
+    np.testing.assert_array_equal(seen, np.where(exact < 30, -np.inf, exact))
 
 
 def test_the_form_follows_from_the_release(monkeypatch):

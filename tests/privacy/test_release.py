@@ -16,6 +16,7 @@ from dpbayes.privacy import (
     Laplace,
     NoisyTable,
     NoisyTotal,
+    Publication,
     Release,
     TwoSidedGeometric,
     read_release,
@@ -444,3 +445,30 @@ def test_a_release_shows_its_cost():
     assert "epsilon 1" in page
     assert "simulation" in page
     assert "citizenship x age" in page
+
+
+@pytest.mark.parametrize(("law", "threshold", "limit"), [
+    (TwoSidedGeometric(3.0), 20, 19.5), (TwoSidedGeometric(3.0), 19.2, 19.5), (Laplace(3.0), 19.2, 19.2),
+    (Laplace(3.0), None, -np.inf),
+])  # fmt: skip
+def test_what_is_held_back_lies_below_the_limit(law, threshold, limit):
+    domain = Domain.from_levels({"x": range(4)})
+    table = NoisyTable(domain, [25, 30, 40, 20 if threshold else -3], law, None, None, None, threshold)
+    assert table.limit == limit and not table.withheld.any()
+    noisy = np.array([19, 20, 18, 35])
+    shown = table.held_back(noisy)
+    np.testing.assert_array_equal(np.isnan(shown), noisy < limit)
+    np.testing.assert_array_equal(shown[noisy >= limit], noisy[noisy >= limit])
+
+
+def test_a_table_with_counts_held_back_says_nothing_of_the_number_of_records():
+    domain, stated = Domain.from_levels({"x": range(2)}), Publication("An office", "here", "2026", "as stated")
+    law, n = TwoSidedGeometric(3.0), NoisyTotal(120, TwoSidedGeometric(3.0), 1.0, None)
+    whole = NoisyTable(domain, [50, 60], law, None, None)
+    some = NoisyTable(domain, [np.nan, 60], law, None, None, None, 40)
+    sizes = [
+        Release(domain, (table,), "as published", n, "published", publication=stated).estimated_size
+        for table in (whole, some)
+    ]
+    assert sizes[0] == pytest.approx((120 * 2 / 3 + 110 / 3, (law.variance * 2 / 3) ** 0.5))
+    assert sizes[1] == pytest.approx((120, law.variance**0.5))
