@@ -120,7 +120,7 @@ def _cell_picture(tables: Tables) -> Figure | None:
     if not cells or cells[0][-1] is None:
         return None
     shares = 100 * np.array([[after, low, high] for _, _, _, _, after, low, high in cells], dtype=float)
-    told = "; ".join(f"{cell} {after:.1%}" for _, cell, _, _, after, _, _ in cells)
+    told = "; ".join(f"{cell} {100 * after:.1f} %" for _, cell, _, _, after, _, _ in cells)
     marks = {"public prior": 100 * np.array([cell[2] for cell in cells], dtype=float)}
     figure = estimate_plot([cell[1] for cell in cells], shares, xlabel="share of the records (%)", marks=marks)
     return Figure(figure, "The cells that the release moved most, with 95 % intervals, and the public prior.", told)
@@ -253,10 +253,11 @@ def _group_section(result: Mapping[str, Any]) -> Section:
 def most_moved(tables: Tables) -> str:
     """Say in a sentence which cell the release moved most."""
     table, cell, before, released, after, low, high = _cells(tables)[0]
-    interval = "" if low is None else f" (95 % interval {low:.1%} to {high:.1%})"
+    interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
+    given = "held back" if released is None else f"{100 * released:.1f} % as released"
     return (
-        f"The release moves {cell} (table {table}) most: {after:.1%} of the records by the estimate{interval}, "
-        f"{before:.1%} by the prior, {'held back' if released is None else f'{released:.1%} as released'}."
+        f"The release moves {cell} (table {table}) most: {100 * after:.1f} % of the records by the estimate{interval}, "
+        f"{100 * before:.1f} % by the prior, {given}."
     )
 
 

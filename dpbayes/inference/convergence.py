@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -53,6 +54,11 @@ class Quantity:
     def __str__(self) -> str:
         place = ", ".join(f"{given_name(dim)}={label}" for dim, label in self.where)
         return f"{given_name(self.name)}[{place}]" if place else given_name(self.name)
+
+    @property
+    def words(self) -> str:
+        """The variable and its labels, without brackets and the names of dimensions."""
+        return f"{given_name(self.name).replace('_', ' ')} {', '.join(str(label) for _, label in self.where)}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -373,17 +379,18 @@ def quantity_draws(
     missing = [name for name in names if name not in posterior]
     if missing or not names:
         raise InputError(f"posterior variables to judge not found: {missing}; it has {sorted(map(str, posterior))}")
-    blocks, quantities = [], []
+    blocks = []
     for name in names:
         variable = posterior[name].transpose("chain", "draw", ...)
-        chains, length, *shape = variable.shape
-        blocks.append(np.moveaxis(np.asarray(variable, dtype=float).reshape(chains, length, -1), -1, 0))
-        dims = [str(dim) for dim in variable.dims[2:]]
-        labels = [_labels(posterior, dim) for dim in dims]
-        for index in np.ndindex(*shape):
-            where = ((dim, axis[place]) for dim, axis, place in zip(dims, labels, index, strict=True))
-            quantities.append(Quantity(name, tuple(where)))
-    return quantities, np.concatenate(blocks)
+        blocks.append(np.moveaxis(np.asarray(variable, dtype=float).reshape(*variable.shape[:2], -1), -1, 0))
+    return [quantity for name in names for quantity in quantities_of(posterior, name)], np.concatenate(blocks)
+
+
+def quantities_of(posterior: "xr.Dataset", name: str) -> list[Quantity]:
+    """All quantities of a variable, the last coordinate fastest."""
+    dims = [str(dim) for dim in posterior[name].dims if dim not in ("chain", "draw")]
+    labels = [_labels(posterior, dim) for dim in dims]
+    return [Quantity(name, tuple(zip(dims, place, strict=True))) for place in product(*labels)]
 
 
 def _labels(posterior: "xr.Dataset", dim: str) -> list[str | int | float]:

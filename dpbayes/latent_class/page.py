@@ -77,6 +77,7 @@ def findings(
             found[-1],
         ],
         judged=_JUDGED,
+        named=_quantity_names(release),
     )
 
 
@@ -479,8 +480,8 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
         subject="table",
         rest="sampling and model",
         meaning="Without noise the first part would be gone; with more records the second would shrink as a share of "
-        f"them. By pooling the tables, the model leaves the noise with {pooled:.0%} of the standard deviation that it "
-        "was released with. Where sampling and model take more than binomial sampling of "
+        f"them. By pooling the tables, the model leaves the noise with {100 * pooled:.0f} % of the standard deviation "
+        "that it was released with. Where sampling and model take more than binomial sampling of "
         f"{n.mean():,.0f} records, the model's own uncertainty adds to it; where less, other tables inform this one.",
         unit="root mean square over a table's cells, in records",
         format=".1f",

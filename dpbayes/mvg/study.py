@@ -18,7 +18,7 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
 from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, whiten_moments
 from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
-from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_probability
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
 _MOST_FEATURES = 100
+_MOST_ANSWERED, _MOST_DRAWN = 6, 24  # predictors of the first screen
 
 type Ranges = dict[str, tuple[float, float]]
 
@@ -305,11 +306,11 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
     caption = f"Coefficients in units of {spec.regression.response} for one unit of the term, with 95 % intervals"
     table = Table("coefficients", caption, _coefficient_columns(), [*rows, _residual_row(result, truth)])
     return Findings(
-        answer=_found(rows, spec.regression.response),
-        picture=_coefficient_figure(rows),
+        answer=_found(rows, result, spec.regression.response),
+        picture=_picture(spec, release, rows),
         caution=_caution(rows),
         sections=[
-            PageSection("Coefficients", [table]),
+            PageSection("Coefficients", [table, _coefficient_figure(rows)]),
             _sources(result, white, naive),
             _release_section(release, epsilon, delta),
             _prior(result, white),
@@ -344,10 +345,61 @@ def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any
     return ("residual sd", *mean_and_interval(draws).tolist(), None, None, None, exact)
 
 
-def _found(rows: Sequence[Sequence[Any]], response: str) -> str:
-    """Say every coefficient with its interval."""
-    parts = [f"{mean:.3g} per unit of {term} ({low:.3g} to {high:.3g})" for term, mean, low, high, *_ in rows[1:]]
-    return f"Expected {response} changes by {', '.join(parts)}; 95 % intervals, the other terms held."
+def _found(rows: Sequence[Sequence[Any]], trace: xr.DataTree, response: str) -> str:
+    """Say how the response moves with each predictor, with intervals, and how sure the directions are."""
+    positive = (trace["posterior"].to_dataset()["coefficient"] > 0).to_numpy().reshape(-1, len(rows) - 1)
+    share = positive.mean(axis=0)
+    # So many draws do not tell a probability from 1 more closely.
+    sure = np.minimum(np.maximum(share, 1.0 - share), 1.0 - 0.5 / len(positive))[:_MOST_ANSWERED]
+    told = rows[1 : 1 + _MOST_ANSWERED]
+    parts = [
+        f"{mean:{form}} per unit of {term} ({low:{form}} to {high:{form}})"
+        for term, mean, low, high, *_ in told
+        for form in [_format(high - low)]
+    ]
+    open_ones = [f"{row[0]} ({show_probability(p)})" for row, p in zip(told, sure, strict=True) if p < 0.975]
+    least = show_probability(float(sure.min()))
+    return (
+        f"Expected {response} changes by {', '.join(parts)}: 95 % intervals, which count privacy noise and sampling, "
+        "with the other predictors held. "
+        + (
+            f"The sign is undecided for {', '.join(open_ones)}, with the posterior probability of the one stated."
+            if open_ones
+            else f"Posterior probability of {'each' if len(told) > 1 else 'this'} sign: {least}"
+            f"{' or more' if len(told) > 1 and least[0] != '>' else ''}."
+        )
+        + (f" {len(rows) - 1 - len(told)} more predictors stand below." if len(told) < len(rows) - 1 else "")
+    )
+
+
+def _format(width: float) -> str:
+    """Return the format of numbers that are known to an interval of this width: two digits of it."""
+    return f",.{int(np.clip(1 - math.floor(math.log10(width)), 0, 12))}f" if width > 0 else ".4g"
+
+
+def _picture(spec: Spec, release: MomentRelease, rows: Sequence[Sequence[Any]]) -> Figure:
+    """Draw what each predictor's whole range does to the response: one unit for all of them."""
+    from dpbayes.report.plots import estimate_plot
+
+    query, response, shown = release.query, spec.regression.response, rows[1 : 1 + _MOST_DRAWN]
+    place = [list(query.features or ()).index(row[0]) for row in shown]
+    effects = np.array([row[1:4] for row in shown]) * query.ranges.widths[place, None]
+    figure = estimate_plot(
+        [
+            f"{row[0]}, {query.ranges.lower[i]:,g} to {query.ranges.upper[i]:,g}"
+            for i, row in zip(place, shown, strict=True)
+        ],
+        effects,
+        xlabel=f"change of {response} over the predictor's range",
+        format=_format(float((effects[:, 2] - effects[:, 1]).min())),
+    )
+    figure.axes[0].axvline(0, color="0.4", linewidth=0.8, zorder=0)
+    return Figure(
+        figure,
+        f"How far the mean of {response} moves from one end of a predictor's public range to the other, the others "
+        "held: posterior mean and 95 % interval.",
+        f"Changes of {response} over the range of each predictor, with 95 % intervals.",
+    )
 
 
 def _caution(rows: Sequence[Sequence[Any]]) -> str:
@@ -364,13 +416,13 @@ def _caution(rows: Sequence[Sequence[Any]]) -> str:
 def _coefficient_columns() -> list[Any]:
     return [
         Column("term"),
-        Column("noise-aware", ".4g", "posterior_mean"),
-        Column("2.5 %", ".4g", "low"),
-        Column("97.5 %", ".4g", "high"),
-        Column("naive", ".4g", "naive"),
-        Column("naive 2.5 %", ".4g", "naive_low"),
-        Column("naive 97.5 %", ".4g", "naive_high"),
-        Column("exact records", ".4g", "exact"),
+        Column("noise-aware", "#.4g", "posterior_mean"),
+        Column("2.5 %", "#.4g", "low"),
+        Column("97.5 %", "#.4g", "high"),
+        Column("naive", "#.4g", "naive"),
+        Column("naive 2.5 %", "#.4g", "naive_low"),
+        Column("naive 97.5 %", "#.4g", "naive_high"),
+        Column("exact records", "#.4g", "exact"),
     ]
 
 

@@ -48,8 +48,8 @@ def judge(study: xr.DataTree) -> CalibrationVerdict:
     return CalibrationVerdict(
         passed,
         f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
-        f"{p_values[worst]:.2g} at {worst} ({adjusted:.2g} after Bonferroni); 95 % intervals covered {mean:.1%} on "
-        f"average, {min(coverages.values()):.1%} to {max(coverages.values()):.1%}.",
+        f"{p_values[worst]:.2g} at {worst} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
+        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %.",
         p_values,
         coverages,
     )

@@ -65,7 +65,7 @@ class Column:
         if isinstance(value, int | float) and self.format == "p":
             return show_probability(value)
         if isinstance(value, int | float) and self.format:
-            return format(value, self.format)
+            return format(value, self.format).replace("%", "\N{NO-BREAK SPACE}%")
         return str(value)
 
 

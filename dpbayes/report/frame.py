@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpbayes._names import given_name
 from dpbayes.errors import InputError
 from dpbayes.report.document import (
     Block,
@@ -25,7 +24,7 @@ from dpbayes.report.document import (
 if TYPE_CHECKING:
     import xarray as xr
 
-    from dpbayes.inference.convergence import Quantity, Verdict
+    from dpbayes.inference.convergence import Verdict
 
 _PANELS = 6  # rank plots of a page
 NOISE_DRAWN_BY = {"opendp": "OpenDP", "simulation": "a seeded generator (simulation)"}
@@ -50,6 +49,7 @@ class Findings:
     terms: PrivacyTerms | None = None
     cost: Sequence[Fact] = ()
     provenance: Mapping[str, Value] = field(default_factory=dict)
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the quantities of a variable, in words
 
 
 def framed(
@@ -74,9 +74,9 @@ def framed(
         from dpbayes.inference.convergence import Verdict
 
         check = Verdict.from_json(trace.attrs["convergence"])
-        verdict = verdict or verdict_callout(check)
+        verdict = verdict or verdict_callout(check, _words(trace, check, findings.named))
         headline += convergence_facts(trace, check)
-        sections.append(convergence_section(trace, check, judged=findings.judged))
+        sections.append(convergence_section(trace, check, judged=findings.judged, named=findings.named))
     if verdict is None:
         raise InputError("a study without a convergence check must say in Findings.verdict whether its numbers hold")
     return Document(
@@ -117,12 +117,29 @@ def _seconds(value: Any) -> str | None:
     return None if value is None else f"{float(value):.0f} s"
 
 
-def verdict_callout(verdict: Verdict) -> Callout:
+def _words(trace: xr.DataTree, verdict: Verdict, named: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what the judged quantities are called, by how the verdict writes them."""
+    from dpbayes.inference.convergence import quantities_of
+
+    posterior = trace["posterior"].to_dataset()
+    words: dict[str, str] = {}
+    for name in verdict.variables:
+        quantities = quantities_of(posterior, name)
+        called = named.get(name, ())
+        if len(called) != len(quantities):  # a model of one's own may record others
+            called = [quantity.words for quantity in quantities]
+        words |= dict(zip(map(str, quantities), called, strict=True))
+    return words
+
+
+def verdict_callout(verdict: Verdict, words: Mapping[str, str] | None = None) -> Callout:
     """Return the verdict in words, with what to change if it failed."""
+    called = words or {}
     if verdict.passed:
         return Callout("good", f"Convergence: all {len(verdict.findings)} checks passed.")
     lines = [
-        f"{f.title}: {f.value_text} at {f.quantity}, wanted {f.threshold_text}. {f.remedy}" for f in verdict.failures
+        f"{f.title}: {f.value_text} at {called.get(f.quantity, f.quantity)}, wanted {f.threshold_text}. {f.remedy}"
+        for f in verdict.failures
     ]
     return Callout("bad", "Convergence: do not use these numbers yet.", lines)
 
@@ -139,21 +156,24 @@ def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
     ]
 
 
-def convergence_section(trace: xr.DataTree, verdict: Verdict, *, judged: str) -> Section:
+def convergence_section(
+    trace: xr.DataTree, verdict: Verdict, *, judged: str, named: Mapping[str, Sequence[str]] | None = None
+) -> Section:
     """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
+    words = _words(trace, verdict, named or {})
     columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
-    rows = [(f.title, f.quantity, f.value, f.threshold_text, f.passed) for f in verdict.findings]
+    rows = [(f.title, words.get(f.quantity, f.quantity), f.value, f.threshold_text, f.passed) for f in verdict.findings]
     return Section(
         "Did the sampler converge?",
         [
             Paragraph(judged),
             Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
-            _worst(trace, verdict),
+            _worst(trace, verdict, words),
         ],
     )
 
 
-def _worst(trace: xr.DataTree, verdict: Verdict) -> Block:
+def _worst(trace: xr.DataTree, verdict: Verdict, words: Mapping[str, str]) -> Block:
     """Return rank plots of the worst quantities."""
     from dpbayes.inference.convergence import members_of, mixing, quantity_draws
     from dpbayes.report.plots import rank_plot
@@ -162,16 +182,10 @@ def _worst(trace: xr.DataTree, verdict: Verdict) -> Block:
         return Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")
     quantities, draws = quantity_draws(trace)
     chosen = draws[[quantities.index(quantity) for quantity in verdict.worst[:_PANELS]]]
-    worst = dict(zip(map(_short, verdict.worst), chosen, strict=False))
-    sizes = mixing(chosen, members=members_of(trace["sample_stats"].to_dataset())).ess_bulk.tolist()
+    sizes = mixing(chosen, members=members_of(trace["sample_stats"].to_dataset())).ess_bulk
     return Figure(
-        rank_plot(worst, dict(zip(worst, sizes, strict=True))),
+        rank_plot([words[str(quantity)] for quantity in verdict.worst[:_PANELS]], chosen, sizes),
         "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that sample the "
         "same distribution stay inside the grey band.",
         "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
     )
-
-
-def _short(quantity: Quantity) -> str:
-    """Return a short title: the variable and its levels."""
-    return f"{given_name(quantity.name)} {' '.join(str(label) for _, label in quantity.where)}"

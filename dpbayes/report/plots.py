@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -38,19 +39,19 @@ def _panels(
     return figure, list(axes.flat[:count])
 
 
-def rank_plot(draws: Mapping[str, Floats], effective: Mapping[str, float]) -> Figure:
-    """Plot how each chain's ranks among all draws depart from uniform ones."""
-    figure, axes = _panels(len(draws), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
-    for axis, (name, values) in zip(axes, draws.items(), strict=True):
+def rank_plot(titles: Sequence[str], draws: Floats, effective: Floats) -> Figure:
+    """Plot how each chain's ranks among all draws, array ``(titles, chains, draws)``, depart from uniform ones."""
+    figure, axes = _panels(len(titles), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
+    for axis, title, values, size in zip(axes, titles, draws, effective, strict=True):
         chains, length = values.shape
         ranks = np.sort((rankdata(values).reshape(values.shape) - 0.5) / values.size, axis=1)
         grid = (np.arange(length) + 0.5) / length
-        for chain in ranks:
-            axis.plot(chain, grid - chain, linewidth=1)
-        band = np.sqrt(np.log(2 / 0.05) / (2 * effective[name] / chains))
+        for place, chain in enumerate(ranks):
+            axis.plot(chain, grid - chain, linewidth=1, color=COLOURS[place % len(COLOURS)])
+        band = np.sqrt(np.log(2 / 0.05) / (2 * size / chains))
         axis.axhspan(-band, band, color="0.92", zorder=0)
         axis.axhline(0, color="0.6", linewidth=0.8)
-        axis.set_title(name, fontsize=8)
+        axis.set_title(fill(title, 44), fontsize=8)
     figure.supxlabel("fractional rank among all draws", fontsize=9)
     figure.supylabel("difference from uniform", fontsize=9)
     return figure
@@ -211,7 +212,8 @@ def estimate_plot(
     place = np.arange(rows)[::-1]
     mean, low, high = np.asarray(estimates, dtype=float).T
     axis.hlines(place, low, high, color=COLOURS[0], linewidth=6 if rows <= 24 else 4, alpha=0.4)
-    axis.plot(mean, place, "o", color=COLOURS[0], markersize=6 if rows <= 24 else 4)
+    # A line across, not a dot: a dot would hide an interval narrower than itself.
+    axis.plot(mean, place, "|", color=COLOURS[0], markersize=11 if rows <= 24 else 8, markeredgewidth=2)
     for (name, values), colour, mark in zip((marks or {}).items(), COLOURS[1:], "x+s", strict=False):
         axis.plot(values, place, mark, color=colour, markersize=7, label=name)
     if marks:

@@ -76,7 +76,8 @@ def prior_section(
     listed = order[:MOST_ROWS]
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
     rows = [(found.labels[i], *found.values[i].tolist()) for i in listed]
-    chance = [(f"{name} {NOISE}", *values.tolist()) for name, values in found.noise.items()]
+    words = {name: (called or {}).get(name, name).partition(",")[0].replace("_", " ") for name in variables}
+    chance = [(f"{words[name]} {NOISE}", *values.tolist()) for name, values in found.noise.items()]
     caption = "Power-scaling sensitivity to each part of the prior" + (
         ", and to the likelihood" * (len(scaled) > parts)
     )
@@ -171,19 +172,11 @@ def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> 
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
     axis.set_xlim(-0.03 * largest, 1.05 * largest)
     axis.set_ylim(len(listed) - 0.5, -0.5)
-    axis.set_yticks(place, [_short(found.labels[i]) for i in listed], fontsize=8)
-    axis.set_xlabel("sensitivity to a change of the prior's or the likelihood's weight", fontsize=9)
+    axis.set_yticks(place, [found.labels[i] for i in listed], fontsize=8)
+    figure.supxlabel("sensitivity to a change of the prior's or the likelihood's weight", fontsize=9)
     axis.tick_params(axis="x", labelsize=8)
     figure.legend(loc="outside upper center", ncols=len(parts), frameon=False, fontsize=8)
     return figure
-
-
-def _short(label: str) -> str:
-    """Return a label without the names of its dimensions, as rank plots have them."""
-    variable, bracket, place = label.rstrip("]").partition("[")
-    if not bracket:
-        return label
-    return " ".join([variable, ", ".join(part.partition("=")[2] for part in place.split(", "))]).strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +220,7 @@ def sensitivities(
             noise[name] = np.quantile(_estimates(_shifted(of_name), thinned), 0.95, axis=0)
     labels: list[str] = []
     for name in variables:
-        labels += named.get(name) or [str(quantity) for quantity in quantities if quantity.name == name]
+        labels += named.get(name) or [quantity.words for quantity in quantities if quantity.name == name]
     return Sensitivities(tuple(labels), tuple(of), values, noise)
 
 

@@ -1,19 +1,21 @@
 """Run specs of the MVG system: validation, releases, folders, pages, and an analyst's run without records."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import xarray as xr
 from pydantic import ValidationError
 
 from dpbayes.data.datasets import patients
 from dpbayes.errors import InputError, MissingColumnError, SpecError
 from dpbayes.mvg import FeatureRanges, MomentQuery, MomentRelease, calibrate_moments, naive_regression, release_moments
 from dpbayes.mvg import whiten_moments as whiten
-from dpbayes.mvg.study import Spec, _release_section, calibration, design, load_records, release, try_fit
+from dpbayes.mvg.study import Spec, _found, _release_section, calibration, design, load_records, release, try_fit
 from dpbayes.report.document import Callout
 from dpbayes.report.tables import simulation_warning
 from dpbayes.runs import execute, load_spec
@@ -70,6 +72,11 @@ def test_a_run_releases_fits_and_reports_and_an_analyst_runs_another_regression_
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 1e-5}
     assert "The guarantee protects one row." in (result.folder / "report.html").read_text()
     assert "a missing one set to the range's middle" in facts["clipping"]
+    assert re.fullmatch(
+        r"Expected systolic_mmhg changes by -?[\d.]+ per unit of age \([-\d.]+ to [-\d.]+\), -?[\d.]+ per unit of bmi "
+        r"\([-\d.]+ to [-\d.]+\): 95 % intervals, which count .* (sign: (> 0.999|0\.\d+ or more)|of the one stated)\.",
+        facts["answer"],
+    )
     page = (result.folder / "report.html").read_text()
     assert "naive" in page and "Where the width comes from" in page and "simulation" in page
     analyst = """
@@ -91,6 +98,18 @@ draws = 300
     )
     with pytest.raises(InputError, match=r"the release holds no male; choose among \['age', 'bmi', 'systolic_mmhg'\]"):
         _run(tmp_path, analyst.replace('["systolic_mmhg"]', '["male"]'), name="third")
+
+
+def test_the_answer_says_which_signs_are_undecided():
+    draws = np.stack([np.ones((2, 50)), np.where(np.arange(100) < 80, 1.0, -1.0).reshape(2, 50)], axis=-1)
+    trace = xr.DataTree.from_dict({"posterior": xr.Dataset({"coefficient": (("chain", "draw", "predictor"), draws)})})
+    rows = [("intercept", 1.0, 0.5, 1.5), ("age", 1.25, 1.0, 1.5), ("bmi", 30.4, -10.0, 90.0)]
+    assert _found(rows, trace, "y") == (
+        "Expected y changes by 1.25 per unit of age (1.00 to 1.50), 30 per unit of bmi (-10 to 90): 95 % intervals, "
+        "which count privacy noise and sampling, with the other predictors held. The sign is undecided for bmi "
+        "(0.800), with the posterior probability of the one stated."
+    )
+    assert _found(rows[:2], trace.sel(predictor=[0]), "y").endswith("Posterior probability of this sign: 0.995.")
 
 
 def test_a_stopped_run_goes_on_with_its_release_after_a_setting_of_the_sampler_changed(tmp_path, monkeypatch):
