@@ -23,7 +23,7 @@ type Labels = Mapping[Any, str] | Sequence[str]
 
 _NAMES = "give a list of attributes' names"
 # Labels that say nothing without their attribute's name.
-_BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated"}
+_BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated", "not answered"}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +52,26 @@ _JUDGED = (
 
 
 def findings(
-    trace: xr.DataTree, release: Release, *, truth: Sequence[Marginal] | None, priors: dict[str, Any] | None
+    trace: xr.DataTree,
+    release: Release,
+    *,
+    truth: Sequence[Marginal] | None,
+    priors: dict[str, Any] | None,
+    question: str = "",
 ) -> Findings:
-    """Return what a fit says."""
+    """Return what a fit says; attributes that the question names come first in the answer."""
     shares = population_shares(trace, release)
+    mentions = {attribute: _mention(attribute.name, question) for attribute in shares}
+    ordered = {attribute: shares[attribute] for attribute in sorted(shares, key=mentions.__getitem__)}
+    asked = next((attribute for attribute in ordered if mentions[attribute] < math.inf), None)
     found = [margins_section(trace, release, truth), fit_section(trace, release)]
     if "cell" in trace["posterior"]:
         found.insert(1, cells_section(trace, release))
     prior = _prior(trace, release, priors)
     size = float(_record_numbers(trace, release).mean())
     return Findings(
-        answer=_answer(trace, release, shares),
-        picture=_picture(shares),
+        answer=_answer(trace, release, ordered, asked),
+        picture=_picture(ordered),
         caution=prior.caution if isinstance(prior, PriorSection) else "",
         headline=[
             Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
@@ -120,39 +129,56 @@ def _told(attribute: Attribute) -> list[int]:
     return [1] if attribute.size == 2 else list(range(attribute.size))
 
 
-def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats]) -> str:
+def _mention(name: str, question: str) -> float:
+    """Return the place of the first word of a question that is, or begins as, a word of a name ("smokes", "smoker")."""
+    parts = re.findall(r"\w+", name.casefold())
+    words = enumerate(re.findall(r"\w+", question.casefold()))
+    return next((i for i, w in words if any(w == p or w[:5] == p[:5] for p in parts if w[4:] or w == p)), math.inf)
+
+
+def _phrase(attribute: Attribute, level: int) -> str:
+    """Return what a level is called in a sentence."""
+    return attribute.phrases[level] if attribute.labels else f"{attribute.name}: {attribute.words[level]}"
+
+
+def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats], asked: Attribute | None) -> str:
     """Say the population's shares, attribute by attribute, and the strongest association."""
     parts = []
     for attribute, estimates in list(shares.items())[:MOST_ANSWERED]:
         level = 1 if attribute.size == 2 else int(estimates[:, 0].argmax())
-        parts.append(f"{attribute.phrases[level]} {_percent(estimates[level])}")
+        parts.append(f"{_phrase(attribute, level)} {_percent(estimates[level])}")
     more = "" if len(shares) <= MOST_ANSWERED else f", and {len(shares) - MOST_ANSWERED} more attributes below"
     kept = "of the population behind these records" if release.n_public else "of the population"
     text = f"Shares {kept}, with 95 % intervals: {'; '.join(parts)}{more}."
-    return " ".join([text, *_association(trace, release)])
+    return " ".join([text, *_association(trace, release, asked)])
 
 
-def _association(trace: xr.DataTree, release: Release) -> list[str]:
-    """Say of the most associated pair of a released two-way table how far one attribute moves the other."""
+def _association(trace: xr.DataTree, release: Release, asked: Attribute | None) -> list[str]:
+    """Say of the most associated pair of a released two-way table how far one attribute moves the one asked for."""
     best: tuple[float, str] | None = None
     for domain, cells in _cells(trace, release):
         if len(domain) != 2 or (cells.max(axis=0) == 0).any():  # what was declared impossible is no finding
             continue
+        pair = tuple(domain)
+        if asked in pair[:1]:
+            pair, cells = pair[::-1], cells.swapaxes(1, 2)
+        if asked is not None and asked != pair[1]:
+            continue
         mean = cells.mean(axis=0)
         expected = np.outer(mean.sum(axis=1), mean.sum(axis=0))
         phi = float(((mean - expected) ** 2 / np.where(expected > 0, expected, 1.0)).sum())
-        strength = phi / (min(domain.shape) - 1)  # Cramer's V, squared
+        strength = phi / (min(mean.shape) - 1)  # Cramer's V, squared
         if best is not None and strength <= best[0]:
             continue
         given = cells / np.maximum(cells.sum(axis=2, keepdims=True), 1e-12)
         spread = np.ptp(given.mean(axis=0), axis=0)
-        column = 1 if domain.shape[1] == 2 else int(spread.argmax())
+        column = 1 if mean.shape[1] == 2 else int(spread.argmax())
         low, high = np.argsort(given.mean(axis=0)[:, column])[[0, -1]]
-        first, second = domain
+        first, second = pair
         words = [
-            f"{_percent(mean_and_interval(given[:, row, column]))} among {first.phrases[row]}" for row in (low, high)
+            f"{_percent(mean_and_interval(given[:, row, column]))} among {_phrase(first, row)}" for row in (low, high)
         ]
-        best = strength, f"The strongest association: {second.phrases[column]} has a share of {' and '.join(words)}."
+        best = strength, f"The strongest association: {_phrase(second, column)} has a share of {' and '.join(words)}."
     return [] if best is None else [best[1]]
 
 
@@ -168,13 +194,12 @@ def _picture(shares: dict[Attribute, Floats]) -> Figure:
         told = [(attribute, level) for level in _told(attribute)]
         rows += told if len(rows) + len(told) <= MOST_SHARES_DRAWN or not rows else []
     figure = estimate_plot(
-        [attribute.words[level] if attribute.labels else f"{attribute.name} = {attribute.words[level]}"
-         for attribute, level in rows],
+        [attribute.words[level] if attribute.labels else _phrase(attribute, level) for attribute, level in rows],
         100 * np.array([shares[attribute][level] for attribute, level in rows]),
         xlabel="share of the population (%)",
         limits=(0, 100),
     )  # fmt: skip
-    alt = "; ".join(f"{a.phrases[level]} {_percent(shares[a][level])}" for a, level in rows)
+    alt = "; ".join(f"{_phrase(a, level)} {_percent(shares[a][level])}" for a, level in rows)
     drawn = len({attribute for attribute, _ in rows})
     some = "" if drawn == len(shares) else f" {drawn} of {len(shares)} attributes are drawn."
     caption = f"The population's shares with 95 % intervals: privacy noise and sampling are in them.{some}"
@@ -265,10 +290,11 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
     if true is not None:
         blocks.append(_error_table(records, population, released, true))
     drawn, left = [], MOST_CELLS_DRAWN
-    for t, table in enumerate(release.tables):
-        if table.counts.size <= left:
+    for t in sorted(range(len(release.tables)), key=lambda t: release.tables[t].counts.size):
+        if release.tables[t].counts.size <= left:
             drawn.append(t)
-            left -= table.counts.size
+            left -= release.tables[t].counts.size
+    drawn.sort()
     if drawn:
         also = "" if true is None else ", true count"
         intervals = (

@@ -408,7 +408,8 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
     from dpbayes.latent_class.page import findings
 
     truth = [Marginal(Domain.from_dict(t["domain"]), t["counts"]) for t in kept["truth"]] if "truth" in kept else None
-    return findings(result, release, truth=truth, priors=spec.model.priors if spec.model.file is None else None)
+    priors = spec.model.priors if spec.model.file is None else None
+    return findings(result, release, truth=truth, priors=priors, question=spec.question or "")
 
 
 def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None) -> Calibration:

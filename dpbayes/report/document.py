@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -334,10 +335,13 @@ def _png(figure: Figure) -> dict[str, Any]:
 
     _spell_out(figure.figure)
     buffer = io.BytesIO()
-    figure.figure.savefig(buffer, format="png", dpi=2 * _DPI, facecolor="white")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.filterwarnings("always", "Glyph .* missing from font")
+        figure.figure.savefig(buffer, format="png", dpi=2 * _DPI, facecolor="white")
     plt.close(figure.figure)
     width = round(figure.figure.get_size_inches()[0] * _DPI)
-    return {"data": base64.b64encode(buffer.getvalue()).decode("ascii"), "width": width}
+    note = " A letter that the figure's font lacks is drawn as a box." if said else ""
+    return {"data": base64.b64encode(buffer.getvalue()).decode("ascii"), "width": width, "note": note}
 
 
 def _spell_out(figure: Any) -> None:

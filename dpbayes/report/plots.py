@@ -87,7 +87,7 @@ def interval_panels(
         if truth is not None:
             axis.plot(truth[index] - centre, place, "o", mfc="none", color=TRUTH, markersize=6)
         axis.set_yticks(place, labels[index], fontsize=8)
-        axis.set_ylim(-0.6, len(centre) - 0.4)
+        axis.set_ylim(len(centre) - cells[index // columns] - 0.6, len(centre) - 0.4)
         axis.set_title(titles[index], fontsize=9)
     handles = [
         plt.Line2D([], [], color=ESTIMATE, linewidth=5, alpha=0.45, label="these records, 95 %"),
@@ -105,19 +105,22 @@ def interval_panels(
 
 def residual_plot(groups: Sequence[str], residuals: Floats, *, limit: float) -> Figure:
     """Plot (released - predictive mean) / predictive standard deviation, a bar per count, grouped by table."""
-    place = np.arange(len(residuals))
-    figure, axis = plt.subplots(figsize=(11, 3.4), layout="constrained")
+    starts = [i for i, group in enumerate(groups) if i == 0 or group != groups[i - 1]]
+    sizes = np.diff([*starts, len(groups)])
+    # Every table has the same width: by its cells, names of small tables would lie upon one another.
+    place = np.concatenate([table + (np.arange(size) + 0.5) / size for table, size in enumerate(sizes)])
+    many = len(starts) > 12
+    figure, axis = plt.subplots(figsize=(11, 4.4 if many else 3.4), layout="constrained")
     axis.axhspan(-limit, limit, color="0.94", zorder=0)
     axis.axhline(0, color="0.6", linewidth=0.8)
-    axis.vlines(place, 0, residuals, color=ESTIMATE, linewidth=2)
-    axis.plot(place, residuals, "o", color=ESTIMATE, markersize=4)
-    starts = [i for i, group in enumerate(groups) if i == 0 or group != groups[i - 1]]
-    for start in starts[1:]:
-        axis.axvline(start - 0.5, color="0.85", linewidth=0.8)
-    ends = [*starts[1:], len(groups)]
-    middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
-    axis.set_xticks(middles, [groups[start].replace(" x ", "\nx ") for start in starts], fontsize=8)
-    axis.set_xlim(-0.7, len(residuals) - 0.3)
+    axis.vlines(place, 0, residuals, color=ESTIMATE, linewidth=1 if many else 2)
+    axis.plot(place, residuals, "o", color=ESTIMATE, markersize=2 if many else 4)
+    for table in range(1, len(starts)):
+        axis.axvline(table, color="0.85", linewidth=0.8)
+    step = -(-len(starts) // 72)  # as many names as there is room for
+    names = [groups[start] if many else groups[start].replace(" x ", "\nx ") for start in starts[::step]]
+    axis.set_xticks(np.arange(0, len(starts), step) + 0.5, names, fontsize=8, rotation=90 if many else 0)
+    axis.set_xlim(0, len(starts))
     axis.set_ylabel("released count,\nstandardized residual", fontsize=9)
     return figure
 

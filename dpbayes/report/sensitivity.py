@@ -300,7 +300,7 @@ def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> Matplotl
     axis.barh(place, 100 - width, 0.6, left=width, color="#e69f00", label=rest)
     axis.set_xlim(0, 100)
     axis.set_yticks(place, labels, fontsize=9)
-    axis.invert_yaxis()
+    axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.tick_params(axis="x", labelsize=8)
     axis.set_xlabel("share of the posterior variance (%)", fontsize=9)
     axis.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=2, frameon=False, fontsize=8)

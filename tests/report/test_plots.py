@@ -1,10 +1,12 @@
 """Figures: nothing is cut off."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.report.plots import interval_panels
+from dpbayes.report.plots import interval_panels, residual_plot
 
 
 @pytest.mark.parametrize("n_tables", [1, 2, 6, 7])
@@ -31,4 +33,13 @@ def test_a_row_of_panels_is_as_high_as_its_largest_table_asks():
     figure.draw_without_rendering()
     boxes = [axis.get_position().height for axis in figure.axes if axis.get_visible()]
     assert boxes[3] > 4 * boxes[0]
+    plt.close(figure)
+
+
+def test_names_of_many_tables_do_not_lie_upon_one_another():
+    groups = np.repeat([f"attribute {i} x attribute {i + 1}" for i in range(36)], [4, 96] * 18).tolist()
+    figure = residual_plot(groups, np.zeros(len(groups)), limit=2.0)
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert len(boxes) == 36 and all(a.x1 <= b.x0 for a, b in pairwise(boxes))
     plt.close(figure)
