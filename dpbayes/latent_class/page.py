@@ -141,7 +141,9 @@ def _phrase(attribute: Attribute, level: int) -> str:
     return attribute.phrases[level] if attribute.labels else f"{attribute.name}: {attribute.words[level]}"
 
 
-def _answer(trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats], asked: Attribute | None) -> str:
+def _answer(
+    trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats], asked: Attribute | None = None
+) -> str:
     """Say the population's shares, attribute by attribute, and the strongest association."""
     parts = []
     for attribute, estimates in list(shares.items())[:MOST_ANSWERED]:

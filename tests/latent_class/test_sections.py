@@ -37,21 +37,21 @@ def test_the_answer_begins_with_what_the_question_names():
     domain = Domain.from_levels(
         {"age": (0, 1), "income": (0, 1), "smoker?": (0, 1)}, {"smoker?": {0: "no", 1: "smoker"}}
     )
-    shares = np.array([0.3, 0.1, 0.2, 0.4])  # of both tables' cells
-    counts = (1000 * shares).astype(int).reshape(2, 2)
-    tables = [Marginal(domain.project(names), counts) for names in (("age", "income"), ("smoker?", "age"))]
+    shares = [[0.3, 0.1, 0.2, 0.4], [0.3, 0.2, 0.1, 0.4]]  # age by income; smoker by age
+    pairs = zip(shares, (("age", "income"), ("smoker?", "age")), strict=True)
+    tables = [Marginal(domain.project(names), np.rint(1000 * np.reshape(of, (2, 2)))) for of, names in pairs]
     release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(5))
-    posterior = xr.Dataset({"margin": ((*DIMS, "count"), np.broadcast_to(np.tile(shares, 2), (2, 10, 8)))})
+    posterior = xr.Dataset({"margin": ((*DIMS, "count"), np.broadcast_to(np.ravel(shares), (2, 10, 8)))})
     trace = xr.DataTree.from_dict({"posterior": posterior})
     found = page.population_shares(trace, release)
     mentions = {a.name: page._mention(a.name, "Who smokes, by income?") for a in found}
     assert mentions == {"smoker?": 1, "income": 3, "age": np.inf}
     assert page._mention("age", "On average?") == np.inf
     smoker = next(a for a in found if a.name == "smoker?")
-    # P(smoker | age) of the second table, whose rows are the smokers: 0.2 / 0.5 and 0.4 / 0.5.
+    # P(smoker | age): 0.1 / 0.4 and 0.4 / 0.6.
     assert page._association(trace, release, smoker) == [
-        "The strongest association: smoker has a share of 40.0\N{NO-BREAK SPACE}% (40.0 to 40.0) among age: 0 and "
-        "80.0\N{NO-BREAK SPACE}% (80.0 to 80.0) among age: 1."
+        "The strongest association: smoker has a share of 25.0\N{NO-BREAK SPACE}% (25.0 to 25.0) among age: 0 and "
+        "66.7\N{NO-BREAK SPACE}% (66.7 to 66.7) among age: 1."
     ]
 
 
