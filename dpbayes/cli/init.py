@@ -170,9 +170,9 @@ def _key(name: str) -> str:
 
 
 def _head(system: str, source: Source, title: str, question: str) -> str:
-    origin = f"the header of {source.file}" if source.file else "no file"
+    origin = f" from the header of {source.file} and the codebook" if source.file else ""
     return (
-        f"# Written by `dpbayes init` from {origin} and the codebook; no row of records was read.\n"
+        f"# Written by `dpbayes init`{origin}; no row of records was read.\n"
         f"# `dpbayes keys {system}` lists every key that may stand here.\n"
         f'system = "{system}"\ntitle = "{title}"\nquestion = "{question}"\n'
     )
@@ -243,10 +243,10 @@ def _verifier(source: Source) -> str:
 
 def _mvg(source: Source) -> str:
     categorical = source.categorical if source.codebook else {}
-    names = [name for name in source.columns if name not in categorical] or ["predictor", "response"]
+    names = [name for name in source.columns if name not in categorical] or ["response", "predictor"]
     ranges = source.numeric or {name: (0.0, 1.0) for name in names}
     hint = "" if source.numeric else " # fill in the public bounds"
-    *predictors, response = ranges
+    response, *predictors = ranges  # as in a formula, the first is explained
     return (
         _head("mvg", source, "A title of one line", "What does a regression on the noisy moments say?")
         + f"\n[data]\nfile = {_toml(source.file or 'records.csv')}\n\n"

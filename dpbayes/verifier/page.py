@@ -23,6 +23,7 @@ from dpbayes.report.document import (
     show_probability,
 )
 from dpbayes.report.frame import Findings
+from dpbayes.report.plots import COLOURS
 from dpbayes.report.tables import simulation_warning
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
@@ -597,14 +598,15 @@ def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
 
 def pilot_plot(tried: Mapping[str, xr.Dataset]) -> Picture:
     """Plot for each claim the share in which it holds on a pilot against M, with two standard errors, and one half."""
-    figure, axis = plt.subplots(figsize=(8.0, 3.6), layout="constrained")
-    for name, found in tried.items():
+    figure, axis = plt.subplots(figsize=(8.0, 3.4 + 0.25 * len(tried)), layout="constrained")
+    for place, (name, found) in enumerate(tried.items()):
+        colour = COLOURS[place % len(COLOURS)]
         m, r, error = (found[one].values.astype(float) for one in ("n_partitions", "r", "r_se"))
-        axis.errorbar(m, r, yerr=2 * error, marker="o", markersize=4, capsize=2, label=name)
+        axis.errorbar(m, r, yerr=2 * error, marker="o", markersize=4, capsize=2, color=colour, label=name)
         _log_ticks(axis, m)
     axis.axhline(0.5, color="0.4", linestyle=":")
     axis.set(ylim=(0, 1), xlabel="number of partitions", ylabel=SHARE)
-    axis.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside upper left", frameon=False, fontsize=9)
     return figure
 
 

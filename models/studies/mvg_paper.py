@@ -735,11 +735,12 @@ def _covariance_findings(spec: Spec, result: dict[str, Any]) -> Findings:
     )
     return Findings(
         answer=_covariance_answer(results),
+        picture=picture,
         verdict=_SIMULATED,
         cost=_guarantee(spec),
         headline=[Fact("draws", "draws per mechanism", len(results[0].rss), str(len(results[0].rss)))],
         sections=[
-            PageSection("Eigenvalues of the covariance", [_covariance_table(results), picture]),
+            PageSection("Eigenvalues of the covariance", [_covariance_table(results)]),
             noise_section(spec, costs, ranges, result["features"], weighted=False),
         ],
         terms=PrivacyTerms(ranges.adjacency, unit="row", delta=spec.privacy.delta),
@@ -841,6 +842,12 @@ def _svr_findings(spec: Spec, result: dict[str, Any]) -> Findings:
     costs = compare_noise(ranges, n=n, theta=theta, **settings)
     return Findings(
         answer=_svr_answer(study),
+        picture=Figure(
+            error_strips(study),
+            "One dot per draw of the noise, its mean as a bar. Dashed: no privacy. Solid: one constant; strips at or "
+            "right of it hold no signal.",
+            "Strips of holdout errors by mechanism, one panel per epsilon. " + _svr_answer(study),
+        ),
         verdict=_SIMULATED,
         headline=[
             Fact("clean", "error without privacy", clean.mean, f"{clean.mean:.4f}"),
@@ -860,18 +867,7 @@ def _svr_findings(spec: Spec, result: dict[str, Any]) -> Findings:
 def _svr_sections(study: SvrStudy, names: Sequence[str], top: float) -> list[PageSection]:
     bars = {score.mechanism: score.stddev for score in study.scores if score.epsilon == top}
     return [
-        PageSection(
-            "Error on a clean holdout",
-            [
-                _svr_table(study),
-                Figure(
-                    error_strips(study),
-                    "One dot per draw of the noise, its mean as a bar. Dashed: no privacy. Solid: one constant; strips "
-                    "at or right of it holds no signal.",
-                    "Strips of holdout errors by mechanism, one panel per epsilon. " + _svr_answer(study),
-                ),
-            ],
-        ),
+        PageSection("Error on a clean holdout", [_svr_table(study)]),
         PageSection(
             "Noise by column",
             [

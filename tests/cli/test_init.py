@@ -70,6 +70,7 @@ def test_bounds_and_names_of_several_words_reach_their_specs(folder):
     invoke(folder, "mvg")
     spec = load_spec(folder / "mvg.toml").spec
     assert spec.data.ranges == {"wage": [0.0, 200.0], "years in job": [0.0, 60.0]}
+    assert (spec.regression.response, spec.regression.predictors) == ("wage", ["years in job"])
     invoke(folder, "verifier")
     (question,) = load_spec(folder / "verifier.toml").spec.questions
     assert question.formula == "wage ~ `years in job` + age + `income band` + region + smoker"

@@ -234,7 +234,7 @@ def test_every_size_is_said_only_where_every_size_is_inside():
 
 def test_a_slope_is_fitted_to_two_sizes_or_more():
     def caption(document):
-        return document.sections[0].blocks[1].caption
+        return document.picture.caption
 
     one = _document(_rows(1000, 1e-3, 0.2))
     assert "power" not in one.answer and "slopes" not in caption(one)
