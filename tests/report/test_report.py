@@ -151,6 +151,15 @@ def test_dollar_signs_in_names_and_levels_are_no_formula(tmp_path):
     assert all(label.get_parse_math() for label in axis.get_xticklabels())
 
 
+def test_a_letter_that_the_font_lacks_is_said_in_the_caption_and_warns_nobody(tmp_path):
+    names = ["Zürich", chr(0x10FFFD)]  # no font has a private letter
+    for name, boxed in zip(names, (False, True), strict=True):
+        figure, axis = plt.subplots()
+        axis.set_title(name)
+        page = write_report(document(sections=[Section("s", [Figure(figure, "", "")])]), tmp_path)
+        assert ("is drawn as a box" in page.read_text()) == boxed
+
+
 def test_a_row_of_the_wrong_width_is_refused():
     with pytest.raises(InputError, match="2 columns and a row of 1 values"):
         Table("t", "", [Column("a"), Column("b")], [("x",)])
