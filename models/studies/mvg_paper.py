@@ -1059,7 +1059,7 @@ def rss_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> Mat
     axis.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=8)
     axis.set_xticks([], minor=True)
     axis.set_xlabel("records")
-    axis.set_ylabel("RSS of eigenvalue shares")
+    axis.set_ylabel("error of eigenvalue shares (sum of squares)")
     figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     return figure
 
