@@ -17,6 +17,14 @@ def file_path(path: Any) -> Path:
     raise InputError(f"path must be a str or a Path of a file, got {shown(path)}")
 
 
+def input_file(path: Any) -> Path:
+    """Return the path of a file to read, or raise `InputError` where it is a folder, or a pipe that never ends."""
+    path = file_path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no file but a folder, a pipe or a device; give the path of a file")
+    return path
+
+
 def write_text(path: str | Path, text: str) -> Path:
     """Write a text file (UTF-8), whole or not at all; `OSError` if it cannot be written, as on a full disk."""
     return write_whole(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))

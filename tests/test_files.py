@@ -1,16 +1,20 @@
 """A text file is the former one or the whole new one, and every release is written that way."""
 
 import errno
+import os
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpbayes import bloom, ide, inference, privacy, runs
 from dpbayes._files import write_text
 from dpbayes.bloom.filters import BloomRelease
 from dpbayes.data import datasets
-from dpbayes.errors import InputError
+from dpbayes.errors import DPBayesError, InputError
 from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
+from dpbayes.mvg.moments import MomentRelease
 from dpbayes.privacy import release_tables
 
 
@@ -57,13 +61,25 @@ def test_a_release_that_cannot_be_written_leaves_no_damaged_file(make, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+READERS = [bloom.BloomRelease.read, bloom.read_reach_numbers, ide.GroupRelease.read, MomentRelease.read]
+READERS += [privacy.read_release, privacy.open_ledger, inference.read_trace, runs.load_spec]
+STUDIES = [import_module(f"dpbayes.{name}.study").read_release for name in ("bloom", "ide", "mvg")]
+
+
 @pytest.mark.parametrize("path", [3, None, b"x", "a\0b", [], 10**5000], ids=lambda path: type(path).__name__)
 def test_every_reader_refuses_what_is_no_path(path):
-    from dpbayes import bloom, ide, inference, privacy, runs
-    from dpbayes.mvg.moments import MomentRelease
-
-    readers = [bloom.BloomRelease.read, bloom.read_reach_numbers, ide.GroupRelease.read, MomentRelease.read]
-    readers += [privacy.read_release, privacy.open_ledger, inference.read_trace, runs.load_spec]
-    for read in readers:
+    for read in READERS:
         with pytest.raises(InputError, match="path must be a str or a Path"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", ["folder.csv", "pipe.csv", "pipe.json"])
+def test_every_reader_refuses_what_is_no_file_and_waits_for_no_pipe(name, tmp_path):
+    path = tmp_path / name
+    if name.startswith("pipe"):
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    for read in [*READERS, *STUDIES]:
+        with pytest.raises((DPBayesError, FileNotFoundError), match="no file|not a file|no spec"):
             read(path)

@@ -32,7 +32,7 @@ from dpbayes._arguments import (
     shown,
     whole_number,
 )
-from dpbayes._files import file_path
+from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, solve_transition
 from dpbayes.errors import DamagedFileError, InputError
@@ -282,7 +282,7 @@ def read_reach_numbers(path: str | Path) -> ReachNumbers:
     ...     read_reach_numbers(path).sets.tolist()
     [[True, False], [False, True], [True, True]]
     """
-    path = file_path(path)
+    path = input_file(path)
     if path.suffix.lower() != ".csv":
         return ReachNumbers.read(path)
     rows = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, WeeklyFilters, build_filters, shuffle_flip
 from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
@@ -204,7 +205,7 @@ def read_release(path: Path) -> _Release:
     """Read a finished release of filters, or published reach numbers."""
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
-    with path.open("rb") as file:
+    with input_file(path).open("rb") as file:
         head = file.read(200)
     for kind in (ReachNumbers, WeeklyFilters):
         if f'"{kind.FILE.format}"'.encode() in head:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes._files import write_whole
+from dpbayes._files import input_file, write_whole
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
@@ -264,7 +264,7 @@ def release(
 def read_release(path: Path) -> Release | GroupRelease:
     """Read a release of tables or of groups, whichever the file says it is."""
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(input_file(path).read_text(encoding="utf-8"))
         groups = data["format"] == "dpbayes-group-release"
     except (ValueError, TypeError, KeyError, RecursionError):
         groups = False  # the reader of tables says what is wrong

@@ -179,12 +179,12 @@ def read_trace(path: str | os.PathLike[str]) -> "xr.DataTree":
     >>> read_trace("no-such.nc")
     Traceback (most recent call last):
     ...
-    FileNotFoundError: no trace at no-such.nc
+    FileNotFoundError: there is no file no-such.nc; give that of a trace
     """
     import xarray as xr
 
     if not file_path(path).is_file():
-        raise FileNotFoundError(f"no trace at {path}")
+        raise FileNotFoundError(f"there is no file {path}; give that of a trace")
     try:
         with xr.open_datatree(path, engine="h5netcdf") as stored:
             trace = stored.load()

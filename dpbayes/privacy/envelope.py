@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import real_numbers, shown
-from dpbayes._files import file_path, write_text
+from dpbayes._files import input_file, write_text
 from dpbayes.errors import DamagedFileError, DPBayesError, InputError
 
 MOST_BYTES = 1 << 30  # fifty filters of ten million bits, or moments of ten thousand columns
@@ -98,7 +98,7 @@ class Enveloped:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file that `write` wrote."""
-        data = _parsed(file_path(path))
+        data = _parsed(input_file(path))
         if not isinstance(data, dict) or "digest" not in data:
             raise DamagedFileError(f"{path} is not {cls.FILE.words} of dpbayes: it has no digest; {_AGAIN}")
         stated = data.pop("digest")

@@ -41,7 +41,6 @@ _ARGUMENTS = {"mechanism", "law", "sensitivity", "adjacency", "purpose"}
 _OPTIONAL = {"count": 1, "delta": 0.0}
 _COLUMNS = ["entry", "time", "mechanism", "law", "sensitivity", "count", "epsilon", "delta"]
 _COLUMNS += ["purpose", "status", "digest"]
-_HEX = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9 ._-]{0,63}")
 _KEYS = {
     "open": "kind seq time schema ledger epsilon delta adjacency composition dataset",
@@ -158,13 +157,11 @@ class Ledger:
         self.path = file_path(path).absolute()
         self.head_file = None if head_file is None else Path(head_file).absolute()
         self._state = _State()
-        self._refresh(thorough=True)
-        if expected_head is not None:
-            self._check_contains(expected_head, "noted before")
-        if self.head_file is not None:
-            if (kept := store.read_head_file(self.head_file)) is not None:
-                self._check_contains(kept, f"that {self.head_file} keeps")
-            store.write_head_file(self.head_file, self._state.head)
+        with store.transaction(self.path, write=False) as connection:
+            self._absorb(connection, thorough=True)
+            if expected_head is not None:
+                self._check_contains(expected_head, "noted before")
+            self._keep_head()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Ledger, head_file=self.head_file), (self.path,)
@@ -327,15 +324,27 @@ class Ledger:
             state.absorb(rows)
             if self.head_file is not None:
                 try:
-                    store.write_head_file(self.head_file, state.head)
-                except LedgerError as error:
+                    with store.transaction(self.path, write=False) as connection:
+                        self._absorb(connection)
+                        self._keep_head()
+                except DPBayesError as error:
                     error.add_note(f"Entries {rows[0].seq} to {rows[-1].seq} of {self.path} were written before this.")
                     raise
         return [row.seq for row in rows]
 
-    def _refresh(self, *, thorough: bool = False) -> None:
+    def _refresh(self) -> None:
         with store.transaction(self.path, write=False) as connection:
-            self._absorb(connection, thorough=thorough)
+            self._absorb(connection)
+
+    def _keep_head(self) -> None:
+        """Hold the head file against the ledger and renew it, inside a transaction: no other process moves either."""
+        if self.head_file is None:
+            return
+        kept = store.read_head_file(self.head_file)
+        if kept is not None:
+            self._check_contains(kept, f"that {self.head_file} keeps")
+        if kept != self._state.head:
+            store.write_head_file(self.head_file, self._state.head)
 
     def _absorb(self, connection: Any, *, thorough: bool = False) -> None:
         """Verify what was added since the last look, and that what was there is still there."""
@@ -571,7 +580,7 @@ class _State:
 
 def read_digest(value: Any, *, remedy: str = "pass release.digest") -> str:
     """Return `value` if it is a SHA-256 digest in lower-case hexadecimal, or raise `InputError`."""
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
+    if not isinstance(value, str) or not store.DIGEST.fullmatch(value):
         raise InputError(f"a digest is 64 lower-case hexadecimal digits, got {shown(value)}; {remedy}")
     return value
 

@@ -18,6 +18,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -26,13 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbayes._files import write_text
+from dpbayes._files import input_file, write_text
 from dpbayes.errors import DamagedFileError, InputError, LedgerError
 
 SCHEMA_VERSION = 3
 APPLICATION_ID = 0x64504231  # "dPB1"
 BUSY_SECONDS = 60.0
 GENESIS = "0" * 64
+DIGEST = re.compile(r"[0-9a-f]{64}")
 RESTORE = (
     "restore the newest copy and open it with expected_head=, the last head you noted; every release made since that "
     "copy still counts and must be reserved again first"
@@ -229,11 +231,16 @@ def append_rows(connection: sqlite3.Connection, rows: list[Row]) -> None:
 def read_head_file(path: Path) -> str | None:
     """Return the digest that a head file keeps, or None where there is no such file yet."""
     try:
-        return path.read_text(encoding="ascii").strip()
+        kept = input_file(path).read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, InputError) as error:
         raise LedgerError(f"the head file {path} cannot be read: {error}; check the path and your rights") from error
+    except UnicodeDecodeError:
+        kept = ""
+    if not DIGEST.fullmatch(kept):
+        raise LedgerError(f"{path} keeps no head of a ledger; put back a copy of it, or write the head you noted last")
+    return kept
 
 
 def write_head_file(path: Path, head: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpbayes._arguments import one_of, shown
+from dpbayes._files import input_file
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.laws import DiscreteGaussian, NoiseLaw, TwoSidedGeometric
@@ -336,7 +337,7 @@ def _views_frame(source: Any, columns: Sequence[str] | None) -> tuple[pl.DataFra
 
     name, day = "the data frame", None
     if isinstance(source, str | Path):
-        path = Path(source)
+        path = input_file(source)
         name, day = path.name, re.search(r"(\d{4})-(\d{1,2})-(\d{1,2})", path.stem)
         with path.open(encoding="utf-8") as file:
             separator = "\t" if "\t" in file.readline() else ","

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes import __version__
+from dpbayes._arguments import shown
 from dpbayes._files import write_text
-from dpbayes.errors import ExistingRunError
+from dpbayes.errors import ExistingRunError, InputError
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -103,6 +104,8 @@ def execute(
         _say_cost_of_another(loaded, folder, echo)
     check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     check_files(loaded, folder)
+    if ledger_head is not None:
+        open_ledger_of(loaded, ledger_head)
     with workspace(folder, loaded.resolved, partial(_draws_the_same, loaded)) as unfinished:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
@@ -158,10 +161,15 @@ def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None
 
     privacy = getattr(loaded.spec, "privacy", None)
     name = getattr(privacy, "ledger", None)
+    head = getattr(privacy, "ledger_head", None) if head is None else head
     if name is None:
+        if head is not None:
+            raise InputError(
+                f"ledger_head {shown(head)} is an entry of privacy.ledger, and the spec names none; name it, or leave "
+                "the head out"
+            )
         return None
     beside, path = loaded.path.parent, Path(name)
-    head = head or getattr(privacy, "ledger_head", None)
     # Two ledgers of one name in two folders have two heads.
     kept = "-".join(part for part in path.parts if part not in (path.anchor, ".."))
     return open_ledger(beside / path, expected_head=head, head_file=beside / f"{kept}.head")

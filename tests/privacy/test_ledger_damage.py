@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pickle
 import random
 import shutil
@@ -368,13 +369,40 @@ def test_a_head_that_cannot_be_kept_says_what_was_recorded_before(copy, tmp_path
     assert note.endswith(f"of {copy} were written before this.")
 
 
+@pytest.mark.parametrize("moment", ["read_head_file", "write_head_file"])
+def test_a_head_file_and_its_ledger_move_together_while_another_process_records(copy, tmp_path, monkeypatch, moment):
+    kept, other, late = tmp_path / "ledger.head", open_ledger(copy), []
+    open_ledger(copy, head_file=kept)
+    real = getattr(ledger_store, moment)
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(ledger_store, moment, real)
+        try:
+            other.head_file = kept
+            other.reserve(mechanism="m", law=TwoSidedGeometric(2e6), sensitivity=2, adjacency="replace-one", purpose="p")
+        except LedgerError as error:
+            late.append(error)  # it waits until the head is written, here in vain
+        return real(*arguments)
+
+    monkeypatch.setattr(ledger_store, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(ledger_store, moment, meanwhile)
+    book = open_ledger(copy, head_file=kept)
+    assert kept.read_text().strip() == open_ledger(copy).head
+    if not late:
+        book.confirm(book.unconfirmed()[0].entry, DIGEST)
+    assert kept.read_text().strip() == open_ledger(copy).head
+    assert len(late) == 1
+
+
 def test_a_head_file_that_keeps_no_head_is_refused(copy, tmp_path):
     for content in ("", "x" * 64, "é"):
         (tmp_path / "head").write_text(content)
-        with pytest.raises((DamagedFileError, LedgerError), match="head"):
+        with pytest.raises(LedgerError, match="keeps no head of a ledger; put back a copy"):
             open_ledger(copy, head_file=tmp_path / "head")
-    with pytest.raises(LedgerError, match="head file"):
-        open_ledger(copy, head_file=tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(LedgerError, match="head file .* a folder, a pipe or a device"):
+            open_ledger(copy, head_file=path)
     with pytest.raises(LedgerError, match="cannot be written"):
         open_ledger(copy, head_file=tmp_path / "no folder" / "head")
 

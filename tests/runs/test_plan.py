@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
-from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError
+from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, InputError
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
@@ -105,6 +105,17 @@ def test_an_entry_that_the_ledger_must_hold_is_given_in_the_spec_or_on_the_comma
         loaded = load_spec(spec, [] if options else [f"privacy.ledger_head={other}"])
         with pytest.raises(DamagedFileError, match="0000"):
             execute(loaded, out=tmp_path / "run", progressbar=False, echo=lambda line: None, **options)
+
+
+@pytest.mark.parametrize(("change", "head"), [('ledger = "budget.db"\n', "0" * 64), ("", "")])
+def test_a_head_that_is_compared_with_no_ledger_is_refused(spec, tmp_path, change, head):
+    spec.write_text(spec.read_text().replace(change, ""))
+    said = "the spec names none" if change else "a digest is 64"
+    with pytest.raises(InputError, match=said):
+        execute(load_spec(spec), out=tmp_path / "run", echo=lambda line: None, ledger_head=head)
+    with pytest.raises(InputError, match=said):
+        plan_lines(load_spec(spec, [f'privacy.ledger_head="{head}"']))
+    assert not list(tmp_path.glob("run*"))
 
 
 def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_seconds():
