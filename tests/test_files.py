@@ -81,5 +81,5 @@ def test_every_reader_refuses_what_is_no_file_and_waits_for_no_pipe(name, tmp_pa
     else:
         path.mkdir()
     for read in [*READERS, *STUDIES]:
-        with pytest.raises((DPBayesError, FileNotFoundError), match="no file|not a file|no spec"):
+        with pytest.raises((DPBayesError, FileNotFoundError), match=r"no file|not a file|no spec"):
             read(path)

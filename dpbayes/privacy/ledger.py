@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from dpbayes._arguments import one_of, positive_finite, shown
 from dpbayes._files import file_path
 from dpbayes._html import html_table
-from dpbayes.errors import BudgetExceededError, DPBayesError, InputError, LedgerError
+from dpbayes.errors import BudgetExceededError, DPBayesError, InputError
 from dpbayes.privacy import ledger_store as store
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.laws import NoiseLaw

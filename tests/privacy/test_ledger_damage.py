@@ -379,7 +379,9 @@ def test_a_head_file_and_its_ledger_move_together_while_another_process_records(
         monkeypatch.setattr(ledger_store, moment, real)
         try:
             other.head_file = kept
-            other.reserve(mechanism="m", law=TwoSidedGeometric(2e6), sensitivity=2, adjacency="replace-one", purpose="p")
+            other.reserve(
+                mechanism="m", law=TwoSidedGeometric(2e6), sensitivity=2, adjacency="replace-one", purpose="p"
+            )
         except LedgerError as error:
             late.append(error)  # it waits until the head is written, here in vain
         return real(*arguments)
@@ -401,7 +403,7 @@ def test_a_head_file_that_keeps_no_head_is_refused(copy, tmp_path):
             open_ledger(copy, head_file=tmp_path / "head")
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(LedgerError, match="head file .* a folder, a pipe or a device"):
+        with pytest.raises(LedgerError, match=r"head file .* a folder, a pipe or a device"):
             open_ledger(copy, head_file=path)
     with pytest.raises(LedgerError, match="cannot be written"):
         open_ledger(copy, head_file=tmp_path / "no folder" / "head")
