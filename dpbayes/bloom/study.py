@@ -23,7 +23,7 @@ from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
 from dpbayes.report.tables import interval_columns, mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Share, Tune
+from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Tune
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _CERTIFICATE, _TRUTH = "certificate", "truth"
 _ROUNDING = 2.0**-50
 
+_Delta = Annotated[float, Field(gt=0, le=0.5)]
+
 type _Release = BloomRelease | WeeklyFilters | ReachNumbers
 
 
@@ -43,7 +45,7 @@ class Data(DataSection):
 
     files: ClassVar[tuple[str, ...]] = ()
 
-    delta: Share = 1e-3
+    delta: _Delta = 1e-3
     """Delta at which the page states what a finished release of filters costs."""
 
 
@@ -76,7 +78,7 @@ class Privacy(PrivacySection):
 
     epsilon: Positive
     """Epsilon of all weeks; neighbouring inputs differ in one position: a person more or less, not exchanged."""
-    delta: Share
+    delta: _Delta
     """Delta of all weeks."""
     definition: Literal["tight", "quantile"] = "tight"
     """tight for (epsilon, delta)-differential privacy, quantile for the paper's definition."""
@@ -203,9 +205,10 @@ def release(
 
 def read_release(path: Path) -> _Release:
     """Read a finished release of filters, or published reach numbers."""
+    path = input_file(path)
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
-    with input_file(path).open("rb") as file:
+    with path.open("rb") as file:
         head = file.read(200)
     for kind in (ReachNumbers, WeeklyFilters):
         if f'"{kind.FILE.format}"'.encode() in head:

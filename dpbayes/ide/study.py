@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -35,7 +35,7 @@ from dpbayes.privacy.release import Release
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
-from dpbayes.runs.spec import Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed
+from dpbayes.runs.spec import MOST_TABLES, Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,7 +79,7 @@ class Data(PublishedData):
     """Numeric columns to cut into bands before they are read as levels."""
     by: str | None = None
     """Attribute that names the group within which marginals are compared and the prior is pooled."""
-    tables: list[list[str]] | Literal["by-feature"] | None = None
+    tables: Annotated[list[list[str]], Field(max_length=MOST_TABLES)] | Literal["by-feature"] | None = None
     """Tables to release; "by-feature" releases `by` x each other attribute. Without [groups]."""
     size: int = Field(default=600, ge=10, le=10**7)
     """Mean records of a group of the generated population."""

@@ -182,7 +182,7 @@ def build_model(
         margins=margins,
         impossible=impossible,
     )
-    _warn_of_low_noise(release)
+    _check_noise(release)
     form = likelihood or default_likelihood(release, structural_zeros=design.zeros is not None)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     alpha = checked_concentration(concentration)
@@ -235,6 +235,7 @@ def default_likelihood(release: Release, *, structural_zeros: bool = False) -> L
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
 
 
+_LEAST_VARIANCE = 1e-100  # of a count's noise
 _OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "at", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
@@ -459,7 +460,12 @@ def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     return n
 
 
-def _warn_of_low_noise(release: Release) -> None:
+def _check_noise(release: Release) -> None:
+    """Refuse noise that divides as none would, and warn of noise that is small."""
+    if min(table.variances.min() for table in release.tables) < _LEAST_VARIANCE:
+        raise InputError(
+            f"a count's noise has a variance below {_LEAST_VARIANCE:g}, too small to be told from none; lower epsilon"
+        )
     low = [table for table in release.tables if table.variances.min() < LOW_NOISE**2]
     if low:
         names = ", ".join(" x ".join(table.attributes) for table in low[:3]) + (", ..." if len(low) > 3 else "")

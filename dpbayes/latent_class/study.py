@@ -29,6 +29,7 @@ from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
 from dpbayes.runs.spec import (
+    MOST_TABLES,
     Chains,
     Draws,
     Level,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 _PREDICTED = 400  # releases drawn for the posterior predictive check
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
-_MOST_SETS = 10_000  # tables of a release
 
 
 class Data(PublishedData):
@@ -98,8 +98,8 @@ def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
     sets = [tuple(names) for names in named]
     if not sets or not all(sets):
         raise InputError(f"attribute_sets must name one attribute or more per table, got {sets}; name at least one")
-    if len(sets) > _MOST_SETS:
-        raise InputError(f"attribute_sets name {len(sets):,} tables, and a release holds at most {_MOST_SETS:,}")
+    if len(sets) > MOST_TABLES:
+        raise InputError(f"attribute_sets name {len(sets):,} tables, and a release holds at most {MOST_TABLES:,}")
     for names in sets:
         everything.project(names)  # refuses one that is named twice or has no levels
     return everything.project(list(dict.fromkeys(name for names in sets for name in names))), sets

@@ -50,7 +50,7 @@ class Data(UnitSection):
 
     embedded: Literal["patients"] | None = None
     """Patients that dpbayes generates: simulated persons, so the data are public."""
-    n: int | None = Field(default=None, ge=40, le=100_000_000)
+    n: int | None = Field(default=None, ge=40, le=10_000_000)
     """How many patients to generate."""
     seed: Seed = 1
     """Seed of the generated patients."""
@@ -63,6 +63,8 @@ class Data(UnitSection):
     def _keys_fit_the_source(self) -> Data:
         if self.embedded is not None and self.n is None:
             raise ValueError("embedded patients need n, how many to generate")
+        if self.embedded is None and self.n is not None:
+            raise ValueError(f"n = {self.n} says how many patients to generate, and there are none; leave it out")
         if self.embedded is not None and (self.ranges is not None or self.truth_public):
             raise ValueError("embedded patients are public and have known ranges; leave truth_public and ranges out")
         for name, bounds in (self.ranges or {}).items():

@@ -36,6 +36,7 @@ Positive = Annotated[float, Field(gt=0, le=1e12)]
 Real = Annotated[float, Field(ge=-1e50, le=1e50)]
 Level = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # of an attribute whose levels are numbers
 
+MOST_TABLES = 10_000  # of a release
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
 _BEYOND_USE = 2**62  # bounds that nobody needs to be told

@@ -128,6 +128,8 @@ def _parse(formula: str) -> Any:
         raise
     except (FormulaicError, SyntaxError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0]
+        if "`.` operator" in reason:
+            reason = "a full stop stands for no columns here; name them"
         raise InputError(f"formula {shown(formula)} does not parse as 'response ~ terms': {reason}") from error
     sides = [getattr(parsed, side, None) for side in ("lhs", "rhs")]
     if not all(isinstance(side, SimpleFormula) for side in sides):

@@ -64,6 +64,7 @@ def test_the_study_that_comes_along_is_valid():
     [
         ("audience.shares", "[0.7]", "0.7"),
         ("privacy.delta", "1.0", "delta"),
+        ("privacy.delta", "0.9999999999999999", "less than or equal to 0.5"),
         ("filters.n_bits", "1", "n_bits"),
         ("privacy.pairs", "'some'", "pairs"),
     ],

@@ -268,6 +268,7 @@ def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
         (('"by-feature"', '[["own", "own"]]'), "names an attribute twice"),
         (('"by-feature"', '[["own"], []]'), "one attribute or more each"),
         (('"by-feature"', "[]"), "one attribute or more each"),
+        (('"by-feature"', f"[{'["own"],' * 10_001}]"), "at most 10000 items"),
         (('["n", "y"]', '["n", "n"]'), "repeats level 'n'"),
     ],
 )

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from dpbayes.data import datasets
 from dpbayes.data.domain import Domain
+from dpbayes.data.tables import Marginal
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
@@ -18,6 +19,7 @@ from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, n_effects
 from dpbayes.latent_class.model import default_likelihood, release_data
 from dpbayes.latent_class.study import Simulator
+from dpbayes.privacy import release_tables
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 from dpbayes.verifier import PartitionCounts, release_counts
@@ -347,6 +349,14 @@ def test_noisy_number_of_records_is_inferred(likelihood):
 def test_refuses_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message):
         build_model(_release(), **arguments)
+
+
+@pytest.mark.parametrize("likelihood", ["tables", "cells"])
+def test_noise_that_cannot_be_told_from_none_is_refused_before_anything_is_computed(likelihood):
+    table = Marginal(Domain.from_levels({"a": (0, 1)}), [60, 40])
+    release = release_tables([table], epsilon=4000.0, rng=np.random.default_rng(1))
+    with pytest.raises(InputError, match=r"variance below 1e-100, too small to be told from none; lower epsilon"):
+        build_model(release, likelihood=likelihood)
 
 
 def _release_of(*names, n=100):

@@ -226,6 +226,8 @@ def test_a_unit_that_is_missing_or_released_is_refused(tmp_path):
         (BASE.replace('"bmi"', '"weight"'), "no range is known for weight of regression"),
         (FILE.replace("[privacy]", "ranges = { age = [0.0, 1.0] }\n[privacy]"), "no range is known for bmi, systolic"),
         (FILE.replace("[privacy]", "ranges = { age = [1.0, 0.0] }\n[privacy]"), "must be .lower, upper. with lower"),
+        (BASE.replace("n = 3000", "n = 100_000_000"), "less than or equal to 10000000"),
+        (FILE.replace("[privacy]", "n = 3000\n[privacy]"), "there are none; leave it out"),
         (BASE.replace("n = 3000", 'n = 3000\nfile = "x.csv"'), "exactly one of"),
     ],
 )

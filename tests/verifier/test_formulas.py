@@ -191,7 +191,7 @@ def test_numbers_without_a_finite_result_fail_and_do_not_raise():
         ("y | x ~ z", InputError, "one left and one right side"),
         ("~ x", InputError, "one left and one right side"),
         ("y ~ x ~ z", InputError, "does not parse"),
-        ("y ~ .", InputError, "does not parse"),
+        ("y ~ .", InputError, "does not parse .* full stop .* name them$"),
         ("y + x ~ z", InputError, "one numeric column"),
         ("g ~ x", InputError, "one numeric column"),
         ("y ~ I(g + 1)", InputError, "not numeric"),
