@@ -585,7 +585,7 @@ def read_digest(value: Any, *, remedy: str = "pass release.digest") -> str:
     return value
 
 
-def _read_text(value: Any, name: str, *, most: int = 500) -> str:
+def public_text(value: Any, name: str, *, most: int = 500) -> str:
     """Return public text of the custodian: printable, on one line, or raise `InputError`."""
     if not isinstance(value, str) or not value.strip() or len(value) > most:
         raise InputError(f"{name} must be text of 1 to {most} characters, got {shown(value):.80}; say what it is for")
@@ -629,7 +629,7 @@ def _read_terms(entry: dict[str, Any]) -> LedgerTerms:
         delta_in_range(entry["delta"], "delta"),
         check_adjacency(entry["adjacency"]),
         one_of(entry["composition"], get_args(Composition), "composition", remedy=_COMPOSITION),
-        _read_text(entry["dataset"], "dataset"),
+        public_text(entry["dataset"], "dataset"),
         _read_time(entry["time"]),
     )
 
@@ -641,7 +641,7 @@ def _read_reservation(entry: dict[str, Any], terms: LedgerTerms) -> Reservation:
             f"not convert exactly; derive the sensitivity under {terms.adjacency}"
         )
     cost = Cost(law_from_dict(entry["law"]), entry["sensitivity"], entry["count"], entry["delta"])
-    name, purpose = _read_name(entry["mechanism"]), _read_text(entry["purpose"], "purpose")
+    name, purpose = _read_name(entry["mechanism"]), public_text(entry["purpose"], "purpose")
     return Reservation(entry["seq"], _read_time(entry["time"]), name, cost, purpose)
 
 

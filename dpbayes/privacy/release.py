@@ -310,7 +310,7 @@ class Release(Enveloped):
             self._check_part(part, f"table {part.label}" if isinstance(part, NoisyTable) else "the number of records")
         if not isinstance(self.n, NoisyTotal):
             remedy = f"it counts {self.unit}s; give a NoisyTotal where their number is not public"
-            object.__setattr__(self, "n", whole_number(self.n, "n", remedy=remedy))
+            object.__setattr__(self, "n", whole_number(self.n, "n", high=2**53, remedy=remedy))
             if self.max_rows_per_unit > 1:
                 raise InputError(
                     f"n = {self.n} cannot be public where a unit has up to {self.max_rows_per_unit} rows: one unit "

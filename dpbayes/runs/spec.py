@@ -157,6 +157,13 @@ class RunSpec(Section):
     question: str = ""
     """What the study asks, in a sentence."""
 
+    @field_validator("title")
+    @classmethod
+    def _one_line(cls, value: str) -> str:
+        from dpbayes.privacy.ledger import public_text
+
+        return public_text(value, "title")
+
     @property
     def given_release(self) -> str | None:
         """The finished release or published tables that the spec names, None if it draws its own release."""
@@ -483,6 +490,8 @@ def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
     if finding["type"] == "missing":
         what = f"add the section [{dotted}]" if _fields(spec, location) else f"add {location[-1]} = ..."
         return f"{where or dotted + ': '}{dotted + ' ' if where else ''}is missing; {what}"
+    if finding["type"] == "model_type":
+        return f"{where}{dotted} is a section, [{dotted}] with keys in it; got {shown(finding['input'])}"
     message = finding["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if finding["type"] in {"int_type", "float_type", "bool_type"} and isinstance(finding["input"], str):
         message += ", without quotes"

@@ -145,7 +145,7 @@ class EstimateSums:
 
 def check_n_partitions(n_partitions: Any) -> int:
     """Return M if it is a whole number of at least 1."""
-    return whole_number(n_partitions, "the number of partitions", remedy="50 is usual")
+    return whole_number(n_partitions, "the number of partitions", high=2**53, remedy="50 is usual")
 
 
 def assign_partitions(

@@ -370,8 +370,9 @@ def test_a_release_cannot_contradict_itself():
     with pytest.raises(InputError, match="sensitivity of table x"):
         NoisyTable(domain, [1, 1], law, 0.0, 1.0)
     table = NoisyTable(domain, [1, 1], law, 2.0, 1.0)
-    with pytest.raises(InputError, match="n must be a whole number"):
-        Release(domain, (table,), "replace-one", 0, "opendp")
+    for n in (0, 2**53 + 1, 10**400, 10**5000):
+        with pytest.raises(InputError, match="n must be a whole number"):
+            Release(domain, (table,), "replace-one", n, "opendp")
     with pytest.raises(InputError, match="cannot be public under add-remove"):
         Release(domain, (table,), "add-remove", 10, "opendp")
     with pytest.raises(InputError, match="levels that are not the domain's"):

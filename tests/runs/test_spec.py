@@ -75,6 +75,19 @@ def test_a_mistake_comes_with_its_line_value_and_remedy(write, change, message):
     assert message in mistake(write, GOOD.replace(*change))
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ('title="a\\nb"', r"title: title must be printable text on one line, got 'a\\nb'"),
+        ("title=", "title: title must be text of 1 to 500 characters"),
+        ("privacy=1", r"privacy is a section, \[privacy\] with keys in it; got 1"),
+    ],
+)
+def test_a_title_is_one_line_and_a_section_is_no_value(write, override, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec(write(GOOD), [override])
+
+
 def test_several_mistakes_are_reported_together(write):
     text = mistake(write, GOOD.replace("epsilon = 1.0", "epsilon = -1.0\nadjacency = 3"))
     assert "2 mistakes" in text
