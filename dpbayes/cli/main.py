@@ -382,6 +382,7 @@ def _place(error: BaseException) -> str:
         path = Path(frame.filename)
         if path.is_relative_to(_PACKAGE):
             return f" at {path.relative_to(_PACKAGE.parent).as_posix()}:{frame.lineno}"
-        if path.is_file() and not any(path.resolve().is_relative_to(library) for library in _LIBRARIES):
+        # Not Path.is_file: it raises where a folder may not be read, and what is being handled must not be shown.
+        if os.path.isfile(path) and not any(path.resolve().is_relative_to(library) for library in _LIBRARIES):
             return f" at {path}:{frame.lineno}"
     return ""

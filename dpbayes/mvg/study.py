@@ -169,6 +169,10 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
         schema = lazy.select(names).collect_schema()
     text = [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
     if text:
+        with readable(path):
+            empty = lazy.limit(1).collect().is_empty()
+        if empty:
+            raise InputError(f"{path.name} has no rows; there is nothing to release")
         raise InputError(
             f"{path.name} has columns that are not numbers: {', '.join(text)}; code them inside data.ranges"
         )

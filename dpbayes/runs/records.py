@@ -24,6 +24,7 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
     with readable(path):
         if _is_parquet(path):
             return pl.scan_parquet(path)
+        _refuse_utf16(path)
         if text is None:
             frame = pl.scan_csv(path, infer_schema=False)
         else:
@@ -34,6 +35,12 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
         frame = frame.rename({name: name.replace('""', '"') for name in doubled})
         # Asked for some columns, Polars skips the others, and with them an open quote or a line of too many fields.
         return frame.map_batches(_unchanged, projection_pushdown=False, predicate_pushdown=False, streamable=True)
+
+
+def _refuse_utf16(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(f"{path.name} is UTF-16 text, as spreadsheets write it; save it as UTF-8")
 
 
 def require_file(path: Path, *, setting: str) -> Path:

@@ -1,5 +1,7 @@
 """A file of confidential records that does not read is named, and nothing of it is shown anywhere."""
 
+import os
+import re
 import sys
 from functools import partial
 
@@ -8,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from dpbayes.cli.main import main
+from dpbayes.cli.main import main, unexpected
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
 from dpbayes.runs import execute, load_spec, records
 from dpbayes.runs.protocol import Context
@@ -130,6 +132,18 @@ def test_what_does_not_read_is_named_with_a_remedy(tmp_path, monkeypatch, capfd,
 
 
 @pytest.mark.parametrize("system", SPECS)
+def test_utf16_text_and_a_header_without_rows_are_told(tmp_path, monkeypatch, capfd, system):
+    whole = "\n".join([HEADER, *ROWS])
+    for content, said in (
+        (whole.encode("utf-16"), "UTF-16 text.*save it as UTF-8"),
+        (HEADER.encode(), "no (rows|records)"),
+    ):
+        (tmp_path / "records.csv").write_bytes(content)
+        assert run(tmp_path, monkeypatch, system, "records.csv") == 2
+        assert re.search(said, capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("system", SPECS)
 def test_a_column_that_does_not_fit_is_named(tmp_path, monkeypatch, capfd, system):
     (tmp_path / "records.csv").write_bytes(DAMAGE["text among integers"])
     run(tmp_path, monkeypatch, system, "records.csv")
@@ -179,6 +193,21 @@ def test_an_error_that_nobody_foresaw_shows_no_text_unless_asked(tmp_path, monke
     monkeypatch.setenv("DPBAYES_TRACEBACK", "1")
     with pytest.raises(pl.exceptions.ComputeError, match=SECRET):
         main()
+
+
+def test_an_error_in_a_file_that_may_not_be_looked_at_shows_no_text_either(monkeypatch):
+    real = os.stat
+
+    def stat(path, *arguments, **options):
+        if str(path).startswith("/closed/"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(RuntimeError) as caught:
+        exec(compile(f"raise RuntimeError({SECRET!r})", "/closed/model.py", "exec"))
+    said = unexpected(caught.value)
+    assert said.startswith("unexpected RuntimeError at ") and SECRET not in said
 
 
 @pytest.mark.parametrize(
