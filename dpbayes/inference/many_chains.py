@@ -4,8 +4,8 @@ All chains of a batch move together: one call of the batched log-density serves 
 adapts the sampler. Each chain starts from the prior and follows the likelihood as its power rises from 0 to 1 (the
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
-little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, at
-power 1, and they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES
+little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, and
+they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES
 criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the spread of
 positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them is the
 nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
@@ -41,7 +41,8 @@ type Progress = Callable[[str, float], None]
 _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
-_SETTLING_STEPS = 60  # the most steps of a trajectory before power 1, or near starts
+_ANNEALING_STEPS, _SETTLING_STEPS = 60, 100  # the most steps of a trajectory before power 1, and near starts
+_SETTLING_POWER, _SETTLING_TIME = 2.0, 4.0  # of the likelihood and of trajectories, near starts
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
@@ -240,15 +241,21 @@ class Batch:
         self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
 
     def settle(self, moves: int) -> None:
-        """Move at power 1 from starts that a model gives, adapting after each."""
-        self.power = 1.0
+        """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on.
+
+        Chains climb slowly at power 1. Where the likelihood counts double they find structure sooner, and lose at power
+        1 what only fitted the noise.
+        """
+        self.power, self.time = _SETTLING_POWER, _SETTLING_TIME
         self._refresh()
         for _ in range(moves):
-            self._settle()
+            self._settle(_SETTLING_STEPS)
             self.tick()
+        self.power = 1.0
+        self._refresh()
 
-    def _settle(self) -> None:
-        self.move(min(self._steps(), _SETTLING_STEPS))
+    def _settle(self, steps: int) -> None:
+        self.move(min(self._steps(), steps))
         self._adapt_step()
         self._adapt_metric(0.3)
 
@@ -260,7 +267,7 @@ class Batch:
             self.power = min(1.0, self.power + (rise if self.power == 0.0 else min(rise, self.power)))
             self._refresh()
             for _ in range(_ANNEALING_MOVES):
-                self._settle()
+                self._settle(_ANNEALING_STEPS)
 
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
@@ -387,8 +394,8 @@ def draw_many(
             meter.begin("annealing", 1)
             list(pool.map(Batch.anneal, batches))
         else:
-            meter.begin("settling", 2 * settings.tune)
-            list(pool.map(lambda batch: batch.settle(2 * settings.tune), batches))
+            meter.begin("settling", settings.tune)
+            list(pool.map(lambda batch: batch.settle(settings.tune), batches))
         meter.begin("adapting", settings.tune)
         list(pool.map(lambda batch: batch.tune(settings.tune), batches))
         kept: list[dict[str, Floats]] = []

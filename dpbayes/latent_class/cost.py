@@ -22,13 +22,14 @@ from dpbayes.latent_class.design import (
 
 # Measured on one core of a shared machine: matrix products; what an unknown takes in value and gradient, a released
 # cell per class, and its noise; and an element of an array that passes through memory.
-_FLOPS = 2e10
-_SECONDS_PER_UNKNOWN = 4e-8
-_SECONDS_PER_ENTRY = 1.7e-9
-_SECONDS_PER_CELL = 1e-8
-_SECONDS_PER_ELEMENT = 7e-10
-# Gradients of one chain: annealing, adapting and a round of 36 trajectories, the median of measured fits.
-_GRADIENTS = 9_000
+_FLOPS = 4e10
+_SECONDS_PER_UNKNOWN = 3e-8
+_SECONDS_PER_ENTRY = 1e-9
+_SECONDS_PER_CELL = 5e-9
+_SECONDS_PER_ELEMENT = 3e-10
+_CACHED = 2**20  # elements of a matrix that the processor's cache holds
+# Gradients of one chain before it adapts, and the share of the most steps that its trajectories have from then on.
+_FIRST_GRADIENTS, _STEPS_USED = 2_000, 0.75
 _COMPILING = 0.5  # minutes
 
 
@@ -59,6 +60,8 @@ def cost_of(
     likelihood: Likelihood = "cells",
     chains: int = 256,
     draws: int = 3072,
+    moves: int = 60,
+    max_steps: int = 400,
     cores: int = 2,
 ) -> Cost:
     """Estimate what a fit of some tables will take, to a factor of two or so.
@@ -75,6 +78,8 @@ def cost_of(
         Form of the likelihood.
     chains, draws
         Chains, and draws of all of them.
+    moves, max_steps
+        Trajectories of a chain in adapting and drawing, and the most steps of one.
     cores
         Processors that share the work.
 
@@ -89,7 +94,8 @@ def cost_of(
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
     one_of(likelihood, get_args(Likelihood.__value__), "likelihood")
     tables = ordered(tables, "tables", remedy="give the attributes of each table, as in [['age', 'sex']]")
-    for name, value in {"n_classes": n_classes, "chains": chains, "draws": draws, "cores": cores}.items():
+    numbers = {"chains": chains, "draws": draws, "moves": moves, "max_steps": max_steps, "cores": cores}
+    for name, value in {"n_classes": n_classes, **numbers}.items():
         if value is not None:
             whole_number(value, name, high=2**53)
     sizes = dict(zip(domain.names, domain.shape, strict=True))
@@ -101,7 +107,8 @@ def cost_of(
     few = total <= FEW_CELLS
     if likelihood == "tables":
         elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
-        products = 18 * k * columns**2 + 24 * k * columns * len(domain) + (12 if few else 5) * total * effects
+        elements += 2 * total * effects if total * effects > _CACHED else 0
+        products = 18 * k * columns**2 + 24 * k * columns * len(domain) + 5 * total * effects
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
         seconds = 2 * k * columns * _SECONDS_PER_UNKNOWN + total * (k * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
@@ -110,7 +117,8 @@ def cost_of(
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)
     held = 8 * (2 * kept * draws + moving + (6 * total**2 if likelihood == "tables" else 0))
-    minutes = _COMPILING + _GRADIENTS * chains * seconds / cores / 60
+    gradients = _FIRST_GRADIENTS + _STEPS_USED * max_steps * moves
+    minutes = _COMPILING + gradients * chains * seconds / cores / 60
     return Cost(unknowns, total, 1e6 * seconds, minutes, 0.6 + held / 2**30)
 
 

@@ -134,9 +134,9 @@ def sampler_defaults(
     ----------
     release
         With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and where
-        noise is small besides chains are 1,024 of 8 draws in place of 256 of 12; beyond 4,000 they are 32 of 96. A
+        noise is small besides chains are 640 of 12 draws in place of 256 of 12; beyond 4,000 they are 32 of 96. A
         chain stays near the arrangement of classes that it has found, so that many chains help more than long ones,
-        and R-hat of the worst of thousands of margins is above 1.01 with fewer than some 1,200 independent draws.
+        and the worst of thousands of margins needs some 500 independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -163,7 +163,7 @@ def sampler_defaults(
     elif size > SEVERAL:
         settings["max_steps"] = 200
         if starts_near_shares(release):
-            settings |= {"chains": 1024, "draws": 8, "trajectories": 8}
+            settings |= {"chains": 640, "trajectories": 12}
     return settings
 
 

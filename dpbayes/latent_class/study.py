@@ -352,6 +352,8 @@ def expected_cost(spec: Spec, design: Release) -> str:
         likelihood=form,
         chains=chains,
         draws=chains * settings["draws"],
+        moves=settings["tune"] + settings.get("trajectories", settings["draws"]),
+        max_steps=settings.get("max_steps", 400),
     ).words
 
 

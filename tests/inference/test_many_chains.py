@@ -129,6 +129,22 @@ def test_chains_start_where_the_model_says():
     assert trace["posterior"]["theta"].max() < 0.0
 
 
+def test_chains_leave_their_starts_where_the_likelihood_counts_double():
+    powers = []
+
+    def evaluate(at, power):
+        powers.append(power)
+        return 0.0 * at[:, 0], -0.5 * (at**2).sum(1), -power * at
+
+    points = np.random.default_rng(0).normal(size=(16, 3))
+    batch = Batch(BatchedDensity(evaluate, None, None, 3, annealed=False), ManyChainSettings(chains=16, batches=2),
+                  points, np.random.SeedSequence(1))  # fmt: skip
+    powers.clear()
+    batch.settle(3)
+    assert set(powers[:-1]) == {2.0} and powers[-1] == batch.power == 1.0
+    np.testing.assert_array_equal(batch.gradient, -batch.points)
+
+
 def test_a_trajectory_that_went_far_away_does_not_count_for_the_length():
     """Ends whose squares overflow have acceptance zero; lengths are those of the other chains."""
     points = np.random.default_rng(0).normal(size=(16, 3))

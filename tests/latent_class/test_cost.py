@@ -34,6 +34,12 @@ def test_costs_grow_with_tables_levels_and_classes():
     assert cost_of(*many(6, 3), n_classes=5).microseconds < cost_of(*many(6, 3), n_classes=15).microseconds
 
 
+def test_minutes_follow_chains_moves_and_steps():
+    least = cost_of(*many(6, 3), moves=1, max_steps=1).minutes
+    for longer in ({"chains": 512}, {"moves": 120}, {"max_steps": 800}, {"cores": 1}):
+        assert cost_of(*many(6, 3), **longer).minutes > 1.3 * cost_of(*many(6, 3)).minutes > least
+
+
 def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     monkeypatch.setattr(cost.os, "sysconf", lambda name: 1)
     with pytest.raises(InputError, match=r"GB of memory, and this machine has 0\.0 GB; release or fit fewer tables"):
@@ -45,7 +51,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     [
         (6, 2, 4.0, (256, 12), 400),
         (14, 8, 400.0, (256, 12), 200),
-        (14, 8, 4.0, (1024, 8), 200),
+        (14, 8, 4.0, (640, 12), 200),
         (40, 10, 4.0, (32, 96), 400),
     ],
 )
