@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,23 +185,13 @@ def build_model(
     _check_noise(release)
     form = likelihood or default_likelihood(release, structural_zeros=design.zeros is not None)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
-    alpha = checked_concentration(concentration)
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
     with pm.Model(coords=_coords(release, design.n_classes)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
-        if isinstance(alpha, tuple):
-            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
-        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if design.n_classes > 1 else pt.zeros(0)
-        weights = pm.Deterministic("weights", _broken(stick, design.n_classes), dims="class")
-        pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
-        if profiles == "common":
-            scores = pm.Normal("level_scores", dims=("class", "level"))
-            levels = given["released_shares"] * pt.exp(given["spread"] * scores)
-        else:
-            levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
+        weights = _weights(design.n_classes, checked_concentration(concentration))
         ends = _constant("ends", tables.ends)
-        psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
+        psi = _profiles(given, ends, profiles, profile_prior)
         mixture = _Mixture(design, weights, psi)
         margin = mixture.margin(_released_cells(release), "margin")
         if release.n_counts <= MAX_EXACT_CELLS:
@@ -225,6 +215,26 @@ def build_model(
     recorded = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in recorded if name in model.named_vars)
     return model
+
+
+def _weights(k: int, alpha: float | tuple[float, float]) -> Any:
+    """State the prior of the classes' weights; `alpha` is the concentration, or a Gamma law's shape and rate of it."""
+    if isinstance(alpha, tuple):
+        alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+    stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
+    weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
+    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+    return weights
+
+
+def _profiles(given: Mapping[str, Any], ends: Any, kind: Profiles, prior: float) -> Any:
+    """State the prior of the classes' profiles, the levels of all attributes side by side."""
+    if kind == "common":
+        scores = pm.Normal("level_scores", dims=("class", "level"))
+        levels = given["released_shares"] * pt.exp(given["spread"] * scores)
+    else:
+        levels = pm.Gamma("level_weights", alpha=prior, beta=1.0, dims=("class", "level"))
+    return pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
 
 
 def default_likelihood(release: Release, *, structural_zeros: bool = False) -> Likelihood:
