@@ -34,7 +34,7 @@ def hammer(tmp_path, *, seconds, total):
     arguments = [sys.executable, str(HAMMER), str(path), str(tmp_path), "8", str(seconds), "20261120"]
     kills = int(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
     said = [line.split() for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()]
-    return open_ledger(path), kills, said
+    return open_ledger(path, head_file=f"{path}.head"), kills, said
 
 
 def check_hammered(book, said, total):
