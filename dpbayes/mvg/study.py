@@ -170,9 +170,8 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
     text = [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
     if text:
         with readable(path):
-            empty = lazy.limit(1).collect().is_empty()
-        if empty:
-            raise InputError(f"{path.name} has no rows; there is nothing to release")
+            some = lazy.limit(1).collect()
+        _require_rows(some, path)
         raise InputError(
             f"{path.name} has columns that are not numbers: {', '.join(text)}; code them inside data.ranges"
         )
@@ -180,7 +179,14 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
         numbers = lazy.with_columns(pl.col(names).cast(pl.Float64))
         if data.unit is not None:
             numbers = _bounded(numbers, data, names)
-        return numbers.select(names).collect()
+        records = numbers.select(names).collect()
+    return _require_rows(records, path)
+
+
+def _require_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    if frame.is_empty():
+        raise InputError(f"{path.name} has no rows; there is nothing to release")
+    return frame
 
 
 def _bounded(frame: pl.LazyFrame, data: Data, names: Sequence[str]) -> pl.LazyFrame:

@@ -66,9 +66,11 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, source: str) -> None:
     """Check that a file has the columns that a spec names."""
+    import polars as pl
+
     with readable(path):
-        columns = frame.collect_schema().names()
-    wanted = list(names)
+        kinds = frame.collect_schema()
+    columns, wanted = kinds.names(), list(names)
     # So Polars calls the second column of a name.
     twice = [name for name in wanted if f"{name}_duplicated_0" in columns]
     if twice:
@@ -84,6 +86,12 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
             f"{path.name} lacks the columns {', '.join(missing)}; {source} names what is read, and the "
             "first line of a CSV file must name its columns"
         )
+    for name in wanted:
+        if kinds[name].is_nested() or kinds[name] == pl.Duration:
+            raise InputError(
+                f"{path.name} has a column {name!r} of type {kinds[name]}, which is neither level nor number; write "
+                "texts or numbers"
+            )
 
 
 def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:

@@ -303,6 +303,8 @@ def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
     """Refuse a column with a value that is neither missing nor declared: left out, its rows would go unnoticed."""
     import pandas as pd
 
+    if (kind := frame.schema[name]).is_nested():
+        raise InputError(f"column {name!r} of type {kind} holds no levels; write one value per row")
     values = column_values(frame, name)
     unknown = pd.Index(_checked_levels(name, levels)[0]).get_indexer(values) < 0
     if (unknown & ~missing_units(values)).any():
