@@ -193,7 +193,7 @@ def test_a_public_n_of_numpy_is_public(n):
 
 @pytest.mark.parametrize("n", ["21", 21.0, None, np.nan, [21], True, 0])
 def test_an_n_that_is_no_whole_number_is_refused(n):
-    with pytest.raises(InputError, match="n must be a whole number of at least 1"):
+    with pytest.raises(InputError, match="n must be a whole number from 1 to 2"):
         release(n=n)
 
 

@@ -320,7 +320,7 @@ def test_no_complete_row_is_an_outcome_and_no_error():
         ({"formula": "wage"}, InputError, "does not parse"),
         ({"formula": "wage ~ educ +"}, InputError, "does not parse"),
         ({"formula": "place ~ educ"}, InputError, "one numeric column"),
-        ({"n_partitions": 0}, InputError, "at least 1"),
+        ({"n_partitions": 0}, InputError, "from 1 to"),
         ({"threshold": float("nan")}, InputError, "threshold"),
         ({"direction": "above"}, InputError, "direction"),
         ({"family": "gamma"}, InputError, "family"),

@@ -167,7 +167,7 @@ def test_a_surface_over_designs():
     [
         ({"r": 0.5}, "on the threshold"),
         ({"epsilon": [0]}, "epsilon"),
-        ({"n_partitions": [0]}, "at least 1"),
+        ({"n_partitions": [0]}, "from 1 to"),
         ({"n_partitions": [500]}, "up to M = 201.*the posterior of each"),
         ({"n_partitions": [302], "alpha": (1, 1)}, "up to M = 301"),
         ({"r": 1.6}, "r must lie"),

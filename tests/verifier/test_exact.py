@@ -238,8 +238,8 @@ def test_releases_that_no_counts_can_explain_are_refused(m, shift, law, message)
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"n_partitions": 0}, "at least 1"),
-        ({"n_partitions": 2.5}, "at least 1"),
+        ({"n_partitions": 0}, "from 1 to"),
+        ({"n_partitions": 2.5}, "from 1 to"),
         ({"alpha": (1, 1, 0)}, "positive"),
         ({"alpha": (1, 1, math.nan)}, "positive"),
         ({"alpha": (1, 1)}, "3 numbers"),

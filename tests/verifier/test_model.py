@@ -56,7 +56,7 @@ def test_the_printed_order_of_the_table():
 def test_tables_that_are_too_large_are_refused():
     with pytest.raises(InputError, match="no such limit"):
         coefficient_table(2001)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="from 1 to"):
         coefficient_table(0)
 
 
