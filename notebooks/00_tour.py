@@ -30,10 +30,11 @@ from dpbayes import bloom, ide, latent_class, mvg, verifier
 from dpbayes.data import datasets
 from dpbayes.inference import check_convergence, sample, summarize
 from dpbayes.privacy import DiscreteGaussian, gaussian_epsilon, release_tables
+from dpbayes.report.plots import STYLE
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # few draws, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST = "#1f6f8b", "#b5651d"
+plt.style.use(STYLE)
+BLUE, ORANGE = "C0", "C1"
 logging.getLogger("pymc").setLevel("ERROR")
 
 # %% [markdown]
@@ -70,11 +71,13 @@ print("\n".join(line for line in lines if "-->" in line))
 prior = pm.sample_prior_predictive(50 if SMOKE else 400, model=model, random_seed=1, var_names=["released"])
 drawn = prior["prior_predictive"]["released"].to_numpy().reshape(-1, release.n_counts)
 observed = np.concatenate([table.counts.ravel() for table in release.tables])
-fig, ax = plt.subplots(figsize=(8, 2.6))
+fig, ax = plt.subplots(figsize=(8, 3))
 place = np.arange(release.n_counts)
 ax.vlines(place, *np.quantile(drawn, [0.025, 0.975], axis=0), color="0.8", linewidth=6)
-ax.plot(place, observed, "x", color=RUST)
-ax.set(xlabel="released count", ylabel="records", title="prior predictive (95 %) and the release")
+ax.plot(place, observed, "x", color=ORANGE)
+ax.set(ylabel="records", title="prior predictive (95 %) and the release")
+by_table = np.arange(1.5, release.n_counts, 4), [table.label.replace(" x ", "\n") for table in release.tables]
+ax.set_xticks(*by_table, fontsize=8)
 plt.show()
 
 # %% [markdown]
@@ -104,10 +107,11 @@ low, high = counts.quantile([0.025, 0.975], ("chain", "draw")).to_numpy()
 truth = np.concatenate([table.counts.ravel() for table in tables])
 fig, ax = plt.subplots(figsize=(8, 3))
 ax.vlines(place, low - truth, high - truth, color=BLUE, linewidth=3, alpha=0.6, label="95 % interval")
-ax.plot(place, observed - truth, "x", color=RUST, label="released")
+ax.plot(place, observed - truth, "x", color=ORANGE, label="released")
 ax.axhline(0, color="0.6", linewidth=0.8)
-ax.set(xlabel="released count", ylabel="records from the truth")
-ax.legend(frameon=False)
+ax.set(ylabel="records from the truth")
+ax.set_xticks(*by_table, fontsize=8)
+ax.legend()
 plt.show()
 print(f"mean absolute error: released {np.abs(observed - truth).mean():.1f}, posterior {np.abs(estimate - truth).mean():.1f}")
 print(f"true counts inside their interval: {np.mean((low <= truth) & (truth <= high)):.0%}")

@@ -31,11 +31,12 @@ from scipy import stats
 
 from dpbayes.inference import plot_ranks, simulate_and_rank, uniformity
 from dpbayes.privacy import Laplace
+from dpbayes.report.plots import STYLE
 from dpbayes.verifier import PartitionCounts, posterior, release_counts
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # few simulations, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST = "#1f6f8b", "#b5651d"
+plt.style.use(STYLE)
+BLUE, ORANGE = "C0", "C1"
 REPEATS = 60 if SMOKE else 600
 
 # %% [markdown]
@@ -74,16 +75,16 @@ fig, ax = plt.subplots(figsize=(7, 3))
 half = np.sqrt(np.log(2 / 0.05) / (2 * REPEATS))
 ax.axhspan(-half, half, color="0.93")
 draw_curve(ax, exact, BLUE, "knows the noise")
-draw_curve(ax, naive, RUST, "takes the counts as exact")
-ax.set(xlabel="PIT of r", ylabel="ECDF minus uniform")
-ax.legend(frameon=False)
+draw_curve(ax, naive, ORANGE, "takes the counts as exact")
+ax.set(xlabel="position of the true r in its posterior (PIT)", ylabel="cumulative share minus uniform")
+ax.legend()
 plt.show()
 for name, pit in (("knows the noise", exact), ("takes the counts as exact", naive)):
     inside = np.mean((pit > 0.025) & (pit < 0.975))
     print(f"{name:26s} 95 % intervals hold {inside:.1%}; Kolmogorov-Smirnov p {stats.kstest(pit, 'uniform').pvalue:.2g}")
 
 # %% [markdown]
-# The rust curve lies above the band on the left and below it on the right: truths fall outside of the posterior too often, on both
+# The orange curve lies above the band on the left and below it on the right: truths fall outside of the posterior too often, on both
 # sides. That is the mark of a posterior that is **too narrow**. Too wide is the mirror image; a bias stays on one side.
 #
 # ## An average, and only an average
@@ -94,13 +95,13 @@ for name, pit in (("knows the noise", exact), ("takes the counts as exact", naiv
 # %%
 inside = (exact > 0.025) & (exact < 0.975)
 edges = np.linspace(0, 1, 6)
-fig, ax = plt.subplots(figsize=(7, 2.6))
+fig, ax = plt.subplots(figsize=(7, 3))
 for low, high in zip(edges[:-1], edges[1:], strict=True):
     chosen = (np.array(truths) >= low) & (np.array(truths) < high)
     share, size = inside[chosen].mean(), chosen.sum()
     ax.errorbar((low + high) / 2, share, yerr=2 * np.sqrt(0.95 * 0.05 / size), fmt="o", color=BLUE)
 ax.axhline(0.95, color="0.6", linewidth=0.8)
-ax.set(xlabel="true r", ylabel="coverage", ylim=(0.8, 1.02))
+ax.set(xlabel="true r, the share of partitions in which the claim holds", ylabel="coverage of 95 % intervals", ylim=(0.8, 1.02))
 plt.show()
 
 # %% [markdown]

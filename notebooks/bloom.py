@@ -31,10 +31,11 @@ from dpbayes import bloom
 from dpbayes.bloom.calibration import worst_known_pair
 from dpbayes.bloom.many_filters import filters_loss
 from dpbayes.bloom.one_filter import one_filter_loss
+from dpbayes.report.plots import STYLE
 from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
+plt.style.use(STYLE)
 
 # %% [markdown]
 # ## One filter
@@ -65,11 +66,11 @@ counts = np.arange(0, m, 5 if SMOKE else 1)
 losses = [one_filter_loss(n_bits=m, flip_prob=p, count_ones=int(y)) for y in counts]
 tight = np.array([loss.epsilon(delta) for loss in losses])
 quantile = np.array([loss.quantile_epsilon(delta) for loss in losses])
-figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-axis.plot(counts, quantile, color="#b5651d", label="quantile definition (the note's)")
-axis.plot(counts, tight, color="#1f6f8b", label="tight: the definition of differential privacy")
-axis.set(xlabel="ones among the other positions", ylabel=rf"$\varepsilon$ at $\delta$ = {delta:g}", ylim=(0, None))
-_ = axis.legend(fontsize=8, frameon=False)
+figure, axis = plt.subplots(figsize=(6.4, 3.2))
+axis.plot(counts, quantile, color="C1", label="quantile definition (the note's)")
+axis.plot(counts, tight, color="C0", label="tight: the definition of differential privacy")
+axis.set(xlabel="ones among the other positions", ylabel=rf"privacy cost $\varepsilon$ at $\delta$ = {delta:g}", ylim=(0, None))
+_ = axis.legend(fontsize=8)
 
 # %% [markdown]
 # Two definitions, two numbers. *Tight* is the least $\varepsilon$ with hockey-stick divergence at most $\delta$ both ways,
@@ -109,14 +110,14 @@ print("every pair :", bloom.bloom_epsilon(delta=0.05, pairs="all", **small))
 # %%
 note = system_module("study:bloom_signal")  # the note's figures, models/studies/bloom_signal.py
 k = 3
-figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.4), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.4))
 for axis, skewness in zip(axes, (0.0, 3.0), strict=True):
     weights = np.exp(-skewness * np.arange(1, 2**k + 1) / 2**k)
     signal = note.signal_to_noise(weights / weights.sum(), flip_prob=0.05)
     ratios = np.array([[signal.ratio(i, j) if i != j else 0.0 for j in range(2**k)] for i in range(2**k)])
     image = axis.imshow(np.where(np.eye(2**k), np.nan, ratios), cmap="viridis", vmin=0, vmax=95)
     largest, (first, second) = signal.largest
-    for (i, j), colour in [((0, 2**k - 1), "#ffffff"), ((first, second), "#e4572e")]:
+    for (i, j), colour in [((0, 2**k - 1), "#ffffff"), ((first, second), "C1")]:
         axis.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=2.5))
     axis.set_title(f"skewness {skewness:g}: largest {largest:.2f} at {first} → {second}", fontsize=9)
     axis.set(xlabel="to logo", ylabel="from logo")
@@ -180,15 +181,16 @@ for seed in range(repeats):
         low, high = estimate.interval(0.95)
         covered[level] += bool(low <= (times > 0).sum() <= high)
         errors[level].append(estimate.value / (times > 0).sum() - 1)
-figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.4, 3.2))
 for place, level in enumerate(levels):
     worst = bloom.bloom_epsilon(flip_prob=level, delta=delta, n_filters=k, n_bits=m)
-    axis.plot(np.full(repeats, place) + np.linspace(-0.2, 0.2, repeats), 100 * np.array(errors[level]), ".", color="#1f6f8b")
+    axis.plot(np.full(repeats, place) + np.linspace(-0.2, 0.2, repeats), 100 * np.array(errors[level]), ".", color="C0")
     axis.annotate(f"ε {worst.upper:.3g}\n{covered[level]}/{repeats} cover", (place, 0.98), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=8)
 reachable = 100 * max(np.abs(values).max() for values in errors.values())
 axis.set(ylim=(-1.1 * reachable, 1.7 * reachable))
 axis.axhline(0, color="#111111", lw=0.8)
-axis.set_xticks(range(len(levels)), [f"p = {level:g}" for level in levels])
+axis.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
+axis.set_xlabel("flip probability")
 _ = axis.set_ylabel("error of the union's reach, %")
 
 # %% [markdown]
@@ -215,17 +217,18 @@ for names in (["north"], ["west"], ["north", "west"], list(numbers.publishers)):
     low, high = np.quantile(lattice.union(names), [0.025, 0.975])
     print(f"{' + '.join(names):30s} {lattice.union(names).mean():12,.0f}  95 % [{low:10,.0f}, {high:10,.0f}]")
 
-figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.4, 3.2))
 weeks = range(1, numbers.n_weeks + 1)
 for place, name in enumerate(("west", "east")):
     low, middle, high = np.array([np.quantile(lattice.union([name], week=week), [0.025, 0.5, 0.975]) for week in weeks]).T
     axis.fill_between(weeks, low, high, color=f"C{place}", alpha=0.3, linewidth=0)
-    axis.plot(weeks, middle, color=f"C{place}", label=name)
+    axis.plot(weeks, middle, color=f"C{place}", label=f"{name}, 95 % interval")
     alone = (numbers.sets.sum(axis=1) == 1) & numbers.sets[:, numbers.publishers.index(name)]
-    axis.errorbar(numbers.weeks[alone], numbers.values[alone], 1.96 * numbers.stddev[alone], fmt=".", color=f"C{place}", lw=0.6)
+    axis.errorbar(numbers.weeks[alone], numbers.values[alone], 1.96 * numbers.stddev[alone], fmt=".", color=f"C{place}", lw=0.6, label=f"{name}, as released")
 axis.axhline(0, color="#111111", lw=0.8)
-axis.set(xlabel="week", ylabel="people reached")
-_ = axis.legend(frameon=False)
+axis.set(xlabel="week", ylabel="people reached since the first week")
+axis.yaxis.set_major_formatter("{x:,.0f}")
+_ = axis.legend()
 
 # %% [markdown]
 # **What to keep.** The shuffle buys a great deal, and one can say exactly how much. State which pairs a number covers: *one

@@ -29,10 +29,11 @@ from dpbayes.inference import compile_model, sample
 from dpbayes.inference.sampling import NutsSettings
 from dpbayes.privacy import DiscreteGaussian as DiscreteGaussianNoise
 from dpbayes.privacy import TwoSidedGeometric
+from dpbayes.report.plots import STYLE
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST = "#1f6f8b", "#b5651d"
+plt.style.use(STYLE)
+BLUE, ORANGE = "C0", "C1"
 SHORT = {"chains": 2, "predictive": False, "progressbar": False, "random_seed": 1, "target_accept": 0.8}
 SHORT |= {"draws": 60, "tune": 60} if SMOKE else {"draws": 400, "tune": 400}
 
@@ -48,13 +49,13 @@ laws = {
     "discrete Laplace, scale 3": DiscreteLaplace.dist(10.3, 3.0),
     "discrete Gaussian, sigma 4.2": DiscreteGaussian.dist(10.3, 4.2),
 }
-figure, axis = plt.subplots(figsize=(6.4, 2.6), layout="constrained")
-for shift, (color, (name, law)) in zip((-0.2, 0.2), zip((BLUE, RUST), laws.items(), strict=True), strict=True):
+figure, axis = plt.subplots(figsize=(6.4, 2.6))
+for shift, (color, (name, law)) in zip((-0.2, 0.2), zip((BLUE, ORANGE), laws.items(), strict=True), strict=True):
     p = np.exp(pm.logp(law, x).eval(mode="FAST_COMPILE"))
     axis.vlines(x + shift, 0, p, color=color, lw=3, label=name)
     print(f"{name}: sum over the integers {p.sum():.4f}, mean {p @ x / p.sum():.2f}")
-axis.set(xlabel="released number", ylabel="probability")
-_ = axis.legend(frameon=False)
+axis.set(xlabel="released count", ylabel="probability")
+_ = axis.legend()
 
 # %% [markdown]
 # ## A threshold
@@ -155,10 +156,10 @@ for name, counts in {"noisy counts plugged in": released, "exact counts": exact}
     slopes[name] = fit["posterior"]["slope"].to_numpy().ravel()
 
 # %%
-figure, axis = plt.subplots(figsize=(6.4, 2.0), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.4, 2.0))
 for row, (name, draws) in enumerate(slopes.items()):
     low, middle, high = np.quantile(draws, [0.025, 0.5, 0.975])
-    axis.hlines(-row, low, high, color=RUST if "plugged" in name else BLUE, lw=4)
+    axis.hlines(-row, low, high, color=ORANGE if "plugged" in name else BLUE, lw=4)
     axis.plot(middle, -row, "o", color="white", mec="black", ms=5)
     print(f"{name}: slope {middle:.2f}, 95 % interval {low:.2f} to {high:.2f}")
 axis.axvline(slope, color="black", lw=1, ls=":")

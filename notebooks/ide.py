@@ -30,10 +30,11 @@ from dpbayes import ide
 from dpbayes.data import Domain, datasets, marginals
 from dpbayes.ide.pooling import COMPONENTS
 from dpbayes.privacy import release_tables
+from dpbayes.report.plots import STYLE
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST, GREY = "#1f6f8b", "#b5651d", "#777777"
+plt.style.use(STYLE)
+BLUE, ORANGE, GREY = "C0", "C1", "#777777"
 
 # %% [markdown]
 # ## A population and its public sister
@@ -82,10 +83,10 @@ print(len(release.tables), "tables,", release.tables[0].noise, "on every count,"
 # %%
 plain = ide.estimate(prior, release, noise_aware=False, random_state=1)
 trace = plain.iterations
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.0), layout="constrained")
-left.plot(trace.step, trace.l1_loss, color=RUST)
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.0))
+left.plot(trace.step, trace.l1_loss, color=ORANGE)
 _ = left.set(xlabel="update", ylabel="L1 distance to the answers", ylim=(0, None))
-right.plot(trace.step, trace.kl, color=RUST)
+right.plot(trace.step, trace.kl, color=ORANGE)
 _ = right.set(xlabel="update", ylabel="KL divergence from the prior", ylim=(0, None))
 
 # %% [markdown]
@@ -116,13 +117,13 @@ for name, found in (("Algorithm 1", plain), ("noise-aware", aware)):
 # %%
 turned = population.public.with_columns(car=population.public["car"].replace({"no": "yes", "yes": "no"}))
 turned = ide.Prior.from_frame(turned, domain)  # a worse prior: one column the wrong way round
-figure, axis = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
-for found, colour, name in ((strength, BLUE, "public records"), (ide.estimate(turned, release, pool=False).strength, RUST, "one column turned round")):
+figure, axis = plt.subplots(figsize=(5.6, 2.9))
+for found, colour, name in ((strength, BLUE, "public records"), (ide.estimate(turned, release, pool=False).strength, ORANGE, "one column turned round")):
     axis.semilogx(found.grid, found.log_likelihood, color=colour, label=name)
     axis.plot(found.value, np.interp(np.log(found.value), np.log(found.grid), found.log_likelihood), "o", color=colour)
 axis.axvline(strength.bound, color="#111111", lw=1, label="most that sampling error allows")
 axis.set(xlabel="strength of the prior, records", ylabel="log-likelihood", xlim=(20, 4 * strength.bound), ylim=(-25, 4))
-_ = figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+_ = figure.legend(loc="outside upper center", ncols=2, fontsize=8)
 
 # %% [markdown]
 # Beforehand the two populations agree up to sampling with probability .8; the strength taken is the geometric mean of its
@@ -157,18 +158,18 @@ print(f"prior alone {value(prior):.1f}, pooled prior alone {value(pooled):.1f}")
 # %%
 rng = np.random.default_rng(2)
 bootstrap = ide.bootstrap_score(truth, by="group", rng=rng).value
-figure, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(9.4, 3.4))
 for axis in axes:
-    for (name, found), colour, style in zip(scores.items(), (RUST, BLUE, BLUE), ("-", "-", "--"), strict=True):
+    for (name, found), colour, style in zip(scores.items(), (ORANGE, BLUE, BLUE), ("-", "-", "--"), strict=True):
         axis.plot(budgets, found.mean(axis=1), style, color=colour, label=name)
         axis.plot(np.repeat(budgets, repeats), found.ravel(), ".", ms=3, color=colour)
     axis.axhline(value(prior), color="#111111", lw=1, label="the prior untouched")
     axis.axhline(bootstrap, color=GREY, lw=1, ls=":", label="bootstrap of the private records")
-    axis.axhspan(0, value(prior), color=RUST, alpha=0.08)
+    axis.axhspan(0, value(prior), color=ORANGE, alpha=0.08)
     axis.set(xscale="log", xlabel="ε for all tables together")
-axes[0].set(ylabel="score", ylim=(scores["Algorithm 1"].min() - 20, 1000))
+axes[0].set(ylabel="score (1000: the private records)", ylim=(scores["Algorithm 1"].min() - 20, 1000))
 axes[1].set(ylim=(value(prior) - 22, value(prior) + 35), title="near the prior, enlarged")
-_ = axes[0].legend(frameon=False, fontsize=8, loc="lower right")
+_ = axes[0].legend(fontsize=8, loc="lower right")
 
 # %% [markdown]
 # In the shaded region one would have done better to publish nothing and hand out last year's records. Algorithm 1 lives there

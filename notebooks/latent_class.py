@@ -33,10 +33,11 @@ from dpbayes import latent_class
 from dpbayes.data import datasets
 from dpbayes.inference import check_convergence, sample
 from dpbayes.privacy import release_tables
+from dpbayes.report.plots import STYLE
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # few draws, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST, GREY = "#1f6f8b", "#b5651d", "0.75"
+plt.style.use(STYLE)
+BLUE, ORANGE, GREY = "C0", "C1", "0.75"
 SETTINGS = {"draws": 40, "tune": 60, "chains": 2} if SMOKE else latent_class.sampler_defaults()
 
 # %% [markdown]
@@ -54,16 +55,16 @@ seen = np.concatenate([table.counts.ravel() for table in release.tables]).astype
 release
 
 # %% [markdown]
-# The tables disagree: five attributes, four tables each, four answers to "how many ones?".
+# The tables disagree: five attributes, four tables each, four answers to how many there are.
 
 # %%
 fig, ax = plt.subplots(figsize=(7, 2.6))
 for place, name in enumerate(names):
     said = [t.counts.sum(axis=1 - t.attributes.index(name))[1] for t in release.tables if name in t.attributes]
     true = next(t for t in tables if name in t.attributes).project([name]).counts[1]
-    ax.plot(np.asarray(said) - true, [place] * len(said), "x", color=RUST)
+    ax.plot(np.asarray(said) - true, [place] * len(said), "x", color=ORANGE)
 ax.axvline(0, color=GREY)
-ax.set(yticks=range(len(names)), yticklabels=names, xlabel="records from the true number of ones", ylim=(-0.5, 4.5))
+ax.set(yticks=range(len(names)), yticklabels=[a.phrases[1] for a in release.domain], xlabel="records from the true number", ylim=(-0.5, 4.5))
 plt.show()
 
 # %% [markdown]
@@ -98,10 +99,11 @@ fig, ax = plt.subplots(figsize=(8, 3))
 place = np.arange(len(truth))
 ax.vlines(place, *people, color=BLUE, linewidth=1, label="population")
 ax.vlines(place, *records, color=BLUE, linewidth=5, alpha=0.45, label="these records")
-ax.plot(place, seen - truth, "x", color=RUST, label="released")
+ax.plot(place, seen - truth, "x", color=ORANGE, label="released")
 ax.axhline(0, color=GREY)
-ax.set(xlabel="released cell", ylabel="records from the truth")
-ax.legend(frameon=False, ncols=3)
+ax.set(ylabel="records from the truth")
+ax.set_xticks(np.arange(1.5, len(truth), 4), [table.label.replace(" x ", "\n") for table in release.tables], fontsize=8)
+fig.legend(loc="outside upper center", ncols=3)
 plt.show()
 inside = np.mean((records[0] <= 0) & (0 <= records[1]))
 width = np.median(records[1] - records[0])
@@ -119,12 +121,12 @@ print(f"true counts inside: {inside:.0%}; median width {width:.0f} records, a si
 triple = ("age", "race", "income")
 draws = n * latent_class.margin_draws(trace, triple)
 summary = draws.stack(cell=triple).quantile([0.025, 0.5, 0.975], ("chain", "draw"))
-labels = [" ".join(map(str, cell)) for cell in summary["cell"].to_numpy()]
+labels = release.domain.project(triple).cell_labels(" · ", names=False)
 fig, ax = plt.subplots(figsize=(7, 2.8))
 low, middle, high = summary.to_numpy()
 ax.hlines(range(8), low, high, color=BLUE, linewidth=5, alpha=0.45)
 ax.plot(middle, range(8), "|", color=BLUE, markersize=12)
-ax.set(yticks=range(8), yticklabels=labels, xlabel="records per 10,000", xscale="log", title=" x ".join(triple))
+ax.set(yticks=range(8), yticklabels=labels, xlabel="records of 10,000", xscale="log", title=" · ".join(triple))
 plt.show()
 
 # %% [markdown]
@@ -148,7 +150,7 @@ frames = latent_class.synthesize(trace, n_datasets=4 if SMOKE else 20, n_rows=5 
 
 def share_of_income(frame):
     p = frame["income"].mean()
-    return {"income=1": (p, p * (1 - p) / len(frame))}
+    return {"income above 11,880": (p, p * (1 - p) / len(frame))}
 
 
 combined = latent_class.combine(frames, share_of_income, n=n)

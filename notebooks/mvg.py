@@ -33,10 +33,11 @@ from dpbayes.data import datasets
 from dpbayes.data.datasets import PATIENT_RANGES
 from dpbayes.mvg.allocation import bound_terms
 from dpbayes.mvg.matrix import mu_for
+from dpbayes.report.plots import STYLE
 from dpbayes.runs.registry import system_module
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
+plt.style.use(STYLE)
 
 # %% [markdown]
 # ## What the paper's bound asks for
@@ -101,23 +102,23 @@ print("noise stddev, ranges as a ball:", np.sqrt(best_ball.covariance.marginal_v
 print(f"total variance: {best_box.objective:.0f} against {best_ball.objective:.0f}")
 
 # %% [markdown]
-# Three ways to see the same algebra. Left: the ellipses at one price; each must hold the grey box. Middle: the gain of the
+# Three ways to see the same algebra. Left: the ellipses at one privacy cost; each must hold the grey box. Middle: the gain of the
 # best allocation over equal noise as the ranges grow apart. Right: what happens when the noise is *rotated*,
-# say to principal components. The box does not rotate with it, a corner sticks out, and the price goes up.
+# say to principal components. The box does not rotate with it, a corner sticks out, and the privacy cost goes up.
 
 # %%
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.6), layout="constrained")
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.6))
 
 circle = np.vstack([np.cos(t := np.linspace(0, 2 * np.pi, 200)), np.sin(t)])
 left.fill([-1, 1, 1, -1], [-4, -4, 4, 4], color="#dddddd", label="changes of one record")
 for covariance, style, name in [(best_ball.covariance, "--", "equal noise"), (best_box.covariance, "-", "optimal")]:
     curve = np.linalg.cholesky(covariance.matrix()) @ circle * mu
-    left.plot(*curve, style, color="#1f6f8b", label=name)
+    left.plot(*curve, style, color="C0", label=name)
 left.set(xlabel="change in feature 1", ylabel="change in feature 2", xlim=(-5.5, 5.5), ylim=(-5, 8))
-_ = left.legend(fontsize=7, frameon=False, loc="upper right")
+_ = left.legend(fontsize=7, loc="upper right")
 
 ratios = np.geomspace(1, 100, 25)
-for m, colour in [(2, "#1f6f8b"), (10, "#b5651d")]:
+for m, colour in [(2, "C0"), (10, "C1")]:
     gains = []
     for ratio in ratios:
         ranges = mvg.FeatureRanges(np.zeros(m), np.r_[ratio, np.ones(m - 1)], "replace-one")
@@ -126,19 +127,19 @@ for m, colour in [(2, "#1f6f8b"), (10, "#b5651d")]:
         gains.append(math.sqrt(equal / mvg.optimal_covariance(ranges, mu=mu, weights=weights).objective))
     middle.loglog(ratios, gains, color=colour, label=f"{m} features, ranges")
 middle.axhline(1, color="#111111", lw=1, ls="--", label="Frobenius ball, any weights")
-middle.set(xlabel="one range over the others", ylabel="stddev, equal / optimal")
-_ = middle.legend(fontsize=7, frameon=False)
+middle.set(xlabel="one range over the others", ylabel="standard deviation, equal over optimal")
+_ = middle.legend(fontsize=7)
 
 angles = np.linspace(0, np.pi / 2, 31)
-for spread, colour in [(1.0, "#bbbbbb"), (4.0, "#1f6f8b")]:
+for spread, colour in [(1.0, "#bbbbbb"), (4.0, "C0")]:
     prices = []
     for angle in angles:
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         noise = mvg.calibrate(turn @ np.diag([1.0, spread]) @ turn.T, np.eye(1), box, epsilon=1.0, delta=1e-5)
         prices.append(math.sqrt(noise.row_cov.marginal_variances.sum() / best_box.objective))
     right.plot(np.degrees(angles), prices, color=colour, label=f"variances 1 : {spread:.0f}")
-right.set(xlabel="rotation in degrees", ylabel="stddev over the optimum", ylim=(0.9, None))
-_ = right.legend(fontsize=7, frameon=False, loc="upper left")
+right.set(xlabel="rotation of the noise, degrees", ylabel="standard deviation over the optimum", ylim=(0.9, None))
+_ = right.legend(fontsize=7, loc="upper left")
 
 # %% [markdown]
 # ## Patients
@@ -170,15 +171,15 @@ sizes = [500, 2_000] if SMOKE else [2_000, 10_000, 50_000]
 study = paper.covariance_study(
     records, ranges, sizes=sizes, epsilon=1.0, delta=1e-6, draws=3 if SMOKE else 15, rng=np.random.default_rng(2)
 )
-figure, axis = plt.subplots(figsize=(5.2, 3.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(5.2, 3.2))
 for query, marker in [("identity", "s"), ("covariance", "o")]:
     rows = [(row.n, row.summary()) for row in study if row.query == query]
     mean, low, high = (np.array([summary[key] for _, summary in rows]) for key in ("mean", "low", "high"))
     axis.errorbar([n for n, _ in rows], mean, yerr=[mean - low, high - mean], marker=marker, capsize=3, label=query)
-axis.set(xscale="log", yscale="log", xlabel="records", ylabel="error of eigenvalue shares")
+axis.set(xscale="log", yscale="log", xlabel="records", ylabel="error of the eigenvalues' shares")
 axis.set_xticks(sizes, [f"{n:,}" for n in sizes])
 axis.set_xticks([], minor=True)
-_ = axis.legend(title="query", frameon=False)
+_ = axis.legend(title="query")
 
 # %% [markdown]
 # ## A regression that knows about the noise
@@ -212,16 +213,18 @@ print(verdict.summary() if not SMOKE else "smoke run")
 clean = np.linalg.lstsq(
     np.column_stack([np.ones(frame.height), frame.select(columns[:-1]).to_numpy()]), frame[columns[-1]].to_numpy()
 )[0]
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+UNITS = {"age": "year of age", "bmi": "unit of body mass index"}
+figure, axes = plt.subplots(1, 2, figsize=(8, 3))
 for i, (axis, name) in enumerate(zip(axes, columns[:-1], strict=True)):
     draws = trace["posterior"]["coefficient"].sel(predictor=name).to_numpy().ravel()
-    axis.hist(draws, bins=40, density=True, color="#9fc5d1", label="noise-aware posterior")
+    axis.hist(draws, bins=40, density=True, color="C0", alpha=0.4, label="noise-aware posterior")
     axis.axvspan(
-        *(naive.estimate[i + 1] + 1.96 * naive.stderr[i + 1] * np.array([-1, 1])), color="#b5651d", alpha=0.6, label="naive 95 %"
+        *(naive.estimate[i + 1] + 1.96 * naive.stderr[i + 1] * np.array([-1, 1])), color="C1", alpha=0.6, label="naive 95 %"
     )
     axis.axvline(clean[i + 1], color="#111111", ls="--", label="confidential least squares")
-    axis.set(xlabel=f"mmHg per unit of {name}", yticks=[])
-_ = axes[0].legend(fontsize=7, frameon=False)
+    axis.set(xlabel=f"systolic pressure, mmHg per {UNITS[name]}", yticks=[])
+axes[0].set_ylabel("density")
+_ = figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
 
 # %% [markdown]
 # The naive interval is narrow because it counts sampling error only. The posterior is as wide as the release

@@ -31,6 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpbayes.data import datasets
+from dpbayes.report.plots import STYLE
 from dpbayes.verifier import (
     PartitionCounts,
     count_partitions,
@@ -42,8 +43,8 @@ from dpbayes.verifier import (
 )
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST = "#1f6f8b", "#b5651d"
+plt.style.use(STYLE)
+BLUE, ORANGE = "C0", "C1"
 
 # %% [markdown]
 # ## The custodian
@@ -137,14 +138,15 @@ for name, found in (("as printed", printed), ("corrected", correct)):
 
 # %%
 grid = np.linspace(0.001, 0.999, 400)
-figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.0), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.0), sharey=True)
 density = np.gradient(np.array([1 - reference.prob_greater(float(x)) for x in grid]), grid)
-for axis, found, name in zip(axes, (printed, correct), ("as printed: one curve a start", "with the assignment kept"), strict=True):
+for axis, found, name in zip(axes, (printed, correct), ("as printed: one curve per start", "with the assignment kept"), strict=True):
     for one in found:
-        axis.hist(one, bins=np.linspace(0, 1, 41), density=True, histtype="step", color=RUST, alpha=0.6)
+        axis.hist(one, bins=np.linspace(0, 1, 41), density=True, histtype="step", color=ORANGE, alpha=0.6)
     axis.plot(grid, density, color=BLUE, lw=2, label="exact posterior")
-    axis.set(title=name, xlabel="r")
-_ = axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+    axis.set(title=name, xlabel="r, share of partitions in which the claim holds")
+axes[0].set_ylabel("density")
+_ = axes[0].legend(fontsize=8, loc="upper left")
 
 # %% [markdown]
 # Twelve starts of the printed chain give twelve answers, none of them the posterior; each has perfect traces and R-hat within
@@ -178,15 +180,15 @@ m = 12 if SMOKE else 30
 surface = count_surface(m, epsilon=1.0)
 budgets = np.geomspace(0.1, 8, 4 if SMOKE else 12)
 design = design_surface([m], budgets.tolist(), r=[0.65, 0.8, 0.95], failed=0.02, confidence=0.95)
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
 image = left.pcolormesh(surface["not_beyond"], surface["beyond"], surface["right"], vmin=0, vmax=1, cmap="viridis")
 left.plot([0, m / 2], [0, m / 2], color="#ffffff", lw=1)
-left.set(xlabel="true partitions not beyond", ylabel="true partitions beyond", title=f"right decision, M = {m}, ε = 1", aspect="equal")
-figure.colorbar(image, ax=left)
-for r, colour in zip((0.65, 0.8, 0.95), ("#bbbbbb", RUST, BLUE), strict=True):
-    right.semilogx(budgets, design["right"].sel(r=r, n_partitions=m), color=colour, label=f"r = {r}")
-right.set(xlabel="ε", ylabel="chance of the right decision", ylim=(0, 1))
-_ = right.legend(frameon=False, fontsize=8)
+left.set(xlabel="true partitions not beyond", ylabel="true partitions beyond", title=f"{m} partitions, ε = 1", aspect="equal")
+figure.colorbar(image, ax=left, label="chance of the right decision")
+for r, colour in zip((0.65, 0.8, 0.95), ("#bbbbbb", ORANGE, BLUE), strict=True):
+    right.semilogx(budgets, design["right"].sel(r=r, n_partitions=m), color=colour, label=f"true r = {r}")
+right.set(xlabel="privacy cost ε", ylabel="chance of the right decision", ylim=(0, 1))
+_ = right.legend(fontsize=8)
 
 # %%
 epsilon = smallest_epsilon(m, r=0.9, wanted=0.9)

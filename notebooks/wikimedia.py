@@ -28,11 +28,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpbayes.inference import sample
+from dpbayes.report.plots import STYLE
 from dpbayes.runs import load_spec
 
 SMOKE = os.environ.get("DPBAYES_SMOKE") == "1"  # smaller sizes, for tests
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
-BLUE, RUST = "#1f6f8b", "#b5651d"
+plt.style.use(STYLE)
+BLUE, ORANGE = "C0", "C1"
 root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "models").is_dir())
 loaded = load_spec(root / "models" / "wikimedia_disasters.toml")
 spec, study = loaded.spec, loaded.module
@@ -66,15 +67,15 @@ for summer, year in enumerate(panel.summers):
 
 # %%
 block = int(np.flatnonzero((panel.page == 0) & (panel.summer == list(panel.summers).index(2019)))[0])
-figure, axis = plt.subplots(figsize=(7.6, 2.8), layout="constrained")
+figure, axis = plt.subplots(figsize=(7.6, 2.8))
 day = np.arange(study.DAYS)
 rows = panel.has_row[block]
 axis.plot(day[rows], panel.views[block][rows], "o", color=BLUE, ms=3.5, label="released")
 if exact is not None:
     axis.plot(day, exact[block], color="black", lw=0.7, label="exact (twin)")
-axis.axhline(450, color=RUST, lw=1, ls=":", label="threshold")
-axis.set(yscale="log", xlabel="days since 1 December 2019", ylabel="views", title=pages[0])
-_ = axis.legend(frameon=False, fontsize=8)
+axis.axhline(450, color=ORANGE, lw=1, ls=":", label="threshold")
+axis.set(yscale="log", xlabel="days since 1 December 2019", ylabel="views per day", title=pages[0])
+_ = axis.legend(fontsize=8)
 
 # %% [markdown]
 # ## The model
@@ -115,16 +116,16 @@ for i, year in enumerate(panel.summers):
     )
 
 # %%
-figure, axis = plt.subplots(figsize=(7.6, 3.4), layout="constrained")
+figure, axis = plt.subplots(figsize=(7.6, 3.4))
 place = np.arange(len(panel.summers))
 axis.vlines(place, ours[0], ours[2], color=BLUE, lw=5, label="noise and threshold known")
-axis.vlines(place + 0.18, theirs[0], theirs[1], color=RUST, lw=5, alpha=0.7, label="naive: absent dropped")
-axis.plot(place + 0.32, zeros, "x", color=RUST, label="naive: absent as zero")
+axis.vlines(place + 0.18, theirs[0], theirs[1], color=ORANGE, lw=5, alpha=0.7, label="naive: absent dropped")
+axis.plot(place + 0.32, zeros, "x", color=ORANGE, label="naive: absent as zero")
 if truth is not None:
     axis.plot(place, truth, "_", color="black", ms=16, label="exact (twin)")
-axis.set(yscale="log", ylabel="views in 90 days")
+axis.set(yscale="log", xlabel="summer", ylabel="views in 90 days")
 axis.set_xticks(place, [f"{year}-{(year + 1) % 100:02d}" for year in panel.summers], fontsize=8)
-_ = axis.legend(frameon=False, fontsize=8)
+_ = axis.legend(fontsize=8)
 
 # %% [markdown]
 # ## The summer of 2019-20 against the others

@@ -21,6 +21,16 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 
 ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
 
+STYLE = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "axes.prop_cycle": plt.cycler(color=COLOURS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+"""Matplotlib settings for figures beside a report: ``plt.style.use(STYLE)``."""
+
 
 def _panels(
     count: int, *, columns: int, size: tuple[float, float], heights: Sequence[float] = (), **options: Any

@@ -1,13 +1,16 @@
 """The notebooks run as scripts, and their rendered forms hold the same cells and no errors."""
 
 import ast
+import base64
 import importlib
+import io
 import json
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted(NOTEBOOKS.glob("*.py"))
@@ -69,11 +72,15 @@ def test_rendered_form_has_the_same_cells(source):
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_rendered_form_is_executed_clean_and_small(source):
     path = source.with_suffix(".ipynb")
-    assert path.stat().st_size < 300_000
+    assert path.stat().st_size < 400_000
     code = [cell for cell in _rendered(source)["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert any("image/png" in output.get("data", {}) for output in outputs)
+    pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    assert pictures
+    for picture in pictures:
+        with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+            assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
     for output in outputs:
         assert output["output_type"] != "error"
         assert output.get("name") != "stderr"
