@@ -39,8 +39,11 @@ def choose_folder(name: str, root: Path = Path("runs")) -> Path:
 
 def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
     """Refuse to overwrite a folder unless told to."""
-    if not folder.exists():
-        return
+    try:
+        if not folder.exists():
+            return
+    except OSError as error:  # a name that is too long
+        raise _unusable(folder, error) from error
     if not force:
         raise ExistingRunError(f"{folder} is already there; choose another --out, or pass --force to replace it{cost}")
     if not (folder / "spec.toml").is_file():
@@ -52,7 +55,11 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {folder} cannot be made ({error.strerror}); choose another --out") from error
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> InputError:
+    return InputError(f"the folder {folder} cannot be made ({error.strerror}); choose another --out")
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def main(areas: int, sets: int, tune: int = 500, draws: int = 750) -> None:
         naive = naive or compile_model(plugged_in(plain))
         started = time.process_time()
         data = {f"{name}_data": one for name, one in zip(NAMES, counts, strict=True)}
-        settings = NutsSettings(draws=draws, tune=tune, chains=4, cores=1, target_accept=0.8)
+        settings = NutsSettings(draws=draws, tune=tune, chains=4, target_accept=0.8)
         trace = ours.fit(settings, data=data, random_seed=place, progressbar=False)
         seconds = time.process_time() - started
         verdict = check_convergence(trace)

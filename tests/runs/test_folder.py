@@ -122,6 +122,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, name):
         pass
 
 
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"a{300} cannot be made \(File name too long\); choose another --out"):
+        check_free(tmp_path / ("a" * 300), force=False)
+
+
 def test_a_finished_run_moves_into_place_and_replaces_the_former_one(tmp_path):
     folder = tmp_path / "run"
     for content in ("first", "second"):
