@@ -5,10 +5,12 @@ adapts the sampler. Each chain starts from the prior and follows the likelihood 
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
 little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, and
-they settle there. Then trajectories of jittered length are drawn; their length is adapted by the ChEES
-criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the spread of
-positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them is the
-nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
+they settle there, at power 1 or at the model's `settling_power`. (Chains climb slowly at power 1; where twice the
+likelihood has a mass, they find structure sooner there, and lose at power 1 what only fitted the noise.) Then
+trajectories of jittered length are drawn; their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov
+2021, AISTATS), the step to an acceptance rate, and the metric to the spread of positions over that of gradients (both
+across chains). Batches know nothing of one another: R-hat between them is the nested R-hat of Margossian et al. (2024),
+Bayesian Analysis, with batches as superchains.
 """
 
 import math
@@ -18,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +44,11 @@ type Progress = Callable[[str, float], None]
 _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
-_ANNEALING_STEPS, _SETTLING_STEPS = 60, 100  # the most steps of a trajectory before power 1, and near starts
-_SETTLING_POWER, _SETTLING_TIME = 2.0, 4.0  # of the likelihood and of trajectories, near starts
+_ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
+_CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
+_IN_MEMORY = 2**21  # the same for JAX, whose graphs keep some dozens of such arrays for each class
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
@@ -81,6 +85,8 @@ class ManyChainSettings:
             raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
         if self.backend not in ("numba", "jax"):
             raise InputError(f"backend must be 'numba' or 'jax', got {shown(self.backend)}")
+        if self.backend == "jax" and find_spec("jax") is None:
+            raise InputError("backend = 'jax' needs JAX, which is not installed: pip install 'dpbayes[jax]'")
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ class BatchedDensity:
     start: Callable[[np.random.Generator, int], Floats]
     recorded: Callable[[Floats], dict[str, Floats]]
     size: int
-    annealed: bool = True
+    settling: float | None = None
+    """The likelihood's power at which chains leave starts that the model gives; without, they are annealed."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -109,14 +116,17 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
     prior, likelihood, *recorded = checked.outputs
     power = pt.scalar("power")
-    call = _over_points([prior, likelihood, *pt.grad(prior + power * likelihood, free)], free, [power], backend)
+    inputs, outputs = free, [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
+    if backend == "jax":
+        inputs, outputs = _for_jax(model, outputs)
+    call = _over_points(outputs, inputs, [power], backend)
     # What is recorded is of few points: code would take longer to compile than to run.
     record = _over_points(recorded, free, [], "interpreted")
     point = model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     largest = max(ends[-1], *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
-    together = max(2, _CACHED // largest)
+    together = max(2, (_IN_MEMORY if backend == "jax" else _CACHED) // largest)
 
     def parts(at: Floats) -> list[Floats]:
         split = zip(np.split(at, ends[:-1], axis=1), shapes, strict=True)
@@ -136,7 +146,8 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
 
     evaluate(np.zeros((2, ends[-1])), 1.0)  # numba compiles at the first call
     near: Starts = getattr(model, "starts", {})
-    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], annealed=not near)
+    settling = getattr(model, "settling_power", 1.0) if near else None
+    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], settling)
 
 
 @lru_cache(maxsize=2)
@@ -193,6 +204,26 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], given: Sequence[An
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
 
+def _for_jax(model: "pm.Model", outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return inputs and outputs of a graph with all shapes fixed; operations may have a function `jax` of their own."""
+    import pytensor.tensor as pt
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.replace import graph_replace
+    from pytensor.graph.traversal import applys_between, graph_inputs
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    for kind in {type(node.op) for node in applys_between([], outputs)}:
+        if hasattr(kind, "jax"):
+            jax_funcify.register(kind)(lambda op, **_: op.jax)
+    point, fixed = model.initial_point(random_seed=0), {}
+    for one in graph_inputs(outputs):
+        if isinstance(one, SharedVariable):
+            value, is_length = one.get_value(borrow=True), one in model.dim_lengths.values()
+            fixed[one] = pt.constant(value) if is_length else pt.specify_shape(one, value.shape)
+    points = [pt.tensor(value.name, shape=point[value.name].shape) for value in model.value_vars]
+    return points, graph_replace(outputs, fixed | dict(zip(model.value_vars, points, strict=True)))
+
+
 def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Generator, int], Floats]:
     """Return a function that draws points on the unconstrained scale: from the prior, or near what is given."""
     from pymc.pytensorf import compile as compile_graph
@@ -240,16 +271,14 @@ class Batch:
     def _refresh(self) -> None:
         self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
 
-    def settle(self, moves: int) -> None:
-        """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on.
-
-        Chains climb slowly at power 1. Where the likelihood counts double they find structure sooner, and lose at power
-        1 what only fitted the noise.
-        """
-        self.power, self.time = _SETTLING_POWER, _SETTLING_TIME
+    def settle(self, moves: int, power: float) -> None:
+        """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
+        self.power, steps = power, _ANNEALING_STEPS
+        if power > 1.0:
+            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS
         self._refresh()
         for _ in range(moves):
-            self._settle(_SETTLING_STEPS)
+            self._settle(steps)
             self.tick()
         self.power = 1.0
         self._refresh()
@@ -390,12 +419,13 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        if density.annealed:
+        power = density.settling
+        if power is None:
             meter.begin("annealing", 1)
             list(pool.map(Batch.anneal, batches))
         else:
             meter.begin("settling", settings.tune)
-            list(pool.map(lambda batch: batch.settle(settings.tune), batches))
+            list(pool.map(lambda batch: batch.settle(settings.tune, power), batches))
         meter.begin("adapting", settings.tune)
         list(pool.map(lambda batch: batch.tune(settings.tune), batches))
         kept: list[dict[str, Floats]] = []

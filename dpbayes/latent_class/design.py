@@ -134,7 +134,7 @@ def sampler_defaults(
     ----------
     release
         With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and where
-        noise is small besides chains are 640 of 12 draws in place of 256 of 12; beyond 4,000 they are 32 of 96. A
+        noise is small besides chains are 640 of 12 draws, of 160 steps at most, in place of 256 of 12; beyond 4,000 they are 32 of 96. A
         chain stays near the arrangement of classes that it has found, so that many chains help more than long ones,
         and the worst of thousands of margins needs some 500 independent draws for an R-hat below 1.01.
     method
@@ -163,7 +163,7 @@ def sampler_defaults(
     elif size > SEVERAL:
         settings["max_steps"] = 200
         if starts_near_shares(release):
-            settings |= {"chains": 640, "trajectories": 12}
+            settings |= {"chains": 640, "trajectories": 12, "max_steps": 160}
     return settings
 
 

@@ -513,6 +513,11 @@ class SumsWithin(_Operation):
         sums = np.add.reduceat(values, np.append(0, ends[:-1]), axis=-1)
         outputs[0][0] = np.repeat(sums, np.diff(ends, prepend=0), axis=-1)
 
+    @staticmethod
+    def jax(values: Any, ends: Any) -> Any:
+        """Evaluate in JAX, at one point."""
+        return _jax_sums(values, ends)
+
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the sums of the cotangent."""
         return [self(cotangents[0], inputs[1]), *self.data_slopes(inputs)]
@@ -560,6 +565,17 @@ class ReleasedCells(_Operation):
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
 
+    @staticmethod
+    def jax(*inputs: Any) -> tuple[Any, ...]:
+        """Evaluate in JAX, at one point."""
+        import jax
+
+        *given, turn, ends, value, floor, scale, limit, left, right, at, bounds = inputs
+        cells = _jax_cells_of(left, right, at, bounds)
+        (mean, variance), back = jax.vjp(lambda *free: _jax_law(free, turn, ends, cells), *given)
+        total, in_x, in_v = _jax_density(value, mean, variance + floor, scale, limit)
+        return (total, *back((-in_x, in_v)))
+
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the slopes times the value's cotangent."""
         for further in cotangents[1:]:
@@ -588,3 +604,108 @@ def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
 @register_funcify_and_cache_key(SumsWithin)
 def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
     return _sums, f"{_SOURCE} sums"
+
+
+# The same in JAX, for one point (`jax.vmap` makes many of it): loops over cells become gathers, which suit a GPU.
+
+
+def _jax_sums(values: Any, ends: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    owner = jnp.searchsorted(ends, jnp.arange(values.shape[-1]), side="right")
+    return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
+
+
+def _jax_cells_of(left: Any, right: Any, at: Any, bounds: Any) -> tuple[Any, Any, Any]:
+    """Return `left`, and every cell's row of it and last column, from the rectangles."""
+    import jax.numpy as jnp
+
+    own = bounds[jnp.searchsorted(bounds[:, 5], jnp.arange(len(at)), side="right")]
+    width = own[:, 3] - own[:, 2]
+    return left, own[:, 0] + at // width, right[own[:, 2] + at % width]
+
+
+def _jax_law(classes: tuple[Any, ...], turn: Any, ends: Any, cells: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+    """Return mean and variance of exact counts, as `dpbayes.latent_class.likelihood.released_law` states them."""
+    import jax.numpy as jnp
+
+    weights, profiles, n, sizes, deviations = classes
+    root, moved = jnp.sqrt(weights), jnp.sqrt(profiles) * deviations
+    records = n * weights + jnp.sqrt(n) * root * (sizes - root * jnp.sum(root * sizes))
+    moved = jnp.sqrt(n) * root[:, None] * (moved - profiles * _jax_sums(moved, ends))
+    mean, variance = profiles, profiles * (1.0 - profiles)
+    if turn.size:
+        mean, moved = profiles @ turn, moved @ turn
+        variance = profiles @ turn**2 - mean**2
+    ends_with = ((mean, 1.0), (variance, 0.0), (moved, 0.0))
+    m, v, d = (jnp.pad(one.T, ((0, 1), (0, 0)), constant_values=last) for one, last in ends_with)
+    left, row, last = cells
+    product, first, deviation = m[left[:, 0]], v[left[:, 0]], d[left[:, 0]]
+    rest, square = jnp.zeros_like(product), product**2
+    for place in range(1, left.shape[1]):
+        own, varied, own_moved = (one[left[:, place]] for one in (m, v, d))
+        rest = rest * (own**2 + varied) + first * varied
+        first, square = first * own**2 + square * varied, square * own**2
+        deviation, product = deviation * own + product * own_moved, product * own
+    forward = records * product + deviation
+    count = jnp.sum(forward[row] * m[last] + product[row] * d[last], axis=1)
+    spread = jnp.sum((weights * first)[row] * v[last] + (weights * rest)[row] * (m[last] ** 2 + v[last]), axis=1)
+    return count, n * spread
+
+
+def _jax_density(value: Any, mean: Any, v: Any, scale: Any, limit: Any) -> tuple[Any, Any, Any]:
+    """Return the log-density of all counts, and its slopes in the released less the expected count and in v."""
+    import jax.numpy as jnp
+
+    x = jnp.where(jnp.isneginf(value), 0.0, value - mean)
+    each, in_x, in_v = _jax_normal_laplace(x, v, scale) if scale.size else _jax_normal(x, v)
+    if limit.size:
+        held = jnp.isneginf(value)
+        found = _jax_log_below(jnp.where(held, limit - mean, 0.0), v, scale)
+        each, in_x, in_v = (jnp.where(held, one, other) for one, other in zip(found, (each, in_x, in_v), strict=True))
+    return each.sum(), in_x, in_v
+
+
+def _jax_scaled_erfc(z: Any) -> Any:
+    import jax.numpy as jnp
+
+    t = (z - _STRETCH) / (z + _STRETCH)
+    return jnp.polyval(jnp.array(_COEFFICIENTS), t) / (1.0 + 2.0 * z)
+
+
+def _jax_normal(x: Any, v: Any) -> tuple[Any, Any, Any]:
+    import jax.numpy as jnp
+
+    slope = -x / v
+    return 0.5 * (x * slope - jnp.log(2.0 * jnp.pi * v)), slope, 0.5 * (slope**2 - 1.0 / v)
+
+
+def _jax_normal_laplace(x: Any, v: Any, b: Any) -> tuple[Any, Any, Any]:
+    import jax.numpy as jnp
+
+    r, root, shift = jnp.abs(x), jnp.sqrt(0.5 / v), v / b
+    near, far = _jax_scaled_erfc(jnp.abs(shift - r) * root), _jax_scaled_erfc((shift + r) * root)
+    inside, share = shift >= r, jnp.exp(-0.5 * jnp.minimum(shift - r, 0.0) ** 2 / v)
+    minus, plus = jnp.where(inside, near, 2.0 - share * near), share * far
+    total, power = minus + plus, jnp.where(inside, -0.5 * r**2 / v, (0.5 * shift - r) / b)
+    in_v = 0.5 / b**2 * (1.0 - share * 4.0 * b * root / (_ROOT_PI * total))
+    return power + jnp.log(0.25 * total / b), jnp.sign(x) * (plus - minus) / (b * total), in_v
+
+
+def _jax_log_below(x: Any, v: Any, b: Any) -> tuple[Any, Any, Any]:
+    import jax.numpy as jnp
+
+    r, root = jnp.abs(x), jnp.sqrt(0.5 / v)
+    power, tail, density, slope = -0.5 * r**2 / v, 0.5 * _jax_scaled_erfc(r * root), root / _ROOT_PI, r / v
+    if b.size:
+        near, far = _jax_scaled_erfc(jnp.abs(v / b - r) * root), _jax_scaled_erfc((v / b + r) * root)
+        beyond = v / b < r  # all in units of exp(power), there a larger one
+        share = jnp.where(beyond, jnp.exp(-0.5 * jnp.minimum(v / b - r, 0.0) ** 2 / v), 1.0)
+        power = jnp.where(beyond, (0.5 * v / b - r) / b, power)
+        tail, near, far = share * tail, jnp.where(beyond, 2.0 - share * near, near), share * far
+        tail, density, slope = tail + 0.25 * (near - far), 0.25 * (near + far) / b, (near - far) / (near + far) / b
+    above, below = jnp.exp(power), x < 0.0
+    ratio = jnp.where(below, density / tail, above * density / (1.0 - above * tail))
+    log_chance = jnp.where(below, power + jnp.log(tail), jnp.log1p(-above * tail))
+    return log_chance, ratio, jnp.where(below, 0.5, -0.5) * slope * ratio

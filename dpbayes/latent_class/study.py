@@ -243,18 +243,22 @@ class Sampling(Section):
     """Acceptance rate that the step size aims at."""
     rounds: int | None = Field(default=None, ge=1, le=10)
     """Rounds of many chains at most; each further one is as long as all before it, and joins its draws to theirs."""
+    backend: Literal["numba", "jax"] | None = None
+    """What compiles the density of many chains: Numba (default), or JAX for a GPU (``pip install 'dpbayes[jax]'``)."""
     seed: Seed = 1
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 
     @model_validator(mode="after")
     def _rounds_of_many(self) -> Sampling:
-        if self.method == "nuts" and self.rounds is not None:
-            raise ValueError("rounds are those of method = 'many-chains'; leave them out, or set the method")
+        for name in ("rounds", "backend"):
+            if self.method == "nuts" and getattr(self, name) is not None:
+                raise ValueError(f"{name} is a setting of method = 'many-chains'; leave it out, or set the method")
         return self
 
     def settings(self, release: Release | None = None) -> dict[str, Any]:
         """Return what `dpbayes.inference.sample` is told, of a release of this size."""
-        given = {name: getattr(self, name) for name in ("draws", "tune", "chains", "target_accept", "rounds")}
+        names = ("draws", "tune", "chains", "target_accept", "rounds", "backend")
+        given = {name: getattr(self, name) for name in names}
         return sampler_defaults(release, method=self.method) | {
             name: value for name, value in given.items() if value is not None
         }

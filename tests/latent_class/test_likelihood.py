@@ -380,6 +380,21 @@ def test_the_normal_laplace_density_is_the_convolution():
             assert value == pytest.approx(mass - np.log(2 * scale * stddev * np.sqrt(2 * np.pi)), abs=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["cells", "tables"])
+@pytest.mark.parametrize(("noise", "threshold"), [(TwoSidedGeometric(6.0), 18.0), (DiscreteGaussian(7.0), None)])
+def test_jax_computes_the_same_density_and_slopes(noise, threshold, likelihood):
+    pytest.importorskip("jax", reason="needs JAX (uv sync --extra jax)")
+    release = mixed_release(noise)
+    release = release if threshold is None else hold_back(release, threshold)
+    model = build_model(release, n_classes=3, likelihood=likelihood)
+    density = batched_density(model, backend="interpreted")
+    points = np.random.default_rng(6).normal(size=(3, density.size))
+    given = batched_density(model, backend="jax").evaluate(points, 0.5)
+    for ours, theirs in zip(density.evaluate(points, 0.5), given, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-9, atol=1e-9 * np.abs(ours).max())
+
+
 def test_compiled_graphs_do_not_reorder_the_arithmetic():
     """Numba's functions take the flags of their callers, and PyTensor's reorder sums; (a + b) - b rounds a here."""
     own, flags = numba.jit(**normal_laplace.targetoptions)(normal_laplace.py_func), {"reassoc", "contract", "nsz"}

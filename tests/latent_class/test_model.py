@@ -263,7 +263,7 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     model = build_model(release, n_classes=5)
     density = batched_density(model)
     drawn = density.recorded(density.start(np.random.default_rng(1), 4000))
-    assert not density.annealed
+    assert density.settling == 1.0
     # Weights vary by some .3 of themselves, and are equal up to second order; 4,000 starts.
     np.testing.assert_allclose(drawn["weights"].mean(axis=0), 0.2, atol=0.01)
     shares = release_data(release, "tables")["released_shares"]
@@ -273,6 +273,25 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     assert "stick" not in build_model(release, n_classes=1).starts
     assert not hasattr(build_model(release, n_classes=5, profiles="dirichlet"), "starts")
     assert not hasattr(build_model(_release(laws=[TwoSidedGeometric(400.0)] * 3)), "starts")
+
+
+def test_what_chains_climb_near_their_starts_has_a_finite_mass():
+    """At the power of settling the density falls along every free variable; a parabola through three far points."""
+    for likelihood, law in (
+        ("cells", TwoSidedGeometric(3.0)),
+        ("tables", TwoSidedGeometric(3.0)),
+        ("tables", Gaussian(3.0)),
+    ):
+        model = build_model(_release(laws=[law] * 3), n_classes=2, likelihood=likelihood)
+        density = batched_density(model, backend="interpreted")
+        at = density.start(np.random.default_rng(1), 1)[0]
+        steps = np.array([-200.0, 0.0, 200.0])
+        for place in range(density.size):
+            points = np.tile(at, (3, 1))
+            points[:, place] += steps
+            prior, likelihood_there, _ = density.evaluate(points, density.settling)
+            joint = prior + density.settling * likelihood_there
+            assert joint[1] > max(joint[0], joint[2])
 
 
 @pytest.mark.parametrize("likelihood", ["tables", "cells"])

@@ -193,8 +193,17 @@ def test_a_corrected_file_name_runs_in_the_same_place(study, tmp_path, stopped):
 def test_specs_and_scripts_have_the_same_defaults():
     assert Sampling().settings() == sampler_defaults()
     assert Sampling(method="nuts", draws=700).settings() == sampler_defaults(method="nuts") | {"draws": 700}
-    with pytest.raises(ValueError, match="rounds are those of"):
-        Sampling(method="nuts", rounds=2)
+    for given in ({"rounds": 2}, {"backend": "jax"}):
+        with pytest.raises(ValueError, match=f"{next(iter(given))} is a setting of method = 'many-chains'"):
+            Sampling(method="nuts", **given)
+    assert Sampling(backend="jax").settings()["backend"] == "jax"
+
+
+def test_a_spec_that_needs_jax_is_refused_without_it(study, monkeypatch):
+    monkeypatch.setattr("dpbayes.inference.many_chains.find_spec", lambda name: None)
+    study.write_text(SPEC)
+    with pytest.raises(SpecError, match=r"needs JAX, which is not installed: pip install 'dpbayes\[jax\]'"):
+        load_spec(study, ["sampling.backend='jax'"])
 
 
 def test_the_model_of_a_spec_has_the_defaults_of_build_model(study):
