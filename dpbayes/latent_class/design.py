@@ -54,10 +54,10 @@ MAX_RECORDED_CELLS = 4096
 MAX_EXACT_CELLS = 20_000
 """Most released cells whose exact counts are drawn with every draw of the posterior."""
 
-# Names of dimensions and variables of the model, which no attribute may have: its own dimension would be theirs. The
-# summaries of a trace have dimensions too: all draws as one, and the ends of an interval.
-_DIMENSIONS = {"attribute", "break", "chain", "class", "count", "draw", "level", "rank", "sample", "zero_part"}
-_SUMMARIES = {"draws", "quantile"}
+# Names of dimensions and variables of the model, which no attribute's own dimension may have; those of draws, and of
+# summaries of draws, stand beside the attributes in every result, so that no attribute may have them.
+_OF_DRAWS = {"chain", "draw", "draws", "quantile", "sample"}
+_DIMENSIONS = {"attribute", "break", "class", "count", "level", "rank", "zero_part"}
 _SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n"}
 _SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
 _RECORDED = {
@@ -73,7 +73,7 @@ _RECORDED = {
 }
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "released_shares", "structural_zeros"}
 _DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root", "spread"}
-_RESERVED = _DIMENSIONS | _SUMMARIES | _SAMPLED | _RECORDED | _DATA | _DERIVED
+_RESERVED = _OF_DRAWS | _DIMENSIONS | _SAMPLED | _RECORDED | _DATA | _DERIVED
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +118,9 @@ class Design:
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
             if value is not None and not _is_positive(value):
                 raise InputError(f"{name} must be a positive and finite number, such as 0.5; got {shown(value)}")
+        if taken := _OF_DRAWS.intersection(domain.names):
+            raise InputError(f"attribute {min(taken)!r} has the name of a dimension of posterior draws; rename it")
         requested = _requested(domain, margins or ())
-        check_names(domain.names, requested)
         for names in sets:
             domain.axes(names)
         return cls(domain, sets, classes, requested, ZeroSet.of(domain, impossible) if impossible else None)
@@ -134,9 +135,10 @@ def sampler_defaults(
     ----------
     release
         With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and where
-        noise is small besides chains are 640 of 12 draws, of 160 steps at most, in place of 256 of 12; beyond 4,000 they are 32 of 96. A
-        chain stays near the arrangement of classes that it has found, so that many chains help more than long ones,
-        and the worst of thousands of margins needs some 500 independent draws for an R-hat below 1.01.
+        noise is small besides chains are 640 of 12 draws, of 160 steps at most, in place of 256 of 12; beyond 4,000
+        they are 32 of 96. A chain stays near the arrangement of classes that it has found, so that many chains help
+        more than long ones, and the worst of thousands of margins needs some 500 independent draws for an R-hat below
+        1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -225,12 +227,11 @@ def profile_name(name: str) -> str:
     return variable_name(f"profile_{name}")
 
 
-def check_names(names: Sequence[str], margins: Sequence[Sequence[str]] = ()) -> None:
-    """Refuse attributes whose names the model's own variables and dimensions have."""
-    taken = _RESERVED | {profile_name(name) for name in names} | {margin_name(margin) for margin in margins}
-    for name in names:
-        if name in taken:
-            raise InputError(f"attribute {name!r} has the name of a part of the model; rename it")
+def dimension_name(name: str) -> str:
+    """Return the dimension of an attribute in a trace: its name, escaped where the model has that name itself."""
+    own = variable_name(name)
+    taken = own in _RESERVED or own.startswith(("profile_", "margin_"))
+    return f"%{ord(own[0]):02X}{own[1:]}" if taken else own
 
 
 def margin_name(names: Sequence[str]) -> str:

@@ -38,9 +38,8 @@ import pytensor.tensor as pt
 from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arrays import Floats, Ints
-from dpbayes._names import variable_name
 from dpbayes.inference.noisy_counts import released_limits, released_vector
-from dpbayes.latent_class.design import SPREADS, Cell, profile_name
+from dpbayes.latent_class.design import SPREADS, Cell, dimension_name, profile_name
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
@@ -449,7 +448,7 @@ class Completion:
         ends = np.cumsum(self.release.domain.shape)
         profiles = posterior["profiles"]
         for attribute, end in zip(self.release.domain, ends, strict=True):
-            dim = variable_name(attribute.name)
+            dim = dimension_name(attribute.name)
             own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
             posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
         kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")

@@ -11,7 +11,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
-from dpbayes._names import variable_name
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits, released_vector
@@ -29,6 +28,7 @@ from dpbayes.latent_class.design import (
     cell_labels,
     cells_of,
     checked_concentration,
+    dimension_name,
     margin_name,
     starts_near_shares,
 )
@@ -292,7 +292,7 @@ def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
         "break": range(n_classes - 1),
         "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
         "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
-    } | {variable_name(attribute.name): attribute.levels for attribute in domain}
+    } | {dimension_name(attribute.name): attribute.levels for attribute in domain}
 
 
 def _released_cells(release: Release) -> list[Cell]:
@@ -349,7 +349,7 @@ def _record(mixture: _Mixture, record_cells: bool | None) -> None:
         wanted["cell"] = domain.names
     for name, names in wanted.items():
         values = mixture.margin(cells_of(domain, names), name)
-        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=tuple(map(variable_name, names)))
+        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=tuple(map(dimension_name, names)))
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:

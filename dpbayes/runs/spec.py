@@ -341,6 +341,14 @@ class PublishedSpec(RunSpec):
         )
 
 
+_LISTS = re.compile(r"\[\n(?:[ ]+[^\[\]{}\n]+,\n)+[ ]*\]")  # of single values, one a line
+
+
+def _in_one_line(found: re.Match[str]) -> str:
+    line = "[" + ", ".join(item.strip().removesuffix(",") for item in found.group().splitlines()[1:-1]) + "]"
+    return line if len(line) <= 90 else found.group()
+
+
 @dataclass(frozen=True)
 class LoadedSpec:
     """A validated spec, its system's `dpbayes.runs.protocol.Study`, and the file beside which paths are resolved."""
@@ -357,7 +365,7 @@ class LoadedSpec:
     @property
     def resolved(self) -> str:
         """The spec as TOML with every default written out."""
-        return tomli_w.dumps(self.spec.model_dump(mode="json", exclude_none=True))
+        return _LISTS.sub(_in_one_line, tomli_w.dumps(self.spec.model_dump(mode="json", exclude_none=True)))
 
     @property
     def digest(self) -> str:

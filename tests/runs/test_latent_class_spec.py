@@ -80,7 +80,7 @@ def _spent(folder):
 
 
 MISTAKES = [
-    (("own", "class"), "attribute 'class' has the name of a part of the model"),
+    (("own", "draw"), "attribute 'draw' has the name of a dimension of posterior draws"),
     (('age = "child", work', 'age = "chld", work'), r"impossible levels of 'age' must be among .*\['chld'\]"),
     (('age = "child", work', 'agee = "child", work'), "attribute 'agee' is not in the domain"),
     (('{ age = "child", work = "yes" }', "{}"), "names no attribute"),
