@@ -21,7 +21,7 @@ from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
-from dpbayes.report.tables import interval_columns, mean_and_interval, simulation_warning
+from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Tune
 
@@ -369,7 +369,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     prior = _prior_section(result, release, posterior, step)
     return Findings(
         answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
-        picture=_reach_picture(rows),
+        picture=_reach_picture(rows, posterior),
         caution=prior.caution,
         sections=[
             _reach_section(rows, posterior),
@@ -484,15 +484,18 @@ def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
     return PageSection("Reach", [table, Paragraph(words), Table("reach", caption, columns, shown)])
 
 
-def _reach_picture(rows: list[_Row]) -> Any:
+def _reach_picture(rows: list[_Row], posterior: Any) -> Any:
     from dpbayes.report.plots import estimate_plot
 
     bounds = np.array([[max(value + z * stderr, 0.0) for z in (0.0, -1.96, 1.96)] for _, _, value, stderr in rows])
+    bounds[0] = mean_and_interval(posterior)
     figure = estimate_plot([row[0] for row in rows], bounds, xlabel="people reached", format=",.0f")
-    told = "; ".join(f"{name} {value:,.0f}" for name, _, value, _ in rows)
-    return Figure(
-        figure, "Debiased estimates of the people reached, with 95 % intervals: flipping and hashing are in them.", told
+    told = "; ".join(f"{name} {value:,.0f}" for (name, *_), value in zip(rows, bounds[:, 0], strict=True))
+    caption = (
+        "People reached, with 95 % intervals: posterior of all publishers together, debiased estimates of the rest. "
+        "Flipping and hashing are in them."
     )
+    return Figure(figure, caption, told)
 
 
 def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed: int) -> PageSection:
@@ -564,7 +567,7 @@ def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mappi
         picture=_lattice_picture(lattice, release if published else None),
         judged="The reach of each publisher, each pair and all, by each week, is judged.",
         terms=None if published else PrivacyTerms("one-position", "position", _delta(spec)),
-        cost=() if published else _epsilon_facts(kept[_CERTIFICATE]),
+        cost=[NO_COST] if published else _epsilon_facts(kept[_CERTIFICATE]),
     )
 
 

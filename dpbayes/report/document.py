@@ -264,6 +264,11 @@ class Document:
         """The headline's epsilons and rhos."""
         return [fact for fact in self.headline if fact.name.startswith(("epsilon", "rho"))]
 
+    @property
+    def free(self) -> str:
+        """Why the page costs no privacy, or nothing."""
+        return next((str(fact.value) for fact in self.headline if fact.name == "cost"), "")
+
     def all_facts(self) -> dict[str, Any]:
         """Return every number of the page's top and its tables under a name."""
         tables: dict[str, Any] = {}

@@ -245,6 +245,8 @@ def estimate_plot(
         axis.text(1.015, y, text, transform=beside, va="center", fontsize=9 if rows <= 24 else 8)
     axis.set_xlabel(xlabel, fontsize=10)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    if not log and np.abs(axis.get_xlim()).max() >= 1000:
+        axis.locator_params(axis="x", nbins=3)  # long numbers would touch
     axis.grid(axis="x", color="0.9")
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)

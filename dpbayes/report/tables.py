@@ -24,6 +24,7 @@ _COLUMNS = [
     Column("sensitivity", ".4g"),
 ]
 POST_PROCESSING = "post-processing of a published release"
+NO_COST = Fact("cost", "privacy cost of this analysis", POST_PROCESSING, "none")
 _DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
 
 
@@ -41,7 +42,7 @@ def interval_columns(format: str) -> list[Column]:
 def privacy_fact(release: Release) -> Fact:
     """Return the total cost for the top of the page: epsilon, or rho where it is a curve of epsilon against delta."""
     if release.publication is not None:
-        return Fact("cost", "privacy cost of this analysis", POST_PROCESSING, "none")
+        return NO_COST
     if release.epsilon is None:
         assert release.rho is not None
         return Fact("rho", f"rho (zero-concentrated) in total, {release.adjacency}", release.rho, f"{release.rho:.4g}")

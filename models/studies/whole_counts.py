@@ -174,16 +174,20 @@ def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
     """Draw cells of all sizes, the largest first: how far both intervals reach from the estimate."""
     from matplotlib.figure import Figure as Picture
 
+    from dpbayes.report.plots import ESTIMATE, RELEASED
+
     ordered = sorted(cells, key=lambda row: row[-3])
     places = np.unique(np.linspace(0, len(ordered) - 1, _DRAWN).astype(int))
     figure = Picture(figsize=(7.2, 0.6 + 0.2 * len(places)), layout="constrained")
-    axes = figure.subplots()
+    axes, handles = figure.subplots(), {}
     for place, (seen, half, mean, low, high) in enumerate(ordered[k][attributes:] for k in places):
         if seen is not None:
-            axes.hlines(place - 0.18, seen - half - mean, seen + half - mean, color="#b5651d", lw=2)
-        axes.hlines(place + 0.12, low - mean, high - mean, color="#1f6f8b", lw=4)
+            own = axes.hlines(place - 0.18, seen - half - mean, seen + half - mean, color=RELEASED, lw=2)
+            handles["the cell alone"] = own
+        handles["all tables together"] = axes.hlines(place + 0.12, low - mean, high - mean, color=ESTIMATE, lw=4)
+    figure.legend(handles.values(), handles, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     axes.axvline(0.0, color="black", lw=0.6)
-    axes.set_xlabel("records from the estimate\n(blue: all tables together; brown: the noise of the cell alone)")
+    axes.set_xlabel("records from the estimate, 95 % intervals", fontsize=9)
     names = [f"{', '.join(ordered[k][:attributes])}: {ordered[k][-3]:,.1f}" for k in places]
     axes.set_yticks(range(len(places)), names, fontsize=7)
     axes.spines[["top", "right"]].set_visible(False)

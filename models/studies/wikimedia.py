@@ -349,6 +349,7 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     """Return what the page says."""
     from dpbayes.report.document import Column, Fact, Figure, Paragraph, Table
     from dpbayes.report.document import Section as PageSection
+    from dpbayes.report.tables import NO_COST
 
     rows = _rows(result, kept)
     draws = result["posterior"]["views_summer"]
@@ -385,6 +386,7 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
             PageSection("Views by summer", [Table("views", caption, columns, rows)]),
             PageSection("What was released", [Paragraph(_MECHANISM)]),
         ],
+        cost=[NO_COST],
         headline=[
             Fact("views", f"views in the summer of {asked[0]}", asked[7], f"{asked[7]:,.0f}"),
             Fact("ratio", "times the mean of the other summers", float(ratio[1]), f"{ratio[1]:.2f}"),
@@ -404,18 +406,20 @@ _MECHANISM = (
 def _figure(rows: Sequence[tuple[Any, ...]]) -> Any:
     from matplotlib.figure import Figure as Picture
 
+    from dpbayes.report.plots import ESTIMATE, RELEASED
+
     figure = Picture(figsize=(7.2, 3.4), layout="constrained")
     axes = figure.subplots()
     place = np.arange(len(rows))
     _, _, _, total, naive_low, naive_high, low, _, high, *truth = (np.array(each) for each in zip(*rows, strict=True))
     axes.vlines(
-        place + 0.14, naive_low, naive_high, color="#b5651d", lw=4, alpha=0.7, label="naive: absent days dropped"
+        place + 0.14, naive_low, naive_high, color=RELEASED, lw=4, alpha=0.7, label="naive: absent days dropped"
     )
-    axes.plot(place + 0.28, total, "x", color="#b5651d", ms=5, label="sum of rows: absent days as zero")
-    axes.vlines(place, low, high, color="#1f6f8b", lw=4, label="noise and threshold known")
+    axes.plot(place + 0.28, total, "x", color=RELEASED, ms=5, label="sum of rows: absent days as zero")
+    axes.vlines(place, low, high, color=ESTIMATE, lw=4, label="noise and threshold known")
     if truth:
         axes.plot(place, truth[0], "_", color="black", ms=13, label="exact views of the twin")
-    axes.set(yscale="log", ylabel="views in 90 days")
+    axes.set(yscale="log", xlabel="summer", ylabel="views in 90 days")
     axes.set_xticks(place, [row[0] for row in rows], fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
