@@ -23,7 +23,8 @@ type Labels = Mapping[Any, str] | Sequence[str]
 
 _NAMES = "give a list of attributes' names"
 # Labels that say nothing without their attribute's name.
-_BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "not stated", "not answered"}
+_BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "missing", "refused", "n/a",
+         "not given", "not stated", "not answered", "not known", "not available", "not applicable"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Attribute:
         """
         if not self.labels:
             return tuple(f"{self.name}={word}" for word in self.words)
-        return tuple(f"{self.name}: {label}" if label.casefold() in _BARE else label for label in self.labels)
+        given = zip(self.levels, self.labels, strict=True)
+        return tuple(f"{self.name}: {own}" if _needs_name(own, level) else own for level, own in given)
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,11 @@ def check_rows(rows: float, domain: Domain) -> None:
     """Refuse more synthetic records than this machine's memory holds: some 32 bytes of each value of each record."""
     what = f"{rows:,.0f} synthetic records of {len(domain)} attributes"
     check_memory(32 * rows * len(domain), what, remedy="ask for fewer by n_rows")
+
+
+def _needs_name(label: str, level: Level) -> bool:
+    """Say whether a label tells nothing by itself: a level as it is, a yes or no, what was not given."""
+    return label == str(level) or label.casefold() in _BARE
 
 
 def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:

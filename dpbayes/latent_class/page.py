@@ -196,7 +196,7 @@ def _picture(shares: dict[Attribute, Floats]) -> Figure:
         told = [(attribute, level) for level in _told(attribute)]
         rows += told if len(rows) + len(told) <= MOST_SHARES_DRAWN or not rows else []
     figure = estimate_plot(
-        [attribute.words[level] if attribute.labels else _phrase(attribute, level) for attribute, level in rows],
+        [_phrase(attribute, level) for attribute, level in rows],
         100 * np.array([shares[attribute][level] for attribute, level in rows]),
         xlabel="share of the population (%)",
         limits=(0, 100),
