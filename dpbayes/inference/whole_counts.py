@@ -45,7 +45,7 @@ _FAR = 30.0  # standard deviations above a threshold up to which the chance to b
 
 
 def sample_whole_counts(
-    release: Release, *, draws: int = 500, tune: int = 300, chains: int = 4, random_seed: int = 1
+    release: Release, *, draws: int = 2000, tune: int = 300, chains: int = 4, random_seed: int = 1
 ) -> xr.DataTree:
     """Sample the exact counts behind a release: whole, never negative, of the exact total where there is one.
 

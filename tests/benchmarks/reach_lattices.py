@@ -3,7 +3,7 @@
 Run as ``python tests/benchmarks/reach_lattices.py SOURCE PUBLISHERS WEEKS AUDIENCES [DRAWS]``. SOURCE is the standard
 deviation of published numbers as a share of the people (each publisher and all are published, no pair), or ``filters``
 for one release of filters per week. In every second audience people have interests in three kinds of publishers. The
-model is compiled once; the first audience has four chains of 600 draws and the convergence check, the others two of
+model is compiled once; the first audience has four chains of 800 draws and the convergence check, the others two of
 DRAWS after 250 of tuning. A line per audience: the shares of publishers, of pairs and of all together, in every week,
 whose 95 % interval holds the truth.
 """
@@ -54,8 +54,8 @@ def main(source: str, publishers: int, weeks: int, audiences: int, draws: int = 
             compiled = compile_model(model)
             print(f"compiling: {time.process_time() - started:.0f} s", flush=True)
         new = {name: model[name].get_value() for name in model.named_vars if name in SHARED["CHANGING"]}
-        started, size = time.process_time(), (600, 300, 4) if seed == 0 else (draws, 250, 2)
-        settings = NutsSettings(draws=size[0], tune=size[1], chains=size[2], cores=1, target_accept=0.85)
+        started, size = time.process_time(), (800, 300, 4) if seed == 0 else (draws, 250, 2)
+        settings = NutsSettings(draws=size[0], tune=size[1], chains=size[2], target_accept=0.85)
         trace = compiled.fit(settings, data=new, random_seed=seed, progressbar=False)
         seconds, steps = time.process_time() - started, float(trace["sample_stats"]["n_steps"].mean())
         found = trace["posterior"]["reach"].to_numpy().reshape(-1, len(true), weeks)

@@ -32,7 +32,7 @@ def main(counties: int) -> None:
             files = write_measurements(Path(folder), {"US": county}, 25.0, rng)
             release = read_census_measurements(*files, geocodes="US", queries=CENSUS_QUERIES)["US"].release
         started = time.process_time()
-        trace = sample_whole_counts(release, draws=250, tune=200, chains=2, random_seed=seed)
+        trace = sample_whole_counts(release, random_seed=seed)
         seconds = time.process_time() - started
         check = Verdict.from_json(trace.attrs["convergence"])
         drawn = trace["posterior"]["counts"].transpose("chain", "draw", "votingage", "hispanic", "cenrace")

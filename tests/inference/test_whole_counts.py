@@ -127,7 +127,7 @@ def test_intervals_of_a_county_cover_cells_of_all_sizes(tmp_path) -> None:
         county = simulated_tracts(12, rng).sum(axis=0)
         queries, constraints = write_measurements(tmp_path / str(seed), {"US": county}, 25.0, rng)
         found = read_census_measurements(queries, constraints, geocodes="US", queries=CENSUS_QUERIES)["US"]
-        drawn = sample_whole_counts(found.release, chains=2, random_seed=seed)["posterior"]["counts"]
+        drawn = sample_whole_counts(found.release, draws=1000, chains=2, random_seed=seed)["posterior"]["counts"]
         drawn = drawn.transpose("chain", "draw", "votingage", "hispanic", "cenrace").to_numpy().reshape(-1, 252)
         true = county.sum(axis=0).ravel()
         pit = (drawn < true).mean(axis=0) + rng.random(252) * (drawn == true).mean(axis=0)
