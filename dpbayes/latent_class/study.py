@@ -17,6 +17,7 @@ from pydantic import Field, SkipValidation, model_validator
 from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
     CONCENTRATION,
+    MAX_EXACT_CELLS,
     PROFILE_PRIOR,
     Design,
     checked_concentration,
@@ -335,6 +336,11 @@ def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
     """Return the model, and refuse what a later stage would refuse."""
     if design.unit != "record":
         raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
+    if spec.model.file is None and design.n_counts > MAX_EXACT_CELLS:
+        raise SpecError(
+            f"{design.n_counts:,} released counts are more than the {MAX_EXACT_CELLS:,} whose draws a run's page is "
+            "made of; release fewer or smaller tables, or fit them in Python (dpbayes.latent_class.build_model)"
+        )
     return _model(spec, design, context)
 
 

@@ -199,6 +199,19 @@ def test_specs_and_scripts_have_the_same_defaults():
     assert Sampling(backend="jax").settings()["backend"] == "jax"
 
 
+def test_tables_beyond_what_a_page_holds_cost_no_release(study, tmp_path):
+    """One table of 150 x 150 levels: draws of at most 20,000 counts are kept, and the page is made of them."""
+    levels = f"{list(range(150))}"
+    pl.DataFrame({"a": [0], "b": [0]}).write_csv(tmp_path / "records.csv")
+    study.write_text(
+        'system = "latent-class"\ntitle = "t"\n[data]\nmicrodata = "records.csv"\n'
+        f'levels = {{ a = {levels}, b = {levels} }}\n[privacy]\nepsilon = 1.0\nledger = "book.db"\n'
+    )
+    with pytest.raises(SpecError, match=r"22,500 released counts are more than the 20,000 .* fewer or smaller tables"):
+        execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
+    assert _spent(tmp_path) == 0.0
+
+
 def test_a_spec_that_needs_jax_is_refused_without_it(study, monkeypatch):
     monkeypatch.setattr("dpbayes.inference.many_chains.find_spec", lambda name: None)
     study.write_text(SPEC)
