@@ -222,10 +222,21 @@ def _latent_class(source: Source) -> str:
 
 
 def _verifier(source: Source) -> str:
-    free = [name for name in source.columns if name not in source.categorical or not source.codebook]
-    named = [name if name.isidentifier() else f"`{name}`" for name in [*free, *source.categorical]]
-    response, *terms = dict.fromkeys(named) if len(set(named)) > 1 else ["response", "predictor"]
-    levels = {name: entry for name, entry in source.categorical.items() if source.codebook}
+    levels = dict(source.categorical) if source.codebook else {}
+    free = [name for name in source.columns if name not in levels]
+    # Without a number to explain, a yes or no.
+    asked = next((name for name, entry in levels.items() if set(entry.levels) == {0, 1}), None) if not free else None
+    if levels and not free and asked is None:
+        raise InputError(
+            "a regression explains a number, and by the codebook every column has levels; leave the column to explain "
+            "out of the codebook, or give its lower and upper bound there"
+        )
+    if asked is not None:
+        del levels[asked]
+    names = [*free, *([asked] if asked else []), *levels]
+    response, *terms = names if len(names) > 1 else ["response", "predictor"]
+    coefficient = f"{terms[0]}[T.{levels[terms[0]].levels[-1]}]" if terms[0] in levels else terms[0]
+    written = [name if name.isidentifier() else f"`{name}`" for name in (response, *terms)]
     return (
         _head("verifier", source, "A title of one line", "Does the published claim hold in the confidential data?")
         + f"\n[data]\nmicrodata = {_toml(source.file or 'records.csv')}\n"
@@ -235,8 +246,9 @@ def _verifier(source: Source) -> str:
         + "\n[[questions]]\n"
         + 'name = "what the claim says, in public words"\n'
         + "# The published regression; a name that is not one word stands in backticks.\n"
-        + f"formula = {_toml(f'{response} ~ ' + ' + '.join(terms))}\n"
-        + f"coefficient = {_toml(terms[0])} # of a category: name[T.level]\n"
+        + f"formula = {_toml(f'{written[0]} ~ ' + ' + '.join(written[1:]))}\n"
+        + ("" if asked is None else 'family = "logistic"\n')
+        + f"coefficient = {_toml(coefficient)} # without backticks; of a category: name[T.level]\n"
         + 'threshold = 0.0\ndirection = ">"               # the claim: the coefficient is above the threshold\n'
     )
 
@@ -279,8 +291,8 @@ def _bloom(source: Source) -> str:
     return (
         _head("bloom", source, "A title of one line", "How many people do three publishers reach together?")
         + "\n[audience] # simulated: real filters are made where the people are, with bloom.shuffle_flip\n"
-        + "n_people = 60000\nshares = [0.3, 0.2, 0.1]      # of the people, by publisher\n"
-        + "\n[filters]\nn_bits = 100000               # about as many as people, or more\n"
+        + "n_people = 20000\nshares = [0.3, 0.2, 0.1]      # of the people, by publisher\n"
+        + "\n[filters]\nn_bits = 30000                # about as many as people, or more\n"
         + "\n[privacy]\nepsilon = 1.0                 # for a person more or less\ndelta = 1e-3\n"
     )
 

@@ -140,12 +140,12 @@ def check(
     built on placeholder counts. The plan comes first, as comments of the TOML that follows. `dpbayes keys` says what
     else a spec may hold.
     """
-    with _signs_of_life("checking the spec"):
+    with _signs_of_life("reading the spec") as progress:
         from dpbayes.runs import load_spec
         from dpbayes.runs.plan import plan_lines
 
         loaded = load_spec(spec, overrides or (), allow_python=allow_python)
-        plan = plan_lines(loaded)
+        plan = plan_lines(loaded, progress.at)
     for line in plan:
         typer.echo(f"# {line}")
     typer.echo(loaded.resolved, nl=False)

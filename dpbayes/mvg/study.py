@@ -282,7 +282,7 @@ def describe(spec: Spec, release: MomentRelease) -> str:
     """Return the release in a line."""
     delta = _delta(spec)
     cost = f"epsilon {release.noise.epsilon(delta):.4g} at delta {delta:g} (mu {release.noise.mu.value:.4g})"
-    return f"moments of {release.query.n:,} rows at {cost}, replace-one"
+    return f"second moments of {release.query.ranges.size} columns at {cost}, replace-one"
 
 
 def _delta(spec: Spec) -> float:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dpbayes.runs.spec import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
+WORKING_OUT, TRYING = "working out the noise that the spec asks for", "building the model and trying it"
 _MANY_DRAWS = 100_000  # beyond which it is asked whether memory holds them
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
@@ -232,11 +233,12 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
         try_fit(loaded, release, context)
     else:
         ledger = open_ledger_of(loaded, ledger_head)
+        context.at(WORKING_OUT)
         design = rehearsed(loaded, ledger)
         if design is None:
             return None
         context.echo("model: trying it on placeholder counts, before anything is released")
-        context.at("trying the model")
+        context.at(TRYING)
         try_fit(loaded, design, context)
         if spec.confidential_file is not None:
             context.echo(f"records: counting {spec.confidential_file}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes.runs.execution import (
+    TRYING,
+    WORKING_OUT,
     asked_draws,
     check_files,
     described,
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 _MOST_TABLES = 12  # that are listed one by one
 
 
-def plan_lines(loaded: LoadedSpec) -> list[str]:
-    """Return what a run will release, fit and charge, and refuse what it would refuse."""
+def plan_lines(loaded: LoadedSpec, at: Callable[[str], None] = lambda stage: None) -> list[str]:
+    """Return what a run will release, fit and charge, and refuse what it would refuse; `at` hears each stage."""
     spec = cast("Any", loaded.spec)
     check_files(loaded, loaded.path.parent)
     ledger = open_ledger_of(loaded)
+    at(WORKING_OUT)
     given = finished_release(loaded)
     design = rehearsed(loaded, ledger) if given is None else given
     if design is None:
@@ -47,6 +50,7 @@ def plan_lines(loaded: LoadedSpec) -> list[str]:
     elif ledger is not None:
         left = ledger.remaining()
         lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
+    at(TRYING)
     lines += _model(loaded, design)
     return lines
 

@@ -22,7 +22,7 @@ from scipy.special import stdtr
 from dpbayes._arguments import finite, function, instance, one_of, strictly_between
 from dpbayes._arrays import Floats, Ints
 from dpbayes.errors import InputError
-from dpbayes.verifier.formulas import Design, collect, column_values, design
+from dpbayes.verifier.formulas import Design, check_coefficient, collect, column_values, design
 from dpbayes.verifier.partition import (
     Assignment,
     PartitionCounts,
@@ -257,8 +257,7 @@ def model_of(
         raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
     model = design(table, formula, levels=levels, intercept=not absorbed)
     instance(coefficient, str, "coefficient", remedy=f"the model has {list(model.columns)!r}")
-    if coefficient not in model.columns:
-        raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(model.columns)!r}")
+    check_coefficient(coefficient, model.columns)
     named = [column_values(table, name) for name in absorbed]
     model = _complete(model, [missing_units(values) for values in named])
     return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]

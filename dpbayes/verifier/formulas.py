@@ -13,7 +13,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,26 @@ def model_columns(formula: str, levels: Mapping[str, Any]) -> tuple[str, ...] | 
     except InputError:
         # A category whose levels the file's own types declare.
         return None
+
+
+def check_coefficient(coefficient: str, columns: Sequence[str]) -> None:
+    """Refuse a coefficient that is no column of the design matrix."""
+    if coefficient not in columns:
+        plain = "; backticks stand in formulas alone" if coefficient.replace("`", "") in columns else ""
+        raise InputError(f"coefficient {coefficient!r} is not in the model; it has {list(columns)!r}{plain}")
+
+
+def check_coefficient_of(formula: str, coefficient: str, levels: Mapping[str, Any]) -> None:
+    """Refuse a coefficient that a formula cannot have, as far as it and the declared levels tell."""
+    columns = model_columns(formula, levels)
+    if columns is None:
+        return
+    # What is not declared stands as a number there, and may be a category by the file's own types.
+    named = coefficient
+    for name in formula_columns(formula).difference(levels):
+        named = re.sub(rf"(?<![^:]){re.escape(name)}\[.*?\](?=:|$)", name.replace("\\", r"\\"), named)
+    if named not in columns:
+        check_coefficient(coefficient, columns)
 
 
 def _parse(formula: str) -> Any:

@@ -360,9 +360,12 @@ def _releasing(spec: Spec) -> dict[str, Any]:
 def try_fit(spec: Spec, design: Release, context: Context) -> None:
     """Draw from the posterior of the placeholder, sum the posteriors hardest to sum, and warn of small partitions."""
     from dpbayes.verifier.exact import draw_posterior
+    from dpbayes.verifier.formulas import check_coefficient_of
     from dpbayes.verifier.model import build_model
 
     if spec.privacy is not None:
+        for question in spec.questions:
+            check_coefficient_of(question.formula, question.coefficient, spec.data.levels if spec.data else {})
         _try_extremes(spec, design)
         warnings = _warnings(spec, context)
         for line in warnings:

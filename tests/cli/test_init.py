@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from dpbayes.cli.main import app
 from dpbayes.errors import DPBayesError
 from dpbayes.runs import load_spec
+from dpbayes.runs.plan import plan_lines
 
 CODEBOOK = """attribute;level;label;lower;upper
 age;0;under 18;;
@@ -74,6 +75,33 @@ def test_bounds_and_names_of_several_words_reach_their_specs(folder):
     invoke(folder, "verifier")
     (question,) = load_spec(folder / "verifier.toml").spec.questions
     assert question.formula == "wage ~ `years in job` + age + `income band` + region + smoker"
+    assert question.coefficient == "years in job"
+    plan_lines(load_spec(folder / "verifier.toml"))  # refuses a coefficient that the model would not have
+
+
+@pytest.mark.parametrize(
+    ("codebook", "formula", "coefficient", "family"),
+    [
+        ("x y,a\nx y,b\n", "wage ~ `x y`", "x y[T.b]", "gaussian"),
+        ("x y,a\nx y,b\nwage,0\nwage,1\n", "wage ~ `x y`", "x y[T.b]", "logistic"),
+    ],
+)
+def test_a_verifier_of_categories_names_the_coefficient_as_the_model_does(
+    tmp_path, codebook, formula, coefficient, family
+):
+    (tmp_path / "codebook.csv").write_text(f"attribute,level\n{codebook}")
+    (tmp_path / "records.csv").write_text("x y,wage\na,1\n")
+    assert invoke(tmp_path, "verifier").exit_code == 0
+    loaded = load_spec(tmp_path / "verifier.toml")
+    (question,) = loaded.spec.questions
+    assert (question.formula, question.coefficient, question.family) == (formula, coefficient, family)
+    plan_lines(loaded)
+
+
+def test_a_verifier_without_a_number_to_explain_is_refused(tmp_path):
+    (tmp_path / "codebook.csv").write_text("attribute,level\nx,a\nx,b\n")
+    (tmp_path / "records.csv").write_text("x\na\n")
+    assert "a regression explains a number" in str(invoke(tmp_path, "verifier").exception)
 
 
 def test_without_a_codebook_the_levels_are_left_to_fill_in(folder):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier import count_partitions
-from dpbayes.verifier.formulas import column_values, design, formula_columns, model_columns
+from dpbayes.verifier.formulas import check_coefficient_of, column_values, design, formula_columns, model_columns
 
 LEVELS = ["a", "b", "c"]
 TERMS = [
@@ -308,3 +308,26 @@ def test_whole_numbers_beyond_doubles_stay_apart_beside_a_missing_one():
     series = pl.Series([2**53, 2**53 + 1, None], dtype=pl.Int64)
     found = column_values(nw.from_native(pl.DataFrame({"firm": series})), "firm")
     assert found.tolist() == [2**53, 2**53 + 1, None]
+
+
+@pytest.mark.parametrize("levels", [{"k": [0, 1, 2]}, {"k": [0, 1, 2], "g": LEVELS}])
+@pytest.mark.parametrize("terms", TERMS)
+def test_a_coefficient_of_the_model_is_never_refused_beforehand(terms, levels):
+    formula = f"y ~ {terms}"
+    for column in design(nw.from_native(table(30)), formula, levels=levels or None, intercept=True).columns:
+        check_coefficient_of(formula, column, levels)
+
+
+@pytest.mark.parametrize(
+    ("coefficient", "message"),
+    [
+        ("`two words`", "it has ['Intercept', 'two words', 'g[T.b]', 'g[T.c]']; backticks stand in formulas alone"),
+        ("g", "it has ['Intercept', 'two words', 'g[T.b]', 'g[T.c]']"),
+        ("g[T.a]", "coefficient 'g[T.a]' is not in the model"),
+        ("z", "coefficient 'z' is not in the model"),
+    ],
+)
+def test_a_coefficient_that_the_formula_does_not_give_is_refused_beforehand(coefficient, message):
+    with pytest.raises(InputError) as refused:
+        check_coefficient_of("y ~ `two words` + g", coefficient, {"g": LEVELS})
+    assert message in str(refused.value)
