@@ -155,6 +155,13 @@ PERSON_LEVELS: dict[str, tuple[str, ...]] = {
 }
 """Attributes and levels of `persons`, as a codebook gives them."""
 
+PERSON_LABELS: dict[str, dict[str | int, str]] = {
+    "marital": {"never": "never married", "formerly": "formerly married"},
+    "work": {"no": "not working", "yes": "working"},
+    "income": {"none": "no income", "low": "low income", "high": "high income"},
+}
+"""What pages call the levels of `persons`."""
+
 PERSON_ZEROS: tuple[dict[str, str | tuple[str, ...]], ...] = (
     {"age": "child", "marital": ("married", "formerly")},
     {"age": "child", "work": "yes"},

@@ -493,7 +493,7 @@ def sample(
     groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     backend = getattr(chosen, "backend", "numba")
     if progress is not None:
-        progress("compiling", 0.0)
+        progress("compiling, up to a minute the first time", 0.0)
     compiled = compile_model(model, method=method, backend=backend)
     trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)
     if predictive and model.observed_RVs:

@@ -567,12 +567,13 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
 def embedded_tables(name: str) -> tuple[Marginal, ...]:
     """Return ``"acs_tables"``, or of ``"persons"`` all pairs of attributes of 5,000 simulated persons."""
     from dpbayes.data import Domain, datasets, marginals
-    from dpbayes.data.datasets import PERSON_LEVELS, persons
+    from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS, persons
 
     if name == "acs_tables":
         return datasets.acs_tables()
     frame = persons(5000, rng=np.random.default_rng(2026))
-    return marginals(frame, list(combinations(PERSON_LEVELS, 2)), domain=Domain.from_levels(PERSON_LEVELS))
+    domain = Domain.from_levels(PERSON_LEVELS, PERSON_LABELS)
+    return marginals(frame, list(combinations(PERSON_LEVELS, 2)), domain=domain)
 
 
 def _release_of(tables: Any, spec: Spec, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy import NoisyTable, Release
 
-_MOST_ROWS, _DRAWN = 1000, 24  # cells of the page's table and of its picture
+_MOST_ROWS, _DRAWN = 1000, 16  # cells of the page's table and of its picture
 
 
 class Data(PublishedData):
@@ -86,6 +86,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
     from dpbayes.inference import sample_whole_counts
 
     settings = spec.sampling.model_dump(exclude={"seed"})
+    context.at("moving records between cells")
     return sample_whole_counts(release, random_seed=spec.sampling.seed, **settings)
 
 
@@ -108,6 +109,11 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
     said = "; ".join(
         f"{', '.join(row[: len(names)])}: {row[-3]:,.0f} ({row[-2]:,d} to {row[-1]:,d})" for row in largest
     )
+    which = f"{min(_DRAWN, len(cells))} of the {len(cells):,} cells, the largest first, with their estimated counts"
+    drawn = (
+        f"{which}: how far the 95 % interval from all tables together (whole, never negative) and that of the "
+        "cell's own published number reach from the estimate"
+    )
     caption = (
         "Mean and 95 % interval of each count (whole, never negative), beside the number as published with its noise"
     )
@@ -118,7 +124,7 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
             f"The largest of the {len(cells):,} cells of {size} records are {said}. The 95 % intervals are {width:.1f} "
             f"records wide on average{beside}; they hold no negative number and respect every table at once."
         ),
-        picture=Figure(_figure(cells, len(names)), caption, "Cells of all sizes with two intervals each"),
+        picture=Figure(_figure(cells, len(names)), drawn, "Cells of all sizes with two intervals each"),
         sections=[*shown, PageSection("Each attribute", margins), released_section(release)],
         headline=[
             Fact("cells", "cells", len(cells), f"{len(cells):,}"),
@@ -178,7 +184,7 @@ def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
 
     ordered = sorted(cells, key=lambda row: row[-3])
     places = np.unique(np.linspace(0, len(ordered) - 1, _DRAWN).astype(int))
-    figure = Picture(figsize=(7.2, 0.6 + 0.2 * len(places)), layout="constrained")
+    figure = Picture(figsize=(7.2, 0.8 + 0.24 * len(places)), layout="constrained")
     axes, handles = figure.subplots(), {}
     for place, (seen, half, mean, low, high) in enumerate(ordered[k][attributes:] for k in places):
         if seen is not None:
@@ -189,6 +195,6 @@ def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
     axes.axvline(0.0, color="black", lw=0.6)
     axes.set_xlabel("records from the estimate, 95 % intervals", fontsize=9)
     names = [f"{', '.join(ordered[k][:attributes])}: {ordered[k][-3]:,.1f}" for k in places]
-    axes.set_yticks(range(len(places)), names, fontsize=7)
+    axes.set_yticks(range(len(places)), names, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -305,7 +305,6 @@ def fit(spec: Spec, release: None, context: Context) -> xr.DataTree:
     }
     if exact is not None:
         context.keep("truth", by_summer(panel, exact.sum(axis=1)).tolist())
-    context.echo("model: compiling (a minute the first time)")
     trace = sample(build_model(panel), **options)
     naive = sample(build_model(panel, naive=True), **options)
     low, high = np.quantile(naive["posterior"]["views_summer"], [0.025, 0.975], axis=(0, 1))
@@ -358,20 +357,20 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     asked = next(row for row in rows if row[0].startswith(str(spec.asked)))
     columns = [
         Column("summer"),
-        Column("days with a row", ",d"),
-        Column("of days", ",d"),
+        Column("page-days with a row", ",d"),
+        Column("page-days", ",d"),
         Column("sum of rows", ",.0f"),
     ]
     columns += [
-        Column("naive, from", ",.0f"),
-        Column("naive, to", ",.0f"),
-        Column("from", ",.0f"),
+        Column("naive 2.5 %", ",.0f", "naive_low"),
+        Column("naive 97.5 %", ",.0f", "naive_high"),
+        Column("2.5 %", ",.0f", "low"),
         Column("mean", ",.0f"),
-        Column("to", ",.0f"),
+        Column("97.5 %", ",.0f", "high"),
     ]
     columns += [Column("exact (twin)", ",d")] if "truth" in kept else []
     caption = (
-        "Views in the 90 days from 1 December: sum of the rows (absent days as zero), the naive 95 % interval (rows as "
+        "Views in the 90 days from 1 December, over all pages: sum of the rows (absent days as zero), the naive 95 % interval (rows as "
         "exact, absent days as if missing at random), and mean and 95 % interval that know noise and thresholds"
     )
     words = "Simulated twin. " if "truth" in kept else ""
@@ -405,6 +404,7 @@ _MECHANISM = (
 
 def _figure(rows: Sequence[tuple[Any, ...]]) -> Any:
     from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import LogLocator
 
     from dpbayes.report.plots import ESTIMATE, RELEASED
 
@@ -419,7 +419,10 @@ def _figure(rows: Sequence[tuple[Any, ...]]) -> Any:
     axes.vlines(place, low, high, color=ESTIMATE, lw=4, label="noise and threshold known")
     if truth:
         axes.plot(place, truth[0], "_", color="black", ms=13, label="exact views of the twin")
-    axes.set(yscale="log", xlabel="summer", ylabel="views in 90 days")
+    axes.set(yscale="log", xlabel="summer", ylabel="views in 90 days (log scale)")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(lambda views, _: f"{views:,.0f}")
+    axes.yaxis.set_minor_formatter("")
     axes.set_xticks(place, [row[0] for row in rows], fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
