@@ -370,8 +370,9 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     ]
     columns += [Column("exact (twin)", ",d")] if "truth" in kept else []
     caption = (
-        "Views in the 90 days from 1 December, over all pages: sum of the rows (absent days as zero), the naive 95 % interval (rows as "
-        "exact, absent days as if missing at random), and mean and 95 % interval that know noise and thresholds"
+        "Views in the 90 days from 1 December, over all pages: sum of the rows (absent days as zero), the naive 95 % "
+        "interval (rows as exact, absent days as if missing at random), and mean and 95 % interval that know noise "
+        "and thresholds"
     )
     words = "Simulated twin. " if "truth" in kept else ""
     return Findings(
