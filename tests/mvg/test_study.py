@@ -67,7 +67,7 @@ def test_a_run_releases_fits_and_reports_and_an_analyst_runs_another_regression_
     result, lines = _run(tmp_path, BASE)
     assert result.passed, result.summary
     said = next(line for line in lines if line.startswith("release:"))
-    assert said.startswith("release: moments of 3,000 rows at epsilon 1 at delta 1e-05") and "one row" in said
+    assert said.startswith("release: second moments of 3 columns at epsilon 1 at delta 1e-05") and "one row" in said
     facts = json.loads((result.folder / "facts.json").read_text())
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "row", "delta": 1e-5}
     assert "The guarantee protects one row." in (result.folder / "report.html").read_text()
