@@ -538,7 +538,8 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
         draws,
         {"logo shares": thinned(prior)},
         variables=["people_reached", "logo_probability"],
-        what="Its one part is Jeffreys' prior of the shares of the logos, a share for each set of publishers.",
+        what="Its one part is Jeffreys' prior of the shares of the logos: a share for each set of publishers, "
+        "written with a 1 for each publisher that is in it and a 0 for each that is not.",
         log_likelihood=thinned(likelihood),
         answers=["people_reached"],
         called={"people_reached": "reach", "logo_probability": "shares of sets of publishers"},

@@ -151,7 +151,7 @@ def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
     rhat, effective = verdict.value("rhat"), verdict.value("ess_bulk")
     return [
         Fact("draws", "posterior draws", draws, f"{draws:,}"),
-        Fact("rhat", "largest R-hat", rhat, f"{rhat:.3f}"),
+        Fact("rhat", "largest R-hat (1 where chains agree)", rhat, f"{rhat:.3f}"),
         Fact("ess_bulk", "fewest effective draws", effective, f"{effective:,.0f}"),
     ]
 

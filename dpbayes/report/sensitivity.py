@@ -272,7 +272,7 @@ def shares_section(
     text = f"The privacy noise accounts for {range_text} of the posterior variance, {rest} for the rest. {meaning}"
     columns = [
         Column(subject, key="quantity"),
-        Column("sd", format, "sd"),
+        Column("standard deviation", format, "sd"),
         Column(f"{PRIVACY} alone", format, "privacy_sd"),
         Column(f"{rest} alone", format, "rest_sd"),
         Column("share of the noise", ".2f", "privacy_share"),
