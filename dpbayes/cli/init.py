@@ -169,12 +169,13 @@ def _key(name: str) -> str:
     return name if bare else json.dumps(name, ensure_ascii=False)
 
 
-def _head(system: str, source: Source, title: str, question: str) -> str:
+def _head(system: str, source: Source, question: str) -> str:
+    title = f"{system}: a first answer{f' from {Path(source.file).name}' if source.file else ''}"
     origin = f" from the header of {source.file} and the codebook" if source.file else ""
     return (
         f"# Written by `dpbayes init`{origin}; no row of records was read.\n"
         f"# `dpbayes keys {system}` lists every key that may stand here.\n"
-        f'system = "{system}"\ntitle = "{title}"\nquestion = "{question}"\n'
+        f'system = "{system}"\ntitle = {_toml(title)}\nquestion = "{question}"\n'
     )
 
 
@@ -203,7 +204,7 @@ def _latent_class(source: Source) -> str:
     tables = math.comb(len(entries), 2)
     spread = math.sqrt(2.0) * 2.0 * tables
     return (
-        _head("latent-class", source, "A title of one line", "What do you want to know?")
+        _head("latent-class", source, "What do the noisy tables say about the population?")
         + f"\n[data]\nmicrodata = {_toml(source.file or 'records.csv')}\n"
         + f"# All {tables} pairs of attributes share epsilon: noise of a standard deviation of about {spread:,.0f} "
         "records in every cell\n# at epsilon 1. Fewer tables, less noise: list those that matter, as "
@@ -238,13 +239,13 @@ def _verifier(source: Source) -> str:
     coefficient = f"{terms[0]}[T.{levels[terms[0]].levels[-1]}]" if terms[0] in levels else terms[0]
     written = [name if name.isidentifier() else f"`{name}`" for name in (response, *terms)]
     return (
-        _head("verifier", source, "A title of one line", "Does the published claim hold in the confidential data?")
+        _head("verifier", source, "Does the published claim hold in the confidential data?")
         + f"\n[data]\nmicrodata = {_toml(source.file or 'records.csv')}\n"
         + '# unit = "person"             # column of the person, where one has several rows: all are protected\n\n'
         + (_levels(levels, labels=False) + "\n" if levels else "")
         + _PRIVACY.replace("\n# ledger", "\nn_partitions = 50             # chosen before touching the data\n# ledger")
         + "\n[[questions]]\n"
-        + 'name = "what the claim says, in public words"\n'
+        + f"name = {_toml(f'{response} rises with {coefficient}'[:200])} # the claim in public words\n"
         + "# The published regression; a name that is not one word stands in backticks.\n"
         + f"formula = {_toml(f'{written[0]} ~ ' + ' + '.join(written[1:]))}\n"
         + ("" if asked is None else 'family = "logistic"\n')
@@ -260,7 +261,7 @@ def _mvg(source: Source) -> str:
     hint = "" if source.numeric else " # fill in the public bounds"
     response, *predictors = ranges  # as in a formula, the first is explained
     return (
-        _head("mvg", source, "A title of one line", "What does a regression on the noisy moments say?")
+        _head("mvg", source, "What does a regression on the noisy moments say?")
         + f"\n[data]\nfile = {_toml(source.file or 'records.csv')}\n\n"
         + "[data.ranges] # public bounds of every column; a value beyond them is moved to the bound\n"
         + "".join(f"{_key(name)} = {_toml(bounds)}{hint}\n" for name, bounds in ranges.items())
@@ -275,7 +276,7 @@ def _ide(source: Source) -> str:
     entries = source.categorical
     first, *others = entries
     return (
-        _head("ide", source, "A title of one line", "What do the noisy tables add to the public records?")
+        _head("ide", source, "What do the noisy tables add to the public records?")
         + f"\n[data]\npublic = {_toml(source.public or 'public.csv')}    # public records of a similar population\n"
         + f"private = {_toml(source.file or 'records.csv')}   # confidential\n"
         + "# Every table takes its part of epsilon: list those that may differ from the public records.\n"
@@ -289,7 +290,7 @@ def _ide(source: Source) -> str:
 
 def _bloom(source: Source) -> str:
     return (
-        _head("bloom", source, "A title of one line", "How many people do three publishers reach together?")
+        _head("bloom", source, "How many people do three publishers reach together?")
         + "\n[audience] # simulated: real filters are made where the people are, with bloom.shuffle_flip\n"
         + "n_people = 20000\nshares = [0.3, 0.2, 0.1]      # of the people, by publisher\n"
         + "\n[filters]\nn_bits = 30000                # about as many as people, or more\n"
