@@ -461,6 +461,11 @@ def _check(node: ast.expr, used: dict[str, None], text: str, formula: str, depth
             parts = [left, right]
         case ast.Call(func=function, args=parts, keywords=[]) if _name_of(function) in _FUNCTIONS:
             _check_arguments(_name_of(function), len(parts), text, formula)
+        case ast.Call(func=ast.Name(id="Q"), args=[ast.Constant(value=str() as name)]):
+            raise InputError(
+                f"formula {shown(formula)} names a column by {text}; write it in backticks, `{name}`, as any name "
+                "that is more than letters, digits and underscores"
+            )
         case _:
             raise InputError(
                 f"formula {shown(formula)} may hold columns, numbers, + - * / // % **, single comparisons, C(column) "

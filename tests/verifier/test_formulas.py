@@ -136,7 +136,6 @@ def test_what_stands_in_other_rows_leaves_a_row_alone(terms, values, seed):
         "y ~ cc(x, df=4)",
         "y ~ lag(x)",
         "y ~ hashed(g, levels=2)",
-        "y ~ Q('x')",
         "y ~ C(g, contr.sum)",
         "y ~ C(g, levels=['a'])",
         "y ~ C(I(x))",
@@ -331,3 +330,8 @@ def test_a_coefficient_that_the_formula_does_not_give_is_refused_beforehand(coef
     with pytest.raises(InputError) as refused:
         check_coefficient_of("y ~ `two words` + g", coefficient, {"g": LEVELS})
     assert message in str(refused.value)
+
+
+def test_a_column_by_q_is_refused_with_its_name_in_backticks():
+    with pytest.raises(InputError, match=r"names a column by .*; write it in backticks, `two words`, as any name"):
+        formula_columns("y ~ Q('two words') + x")
