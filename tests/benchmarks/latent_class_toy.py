@@ -2,7 +2,9 @@
 
 Three binary attributes, 2,000 records: x1, x2 fair coins, y logistic in them with coefficients 1 and 0. Their full
 table is released by the Gaussian mechanism at (epsilon, 2000^-2), replace-one, and the coefficients are read off the
-posterior of the population's cell probabilities. Run it again to go on; each fit is a line of FOLDER/toy.jsonl.
+posterior of the population's cell probabilities. Model and sampler are those of `dpbayes run`: eight classes, many
+chains (`--classes 4 --method nuts` is one class for each pair x1, x2, enough for every such distribution). Run it
+again to go on; each fit is a line of FOLDER/toy.jsonl.
 `--plug-in` shows instead how often intervals cover that know no prior: maximum likelihood from the noisy counts, with
 the delta method's variance of sampling and noise. What they miss their level by is chance, or the normal approximation.
 
@@ -18,8 +20,8 @@ import numpy as np
 
 from dpbayes.data import Domain
 from dpbayes.inference.convergence import check_convergence
-from dpbayes.inference.sampling import NutsSettings, compile_model
-from dpbayes.latent_class import build_model, regress
+from dpbayes.inference.sampling import compile_model, settings_of
+from dpbayes.latent_class import build_model, regress, sampler_defaults
 from dpbayes.latent_class.model import release_data
 from dpbayes.privacy import Gaussian, NoisyTable, Release
 
@@ -46,14 +48,14 @@ def draw_release(epsilon: float, repeat: int) -> Release:
     return Release(DOMAIN, (table,), "replace-one", N, "simulation")
 
 
-def fit(compiled, release: Release, seed: int, settings: NutsSettings) -> dict:
+def fit(compiled, release: Release, seed: int, settings) -> dict:
     """Fit one release and summarize both coefficients."""
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     trace = compiled.fit(settings, data=release_data(release, "tables"), random_seed=seed, progressbar=False)
     verdict = check_convergence(trace)
     coefficients = regress(trace, "y ~ x1 + x2")
-    found = {"seconds": time.perf_counter() - started, "passed": verdict.passed, "rhat": verdict.value("rhat")}
-    found |= {"ess": verdict.value("ess_bulk"), "divergent": verdict.value("divergences")}
+    found = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
+    found |= {"passed": verdict.passed, "rhat": verdict.value("rhat"), "ess": verdict.value("ess_bulk")}
     for name in TRUTH:
         draws = coefficients.sel(term=name).to_numpy().ravel()
         found[name] = [float(draws.mean()), *map(float, np.quantile(draws, [0.025, 0.975]))]
@@ -85,17 +87,17 @@ def plug_in_table(epsilons, repeats: int) -> str:
     return "\n".join(lines)
 
 
-def run(folder: Path, epsilons, repeats: int, minutes: float, model_options: dict) -> None:
+def run(folder: Path, epsilons, repeats: int, minutes: float, n_classes: int | None, method: str) -> None:
     """Fit what is missing until the time is up."""
     deadline = time.monotonic() + 60 * minutes
     path = folder / "toy.jsonl"
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
-    settings = NutsSettings(draws=1000, tune=400, chains=2, cores=2, target_accept=0.94)
+    settings = settings_of(method, {k: v for k, v in sampler_defaults(method=method).items() if k != "method"})
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]
         if not todo or time.monotonic() > deadline:
             continue
-        compiled = compile_model(build_model(draw_release(epsilon, 0), **model_options))
+        compiled = compile_model(build_model(draw_release(epsilon, 0), n_classes=n_classes), method=method)
         for repeat in todo:
             if time.monotonic() > deadline:
                 break
@@ -139,18 +141,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--plug-in", action="store_true")
-    parser.add_argument("--classes", type=int, default=4)
-    parser.add_argument("--concentration", type=float, nargs="*", default=None)
+    parser.add_argument("--classes", type=int, default=None)
+    parser.add_argument("--method", choices=("many-chains", "nuts"), default="many-chains")
     arguments = parser.parse_args()
     if arguments.plug_in:
         print(plug_in_table(arguments.epsilon, arguments.repeats))
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    options = {"n_classes": arguments.classes, "likelihood": "tables"}
-    if arguments.concentration is not None:
-        values = tuple(arguments.concentration)
-        options["concentration"] = values if len(values) == 2 else values[0]
-    run(arguments.folder, arguments.epsilon, arguments.repeats, arguments.minutes, options)
+    folder, epsilons, repeats, minutes = arguments.folder, arguments.epsilon, arguments.repeats, arguments.minutes
+    run(folder, epsilons, repeats, minutes, arguments.classes, arguments.method)
     print(table(read(arguments.folder)))
 
 
