@@ -20,7 +20,7 @@ import numpy as np
 
 from dpbayes.data import Domain
 from dpbayes.inference.convergence import check_convergence
-from dpbayes.inference.sampling import compile_model, settings_of
+from dpbayes.inference.sampling import NutsSettings, compile_model, settings_of
 from dpbayes.latent_class import build_model, regress, sampler_defaults
 from dpbayes.latent_class.model import release_data
 from dpbayes.privacy import Gaussian, NoisyTable, Release
@@ -92,7 +92,9 @@ def run(folder: Path, epsilons, repeats: int, minutes: float, n_classes: int | N
     deadline = time.monotonic() + 60 * minutes
     path = folder / "toy.jsonl"
     done = {(row["epsilon"], row["repeat"]) for row in read(folder)}
-    settings = settings_of(method, {k: v for k, v in sampler_defaults(method=method).items() if k != "method"})
+    settings = NutsSettings(draws=1000, tune=400, chains=2, target_accept=0.94)
+    if method == "many-chains":
+        settings = settings_of(method, {k: v for k, v in sampler_defaults().items() if k != "method"})
     for epsilon in epsilons:
         todo = [repeat for repeat in range(repeats) if (epsilon, repeat) not in done]
         if not todo or time.monotonic() > deadline:
