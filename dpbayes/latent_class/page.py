@@ -156,7 +156,10 @@ def _answer(
 
 
 def _association(trace: xr.DataTree, release: Release, asked: Attribute | None) -> list[str]:
-    """Say of the most associated pair of a released two-way table how far one attribute moves the one asked for."""
+    """Say of the most associated pair of a released two-way table how far one attribute moves the one asked for.
+
+    Only where it does so beyond doubt: its two intervals are apart.
+    """
     best: tuple[float, str] | None = None
     for domain, cells in _cells(trace, release):
         if len(domain) != 2 or (cells.max(axis=0) == 0).any():  # what was declared impossible is no finding
@@ -177,9 +180,10 @@ def _association(trace: xr.DataTree, release: Release, asked: Attribute | None) 
         column = 1 if mean.shape[1] == 2 else int(spread.argmax())
         low, high = np.argsort(given.mean(axis=0)[:, column])[[0, -1]]
         first, second = pair
-        words = [
-            f"{_percent(mean_and_interval(given[:, row, column]))} among {_phrase(first, row)}" for row in (low, high)
-        ]
+        told = [mean_and_interval(given[:, row, column]) for row in (low, high)]
+        if told[0][2] >= told[1][1]:  # intervals that overlap tell no difference
+            continue
+        words = [f"{_percent(one)} among {_phrase(first, row)}" for one, row in zip(told, (low, high), strict=True)]
         best = strength, f"The strongest association: {_phrase(second, column)} has a share of {' and '.join(words)}."
     return [] if best is None else [best[1]]
 

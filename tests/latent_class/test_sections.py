@@ -53,6 +53,10 @@ def test_the_answer_begins_with_what_the_question_names():
         "The strongest association: smoker has a share of 25.0\N{NO-BREAK SPACE}% (25.0 to 25.0) among age: 0 and "
         "66.7\N{NO-BREAK SPACE}% (66.7 to 66.7) among age: 1."
     ]
+    # Draws that put no age apart: the difference is as often the other way round.
+    turned = np.where(np.arange(10)[:, None] % 2, np.ravel(shares), np.ravel([shares[0], [0.2, 0.3, 0.4, 0.1]]))
+    doubtful = xr.Dataset({"margin": ((*DIMS, "count"), np.broadcast_to(turned, (2, 10, 8)))})
+    assert page._association(xr.DataTree.from_dict({"posterior": doubtful}), release, smoker) == []
 
 
 def test_a_fit_without_confidential_counts_says_why_nothing_is_split():
