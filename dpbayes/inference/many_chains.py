@@ -48,7 +48,7 @@ _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
 _CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
-_IN_MEMORY = 2**21  # the same for JAX, whose graphs keep some dozens of such arrays for each class
+_IN_MEMORY = 2**21  # the same for JAX, whose graphs keep some dozens of such arrays
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
@@ -115,15 +115,14 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     checked = FunctionGraph(outputs=[prior, likelihood, *model.replace_rvs_by_values(kept)], clone=False)
     out2in(local_check_parameter_to_ninf_switch).rewrite(checked)
     prior, likelihood, *recorded = checked.outputs
-    power = pt.scalar("power")
+    power, point = pt.scalar("power"), model.initial_point(random_seed=0)
+    shapes = [point[value.name].shape for value in free]
     inputs, outputs = free, [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
     if backend == "jax":
-        inputs, outputs = _for_jax(model, outputs)
+        inputs, outputs = _for_jax(model, outputs, shapes)
     call = _over_points(outputs, inputs, [power], backend)
     # What is recorded is of few points: code would take longer to compile than to run.
     record = _over_points(recorded, free, [], "interpreted")
-    point = model.initial_point(random_seed=0)
-    shapes = [point[value.name].shape for value in free]
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     largest = max(ends[-1], *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
     together = max(2, (_IN_MEMORY if backend == "jax" else _CACHED) // largest)
@@ -204,7 +203,7 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], given: Sequence[An
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
 
-def _for_jax(model: "pm.Model", outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return inputs and outputs of a graph with all shapes fixed; operations may have a function `jax` of their own."""
     import pytensor.tensor as pt
     from pytensor.compile.sharedvalue import SharedVariable
@@ -215,12 +214,12 @@ def _for_jax(model: "pm.Model", outputs: Sequence[Any]) -> tuple[list[Any], list
     for kind in {type(node.op) for node in applys_between([], outputs)}:
         if hasattr(kind, "jax"):
             jax_funcify.register(kind)(lambda op, **_: op.jax)
-    point, fixed = model.initial_point(random_seed=0), {}
+    fixed = {}
     for one in graph_inputs(outputs):
         if isinstance(one, SharedVariable):
             value, is_length = one.get_value(borrow=True), one in model.dim_lengths.values()
             fixed[one] = pt.constant(value) if is_length else pt.specify_shape(one, value.shape)
-    points = [pt.tensor(value.name, shape=point[value.name].shape) for value in model.value_vars]
+    points = [pt.tensor(value.name, shape=shape) for value, shape in zip(model.value_vars, shapes, strict=True)]
     return points, graph_replace(outputs, fixed | dict(zip(model.value_vars, points, strict=True)))
 
 
@@ -419,15 +418,7 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        power = density.settling
-        if power is None:
-            meter.begin("annealing", 1)
-            list(pool.map(Batch.anneal, batches))
-        else:
-            meter.begin("settling", settings.tune)
-            list(pool.map(lambda batch: batch.settle(settings.tune, power), batches))
-        meter.begin("adapting", settings.tune)
-        list(pool.map(lambda batch: batch.tune(settings.tune), batches))
+        _warm_up(pool, batches, density.settling, settings.tune, meter)
         kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories
@@ -457,6 +448,20 @@ def draw_many(
             if checks & {"divergences", "drift"}:
                 kept, moves = [], moves * (2 if "drift" in checks else 1)
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
+
+
+def _warm_up(
+    pool: ThreadPoolExecutor, batches: Sequence[Batch], power: float | None, moves: int, meter: _Meter
+) -> None:
+    """Anneal chains from the prior, or let them leave the model's starts at a power, and adapt at power 1."""
+    if power is None:
+        meter.begin("annealing", 1)
+        list(pool.map(Batch.anneal, batches))
+    else:
+        meter.begin("settling", moves)
+        list(pool.map(lambda batch: batch.settle(moves, power), batches))
+    meter.begin("adapting", moves)
+    list(pool.map(lambda batch: batch.tune(moves), batches))
 
 
 def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:

@@ -266,6 +266,21 @@ def _beside(i: int, j: int, sizes: Ints) -> int:
 
 
 @numba.njit(cache=False)
+def _prior_gain(i: int, j: int, moved: int, x: Ints, log_share: Floats, r: float) -> float:
+    """Return the change in the counts' log-probability where records move from cell i to cell j (-1: none)."""
+    gain = 0.0
+    if i >= 0:
+        gain -= moved * log_share[i]
+        for t in range(moved):
+            gain += np.log((x[i] - t) / (r + x[i] - t - 1.0))
+    if j >= 0:
+        gain += moved * log_share[j]
+        for t in range(moved):
+            gain += np.log((r + x[j] + t) / (x[j] + 1.0 + t))
+    return gain
+
+
+@numba.njit(cache=False)
 def _move(
     x: Ints,
     off: Floats,
@@ -297,15 +312,7 @@ def _move(
         moved = 1 + int(-np.log(1.0 - np.random.random()) * 2.0 * reach * np.random.random() ** 2)  # noqa: NPY002
         if i == j or (i >= 0 and x[i] < moved):
             continue
-        gain = 0.0
-        if i >= 0:
-            gain -= moved * log_share[i]
-            for t in range(moved):
-                gain += np.log((x[i] - t) / (r + x[i] - t - 1.0))
-        if j >= 0:
-            gain += moved * log_share[j]
-            for t in range(moved):
-                gain += np.log((r + x[j] + t) / (x[j] + 1.0 + t))
+        gain = _prior_gain(i, j, moved, x, log_share, r)
         for k in range(tables):
             a, b = place[i, k] if i >= 0 else -1, place[j, k] if j >= 0 else -1
             if a == b:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -571,8 +572,8 @@ class ReleasedCells(_Operation):
         import jax
 
         *given, turn, ends, value, floor, scale, limit, left, right, at, bounds = inputs
-        cells = _jax_cells_of(left, right, at, bounds)
-        (mean, variance), back = jax.vjp(lambda *free: _jax_law(free, turn, ends, cells), *given)
+        law, parts = _jax_law(left.shape[1] + 1, turn.size > 0), _jax_parts(right, at, bounds)
+        (mean, variance), back = jax.vjp(lambda *free: law(*free, turn, ends, left, parts), *given)
         total, in_x, in_v = _jax_density(value, mean, variance + floor, scale, limit)
         return (total, *back((-in_x, in_v)))
 
@@ -606,7 +607,7 @@ def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
     return _sums, f"{_SOURCE} sums"
 
 
-# The same in JAX, for one point (`jax.vmap` makes many of it): loops over cells become gathers, which suit a GPU.
+# The same in JAX, for one point (`jax.vmap` makes many of it).
 
 
 def _jax_sums(values: Any, ends: Any) -> Any:
@@ -617,41 +618,30 @@ def _jax_sums(values: Any, ends: Any) -> Any:
     return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
 
 
-def _jax_cells_of(left: Any, right: Any, at: Any, bounds: Any) -> tuple[Any, Any, Any]:
-    """Return `left`, and every cell's row of it and last column, from the rectangles."""
+@lru_cache
+def _jax_law(order: int, turned: bool) -> Any:
+    """Return `dpbayes.latent_class.likelihood.released_law` in JAX, a function of classes, turn, ends and products."""
+    from pytensor.graph import FunctionGraph
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    from dpbayes.latent_class.likelihood import class_counts, released_law
+
+    jax_funcify.register(SumsWithin)(lambda op, **_: op.jax)
+    weights, profiles, n, sizes, deviations = pt.vector(), pt.matrix(), pt.scalar(), pt.vector(), pt.matrix()
+    turn, ends, left, parts = pt.matrix(), pt.lvector(), pt.lmatrix(), pt.lmatrix()
+    classes = (weights, profiles, n, *class_counts(weights, profiles, n, sizes, deviations, ends))
+    law = released_law(classes, (left, parts), order, turn if turned else None)
+    inputs = [weights, profiles, n, sizes, deviations, turn, ends, left, parts]
+    return jax_funcify(FunctionGraph(inputs, law, clone=False))
+
+
+def _jax_parts(right: Any, at: Any, bounds: Any) -> Any:
+    """Return every cell's row of `left` and its last column, from the rectangles."""
     import jax.numpy as jnp
 
     own = bounds[jnp.searchsorted(bounds[:, 5], jnp.arange(len(at)), side="right")]
     width = own[:, 3] - own[:, 2]
-    return left, own[:, 0] + at // width, right[own[:, 2] + at % width]
-
-
-def _jax_law(classes: tuple[Any, ...], turn: Any, ends: Any, cells: tuple[Any, Any, Any]) -> tuple[Any, Any]:
-    """Return mean and variance of exact counts, as `dpbayes.latent_class.likelihood.released_law` states them."""
-    import jax.numpy as jnp
-
-    weights, profiles, n, sizes, deviations = classes
-    root, moved = jnp.sqrt(weights), jnp.sqrt(profiles) * deviations
-    records = n * weights + jnp.sqrt(n) * root * (sizes - root * jnp.sum(root * sizes))
-    moved = jnp.sqrt(n) * root[:, None] * (moved - profiles * _jax_sums(moved, ends))
-    mean, variance = profiles, profiles * (1.0 - profiles)
-    if turn.size:
-        mean, moved = profiles @ turn, moved @ turn
-        variance = profiles @ turn**2 - mean**2
-    ends_with = ((mean, 1.0), (variance, 0.0), (moved, 0.0))
-    m, v, d = (jnp.pad(one.T, ((0, 1), (0, 0)), constant_values=last) for one, last in ends_with)
-    left, row, last = cells
-    product, first, deviation = m[left[:, 0]], v[left[:, 0]], d[left[:, 0]]
-    rest, square = jnp.zeros_like(product), product**2
-    for place in range(1, left.shape[1]):
-        own, varied, own_moved = (one[left[:, place]] for one in (m, v, d))
-        rest = rest * (own**2 + varied) + first * varied
-        first, square = first * own**2 + square * varied, square * own**2
-        deviation, product = deviation * own + product * own_moved, product * own
-    forward = records * product + deviation
-    count = jnp.sum(forward[row] * m[last] + product[row] * d[last], axis=1)
-    spread = jnp.sum((weights * first)[row] * v[last] + (weights * rest)[row] * (m[last] ** 2 + v[last]), axis=1)
-    return count, n * spread
+    return jnp.stack([own[:, 0] + at // width, right[own[:, 2] + at % width]], axis=1)
 
 
 def _jax_density(value: Any, mean: Any, v: Any, scale: Any, limit: Any) -> tuple[Any, Any, Any]:

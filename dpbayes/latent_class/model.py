@@ -194,10 +194,7 @@ def build_model(
         psi = _profiles(given, ends, profiles, profile_prior)
         mixture = _Mixture(design, weights, psi)
         margin = mixture.margin(_released_cells(release), "margin")
-        if release.n_counts <= MAX_EXACT_CELLS:
-            pm.Deterministic("margin", margin, dims="count")
-        else:
-            pm.Deterministic("margin_sample", margin[:: -(-release.n_counts // MAX_EXACT_CELLS)])
+        _record_released(margin, release.n_counts)
         _record(mixture, record_cells)
         if form == "tables":
             _jointly(release, given, n * margin)
@@ -339,6 +336,14 @@ class _Mixture:
         products = products_of(self.design.domain, cells)
         arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
         return probabilities(self.weights, self.profiles, arrays, products.left.shape[1] + 1)
+
+
+def _record_released(margin: Any, cells: int) -> None:
+    """Add the probabilities of released cells to the model, of very many those of evenly spaced ones."""
+    if cells <= MAX_EXACT_CELLS:
+        pm.Deterministic("margin", margin, dims="count")
+    else:
+        pm.Deterministic("margin_sample", margin[:: -(-cells // MAX_EXACT_CELLS)])
 
 
 def _record(mixture: _Mixture, record_cells: bool | None) -> None:
