@@ -381,7 +381,8 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
             Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
             Fact("reach", "people reached, posterior mean", float(mean), f"{mean:,.0f}"),
         ],
-        judged="All logo probabilities are judged.",
+        judged="The shares of all sets of publishers are judged.",
+        named={"logo_probability": _set_names(release.n_filters)},
         terms=PrivacyTerms("one-position", "position", _delta(spec)),
         cost=_epsilon_facts(claims),
     )
@@ -485,15 +486,17 @@ def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
 
 
 def _reach_picture(rows: list[_Row], posterior: Any) -> Any:
-    from dpbayes.report.plots import estimate_plot
+    from dpbayes.report.plots import SCREEN_ROWS, estimate_plot
 
     bounds = np.array([[max(value + z * stderr, 0.0) for z in (0.0, -1.96, 1.96)] for _, _, value, stderr in rows])
     bounds[0] = mean_and_interval(posterior)
+    some = "" if len(rows) <= SCREEN_ROWS else f" The first {SCREEN_ROWS} of the {len(rows)} rows below are drawn."
+    rows, bounds = rows[:SCREEN_ROWS], bounds[:SCREEN_ROWS]
     figure = estimate_plot([row[0] for row in rows], bounds, xlabel="people reached", format=",.0f")
     told = "; ".join(f"{name} {value:,.0f}" for (name, *_), value in zip(rows, bounds[:, 0], strict=True))
     caption = (
         "People reached, with 95 % intervals: posterior of all publishers together, debiased estimates of the rest. "
-        "Flipping and hashing are in them."
+        f"Flipping and hashing are in them.{some}"
     )
     return Figure(figure, caption, told)
 
@@ -538,12 +541,27 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
         draws,
         {"logo shares": thinned(prior)},
         variables=["people_reached", "logo_probability"],
-        what="Its one part is Jeffreys' prior of the shares of the logos: a share for each set of publishers, "
-        "written with a 1 for each publisher that is in it and a 0 for each that is not.",
+        what="Its one part is Jeffreys' prior of the shares of sets of publishers: of all positions of the filters, "
+        "the share that exactly these publishers set.",
         log_likelihood=thinned(likelihood),
         answers=["people_reached"],
         called={"people_reached": "reach", "logo_probability": "shares of sets of publishers"},
+        named={"logo_probability": _set_names(release.n_filters)},
     )
+
+
+def _set_names(k: int) -> list[str]:
+    """Return what the sets of k publishers are called, in the order of the logos.
+
+    >>> _set_names(3)[:4], _set_names(3)[7]
+    (['no publisher', 'publisher 1 alone', 'publisher 2 alone', 'publishers 1 and 2 alone'], 'all publishers')
+    """
+    names = []
+    for logo in range(2**k):
+        members = [str(place + 1) for place in range(k) if logo >> place & 1]
+        several = f"publishers {', '.join(members[:-1])} and {members[-1]} alone" if members[1:] else ""
+        names.append(several or (f"publisher {members[0]} alone" if members else "no publisher"))
+    return names[:-1] + (["all publishers"] if k > 1 else names[-1:])
 
 
 def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
@@ -616,17 +634,19 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
     """Draw the reach of each publisher and of all: over weeks, or as bars with intervals."""
     import matplotlib.pyplot as plt
 
-    from dpbayes.report.plots import COLOURS, estimate_plot
+    from dpbayes.report.plots import COLOURS, SCREEN_ROWS, estimate_plot
 
-    sets: list[tuple[str, list[str]]] = [(name, [name]) for name in lattice.publishers]
+    sets: list[tuple[str, list[str]]] = [(name, [name]) for name in lattice.publishers[: SCREEN_ROWS - 1]]
     if len(sets) > 1:
         sets.append(("all", list(lattice.publishers)))
+    many = len(lattice.publishers) >= SCREEN_ROWS
+    some = f" The first {SCREEN_ROWS - 1} publishers and all are drawn." if many else ""
     alternative = "Reach of each publisher and of all, with 95 % intervals."
     if lattice.n_weeks == 1:
         estimates = mean_and_interval(np.array([lattice.union(names) for _, names in sets]).T)
         labels = [label for label, _ in sets]
         drawn = estimate_plot(labels, estimates, xlabel="people reached", format=",.0f")
-        return Figure(drawn, "People reached: posterior means with 95 % intervals.", alternative)
+        return Figure(drawn, f"People reached: posterior means with 95 % intervals.{some}", alternative)
     figure, axis = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
     weeks = range(1, lattice.n_weeks + 1)
     for place, (label, names) in enumerate(sets):
@@ -644,5 +664,5 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
     axis.set_ylabel("people reached")
     axis.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axis.legend(fontsize=8, ncols=2)
-    caption = "Reach by week: posterior median with 95 % bands, and the published numbers as points."
+    caption = "Reach by week: posterior median with 95 % bands, and the published numbers as points." + some
     return Figure(figure, caption, alternative)

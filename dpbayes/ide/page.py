@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator
 
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 from dpbayes.report.frame import Findings
-from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot
+from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot, spread_rows
 from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning
 
 if TYPE_CHECKING:
@@ -108,10 +108,15 @@ def _verdict(result: Mapping[str, Any]) -> Callout:
 
 
 def _score_picture(scores: Mapping[str, Any]) -> Figure:
-    labels = [f"{group}{mark and f' ({mark})'}" for group, mark in zip(scores["groups"], _marks(scores), strict=True)]
+    marks, order = _marks(scores), np.argsort(scores["errors"]["prior"], kind="stable")
+    drawn = [int(order[place]) for place in spread_rows(len(order))]
+    labels = [f"{scores['groups'][one]}{marks[one] and f' ({marks[one]})'}" for one in drawn]
+    errors = {name: [values[one] for one in drawn] for name, values in scores["errors"].items()}
     told = "; ".join(f"{name} {score / 10:.1f} % overlap" for name, score in scores["score"].items())
     caption = "Distance of each group's two-way tables from the confidential ones: the further left, the better."
-    return Figure(error_by_group_plot(labels, scores["errors"]), caption, told)
+    if len(drawn) < len(order):
+        caption += f" {len(drawn)} of {len(order)} groups are drawn, at even steps of the prior's distance."
+    return Figure(error_by_group_plot(labels, errors), caption, told)
 
 
 def _cell_picture(tables: Tables) -> Figure | None:
@@ -389,15 +394,14 @@ def _size_text(scores: Mapping[str, Any]) -> str:
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot the mean L1 error of every group, a mark for each distribution (the paper's Figure 1)."""
-    order = np.argsort(errors["prior"])
+    """Plot the mean L1 error of groups in their order, a mark for each distribution (the paper's Figure 1)."""
     place = np.arange(len(groups))
     figure, axis = plt.subplots(figsize=(8.5, 1.2 + 0.26 * len(groups)), layout="constrained")
     for name, values in errors.items():
         mark, color = _MARKERS.get(name, "o"), _COLORS.get(name, ESTIMATE)
         size = 11 if mark == "|" else 6
-        axis.plot(np.asarray(values)[order], place, mark, markersize=size, markeredgewidth=1.5, color=color, label=name)
-    axis.set_yticks(place, [groups[i] for i in order], fontsize=8)
+        axis.plot(values, place, mark, markersize=size, markeredgewidth=1.5, color=color, label=name)
+    axis.set_yticks(place, groups, fontsize=8)
     axis.set_xlim(left=0)
     axis.set_ylim(-0.6, len(groups) - 0.4)
     axis.set_xlabel("mean L1 distance of two-way marginals (0 equal, 2 disjoint)", fontsize=9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_co
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
-from dpbayes.report.plots import estimate_plot, interval_panels, residual_plot
+from dpbayes.report.plots import SCREEN_ROWS, estimate_plot, interval_panels, residual_plot
 from dpbayes.report.sensitivity import WIDTH_TITLE, PriorSection, prior_section, shares_section, split_variance
 from dpbayes.report.tables import interval_columns, mean_and_interval, released_section
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure as MatplotlibFigure
 
     from dpbayes.data import Attribute, Domain, Marginal
     from dpbayes.privacy import Release
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
 # A probability that underflows counts as the smallest normal number.
 TINY = float(np.finfo(float).tiny)
 
-MOST_CELLS_DRAWN = 64  # of a figure
+MOST_CELLS_DRAWN = 64  # of a figure below the first screen
 MOST_ANSWERED = 6
-MOST_SHARES_DRAWN = 24
 
 _CALLED = {
     "margin": "cells of the released tables",
@@ -63,15 +63,15 @@ def findings(
     shares = population_shares(trace, release)
     mentions = {attribute: _mention(attribute.name, question) for attribute in shares}
     ordered = {attribute: shares[attribute] for attribute in sorted(shares, key=mentions.__getitem__)}
-    asked = next((attribute for attribute in ordered if mentions[attribute] < math.inf), None)
+    asked = [attribute for attribute in ordered if mentions[attribute] < math.inf]
     found = [margins_section(trace, release, truth), fit_section(trace, release)]
     if "cell" in trace["posterior"]:
         found.insert(1, cells_section(trace, release))
     prior = _prior(trace, release, priors)
     size = float(_record_numbers(trace, release).mean())
     return Findings(
-        answer=_answer(trace, release, ordered, asked),
-        picture=_picture(ordered),
+        answer=_answer(trace, release, ordered, asked[0] if asked else None),
+        picture=_picture(ordered, asked),
         caution=prior.caution if isinstance(prior, PriorSection) else "",
         headline=[
             Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
@@ -129,6 +129,11 @@ def _told(attribute: Attribute) -> list[int]:
     return [1] if attribute.size == 2 else list(range(attribute.size))
 
 
+def _first_level(attribute: Attribute, estimates: Floats) -> int:
+    """Return the level that stands for an attribute: the second of two, or the most frequent."""
+    return 1 if attribute.size == 2 else int(estimates[:, 0].argmax())
+
+
 def _mention(name: str, question: str) -> float:
     """Return the place of the first word of a question that is, or begins as, a word of a name ("smokes", "smoker")."""
     parts = re.findall(r"\w+", name.casefold())
@@ -147,7 +152,7 @@ def _answer(
     """Say the population's shares, attribute by attribute, and the strongest association."""
     parts = []
     for attribute, estimates in list(shares.items())[:MOST_ANSWERED]:
-        level = 1 if attribute.size == 2 else int(estimates[:, 0].argmax())
+        level = _first_level(attribute, estimates)
         parts.append(f"{_phrase(attribute, level)} {_percent(estimates[level])}")
     more = "" if len(shares) <= MOST_ANSWERED else f", and {len(shares) - MOST_ANSWERED} more attributes below"
     kept = "of the population behind these records" if release.n_public else "of the population"
@@ -194,26 +199,33 @@ def _percent(estimate: Floats) -> str:
     return f"{mean:.1f}\N{NO-BREAK SPACE}% ({low:.1f} to {high:.1f})"
 
 
-def _picture(shares: dict[Attribute, Floats]) -> Figure:
-    rows: list[tuple[Attribute, int]] = []
-    for attribute in shares:
-        told = [(attribute, level) for level in _told(attribute)]
-        rows += told if len(rows) + len(told) <= MOST_SHARES_DRAWN or not rows else []
-    figure = estimate_plot(
+def _picture(shares: dict[Attribute, Floats], asked: Collection[Attribute] = ()) -> Figure:
+    """Draw a screen's worth of levels: of every attribute one, then those asked for, then the largest."""
+    rows = [(attribute, level) for attribute in shares for level in _told(attribute)]
+    some = ""
+    if len(rows) > SCREEN_ROWS:
+        first = {(attribute, _first_level(attribute, estimates)) for attribute, estimates in shares.items()}
+        rank = {row: (row not in first, row[0] not in asked, -shares[row[0]][row[1], 0]) for row in rows}
+        drawn = set(sorted(rows, key=rank.__getitem__)[:SCREEN_ROWS])
+        then = "then those that the question asks for, " if asked else ""
+        some = f" Drawn are {SCREEN_ROWS} of {len(rows)} levels: one of each attribute first, {then}then the largest."
+        rows = [row for row in rows if row in drawn]
+    alt = "; ".join(f"{_phrase(a, level)} {_percent(shares[a][level])}" for a, level in rows)
+    caption = f"The population's shares with 95 % intervals: privacy noise and sampling are in them.{some}"
+    return Figure(_share_plot(shares, rows), caption, alt)
+
+
+def _share_plot(shares: dict[Attribute, Floats], rows: Sequence[tuple[Attribute, int]]) -> MatplotlibFigure:
+    return estimate_plot(
         [_phrase(attribute, level) for attribute, level in rows],
         100 * np.array([shares[attribute][level] for attribute, level in rows]),
         xlabel="share of the population (%)",
         limits=(0, 100),
-    )  # fmt: skip
-    alt = "; ".join(f"{_phrase(a, level)} {_percent(shares[a][level])}" for a, level in rows)
-    drawn = len({attribute for attribute, _ in rows})
-    some = "" if drawn == len(shares) else f" {drawn} of {len(shares)} attributes are drawn."
-    caption = f"The population's shares with 95 % intervals: privacy noise and sampling are in them.{some}"
-    return Figure(figure, caption, alt)
+    )
 
 
 def _shares_section(shares: dict[Attribute, Floats]) -> Section:
-    """Return the table of all attributes' shares."""
+    """Return the table of all attributes' shares, and their picture where the first one draws a part."""
     rows: list[tuple[str | float, ...]] = [
         (attribute.name, attribute.words[level], *map(float, 100 * estimates[level]))
         for attribute, estimates in shares.items()
@@ -221,7 +233,12 @@ def _shares_section(shares: dict[Attribute, Floats]) -> Section:
     ]
     columns = [Column("attribute"), Column("level"), *interval_columns(".1f")]
     table = Table("shares", "Shares of the population's members, in percent, with 95 % intervals", columns, rows)
-    return Section("Shares of every level", [table])
+    told = [(attribute, level) for attribute in shares for level in _told(attribute)]
+    blocks: list[Block] = [table]
+    if SCREEN_ROWS < len(told) <= MOST_CELLS_DRAWN:
+        alt = "Every level's share with its 95 % interval, as in the table."
+        blocks.insert(0, Figure(_share_plot(shares, told), "The share of every level, with 95 % intervals.", alt))
+    return Section("Shares of every level", blocks)
 
 
 def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) -> Section:

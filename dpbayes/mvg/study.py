@@ -18,7 +18,7 @@ from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
 from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, whiten_moments
 from dpbayes.mvg.sensitivity import FeatureRanges, clip_records
-from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_probability
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_number, show_probability
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 _DELTA = 1e-6  # at which a page states epsilon where the release was made elsewhere
 _MOST_FEATURES = 100
-_MOST_ANSWERED, _MOST_DRAWN = 6, 24  # predictors of the first screen
+_MOST_ANSWERED = 6  # predictors of the first sentence
 
 type Ranges = dict[str, tuple[float, float]]
 
@@ -365,7 +365,7 @@ def _found(rows: Sequence[Sequence[Any]], trace: xr.DataTree, response: str) -> 
     sure = np.minimum(np.maximum(share, 1.0 - share), 1.0 - 0.5 / len(positive))[:_MOST_ANSWERED]
     told = rows[1 : 1 + _MOST_ANSWERED]
     parts = [
-        f"{mean:{form}} per unit of {term} ({low:{form}} to {high:{form}})"
+        "{} per unit of {term} ({} to {})".format(*(show_number(x, form) for x in (mean, low, high)), term=term)
         for term, mean, low, high, *_ in told
         for form in [_format(high - low)]
     ]
@@ -391,15 +391,18 @@ def _format(width: float) -> str:
 
 def _picture(spec: Spec, release: MomentRelease, rows: Sequence[Sequence[Any]]) -> Figure:
     """Draw what each predictor's whole range does to the response: one unit for all of them."""
-    from dpbayes.report.plots import estimate_plot
+    from dpbayes.report.plots import SCREEN_ROWS, estimate_plot
 
-    query, response, shown = release.query, spec.regression.response, rows[1 : 1 + _MOST_DRAWN]
-    place = [list(query.features or ()).index(row[0]) for row in shown]
-    effects = np.array([row[1:4] for row in shown]) * query.ranges.widths[place, None]
+    query, response = release.query, spec.regression.response
+    place = np.array([list(query.features or ()).index(row[0]) for row in rows[1:]])
+    every = np.array([row[1:4] for row in rows[1:]]) * query.ranges.widths[place, None]
+    drawn = np.sort(np.argsort(-np.abs(every[:, 0]), kind="stable")[:SCREEN_ROWS])
+    effects = every[drawn]
+    some = "" if len(drawn) == len(every) else f" The {len(drawn)} that move it most are drawn, of {len(every)}."
     figure = estimate_plot(
         [
-            f"{row[0]}, {query.ranges.lower[i]:,g} to {query.ranges.upper[i]:,g}"
-            for i, row in zip(place, shown, strict=True)
+            f"{rows[1 + one][0]}, {query.ranges.lower[i]:,g} to {query.ranges.upper[i]:,g}"
+            for one, i in zip(drawn, place[drawn], strict=True)
         ],
         effects,
         xlabel=f"change of {response} over the predictor's range",
@@ -409,7 +412,7 @@ def _picture(spec: Spec, release: MomentRelease, rows: Sequence[Sequence[Any]]) 
     return Figure(
         figure,
         f"How far the mean of {response} moves from one end of a predictor's public range to the other, the others "
-        "held: posterior mean and 95 % interval.",
+        f"held: posterior mean and 95 % interval.{some}",
         f"Changes of {response} over the range of each predictor, with 95 % intervals.",
     )
 

@@ -66,8 +66,18 @@ class Column:
         if isinstance(value, int | float) and self.format == "p":
             return show_probability(value)
         if isinstance(value, int | float) and self.format:
-            return format(value, self.format).replace("%", "\N{NO-BREAK SPACE}%")
+            return show_number(value, self.format).replace("%", "\N{NO-BREAK SPACE}%")
         return str(value)
+
+
+def show_number(value: float, format: str) -> str:
+    """Return a number as text, without a sign where it is rounded to zero.
+
+    >>> show_number(-0.04, ".1f"), show_number(-0.04, "+.2f"), show_number(-math.inf, ".1f")
+    ('0.0', '-0.04', '-inf')
+    """
+    text = f"{value:{format}}"
+    return text if any(sign in text for sign in "123456789n") else text.lstrip("+-")
 
 
 def show_probability(value: float, digits: int = 3) -> str:
@@ -263,6 +273,11 @@ class Document:
     def costs(self) -> list[Fact]:
         """The headline's epsilons and rhos."""
         return [fact for fact in self.headline if fact.name.startswith(("epsilon", "rho"))]
+
+    @property
+    def tiles(self) -> list[Fact]:
+        """The headline without the privacy cost, which has a line of its own."""
+        return [fact for fact in self.headline if fact not in self.costs and fact.name != "cost"]
 
     @property
     def free(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from dpbayes._arrays import Floats
+from dpbayes.report.document import show_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,9 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 """Okabe and Ito's colours, told apart without red and green."""
 
 ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
+
+SCREEN_ROWS = 16
+"""As many rows of a page's first picture leave room on a screen for the words, the verdict and the privacy cost."""
 
 STYLE = {
     "figure.dpi": 150,
@@ -32,7 +36,7 @@ STYLE = {
 """Matplotlib settings for figures beside a report: ``plt.style.use(STYLE)``."""
 
 
-def _panels(
+def panel_grid(
     count: int, *, columns: int, size: tuple[float, float], heights: Sequence[float] = (), **options: Any
 ) -> tuple[Figure, list[Any]]:
     """Return a figure with so many panels in rows of `columns`, of equal heights or of those given per row."""
@@ -51,7 +55,7 @@ def _panels(
 
 def rank_plot(titles: Sequence[str], draws: Floats, effective: Floats) -> Figure:
     """Plot how each chain's ranks among all draws, array ``(titles, chains, draws)``, depart from uniform ones."""
-    figure, axes = _panels(len(titles), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
+    figure, axes = panel_grid(len(titles), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
     for axis, title, values, size in zip(axes, titles, draws, effective, strict=True):
         chains, length = values.shape
         ranks = np.sort((rankdata(values).reshape(values.shape) - 0.5) / values.size, axis=1)
@@ -83,7 +87,7 @@ def interval_panels(
     cells = [max(map(len, labels[start : start + columns])) for start in range(0, len(labels), columns)]
     # The legend and the label below the panels take six inches, however few the panels are.
     size, heights = (max(width, 6.0 / columns), 0.0), [0.8 + 0.28 * most + 0.5 / rows for most in cells]
-    figure, axes = _panels(len(titles), columns=columns, size=size, heights=heights, sharex=True)
+    figure, axes = panel_grid(len(titles), columns=columns, size=size, heights=heights, sharex=True)
     for index, axis in enumerate(axes):
         centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
@@ -143,7 +147,7 @@ def ladder_panels(
 ) -> Figure:
     """Plot quantities across runs, a panel per quantity: title to values, shape ``(runs,)`` or ``(runs, rows)``."""
     tall = 2.7 if ladder else 2.4 + 0.05 * max(map(len, labels))
-    figure, axes = _panels(len(quantities), columns=3, size=(3.6, tall))
+    figure, axes = panel_grid(len(quantities), columns=3, size=(3.6, tall))
     place = np.arange(len(labels), dtype=float) if ladder is None else np.asarray(ladder[1], dtype=float)
     for axis, (title, values) in zip(axes, quantities.items(), strict=True):
         many = values if values.ndim == 2 else values[:, None]
@@ -206,6 +210,15 @@ def _scale(axis: Axes, low: Floats, middle: Floats, high: Floats) -> None:
         axis.set_ylim(0, 1.15 * finite.max() or 1)
 
 
+def spread_rows(count: int) -> list[int]:
+    """Return the places of at most `SCREEN_ROWS` of so many ordered rows, at even steps, the first and last among them.
+
+    >>> spread_rows(31)[:3], len(spread_rows(31)), spread_rows(3)
+    ([0, 2, 4], 16, [0, 1, 2])
+    """
+    return np.unique(np.linspace(0, count - 1, SCREEN_ROWS).astype(int)).tolist()
+
+
 def estimate_plot(
     labels: Sequence[str],
     estimates: Floats,
@@ -221,7 +234,8 @@ def estimate_plot(
     width = min(
         8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels)))
     )  # narrow where labels are short: phones scale it down
-    figure, axis = plt.subplots(figsize=(width, 0.8 + (0.34 if rows <= 24 else 0.22) * rows), layout="constrained")
+    tall = 0.34 if rows <= 10 else 0.28 if rows <= 24 else 0.22
+    figure, axis = plt.subplots(figsize=(width, 0.8 + tall * rows), layout="constrained")
     place = np.arange(rows)[::-1]
     mean, low, high = np.asarray(estimates, dtype=float).T
     axis.hlines(place, low, high, color=COLOURS[0], linewidth=6 if rows <= 24 else 4, alpha=0.4)
@@ -241,7 +255,8 @@ def estimate_plot(
         axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())), right=1.5 * float(high.max()))
     beside = axis.get_yaxis_transform()
     for y, middle, bottom, top in zip(place, mean, low, high, strict=True):
-        text = f"{middle:{format}} ({bottom:{format}} to {top:{format}})"
+        told = [show_number(number, format) for number in (middle, bottom, top)]
+        text = "{} ({} to {})".format(*told)
         axis.text(1.015, y, text, transform=beside, va="center", fontsize=9 if rows <= 24 else 8)
     axis.set_xlabel(xlabel, fontsize=10)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -23,7 +24,7 @@ from dpbayes.report.document import (
     show_probability,
 )
 from dpbayes.report.frame import Findings
-from dpbayes.report.plots import COLOURS
+from dpbayes.report.plots import COLOURS, panel_grid
 from dpbayes.report.tables import simulation_warning
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
@@ -545,20 +546,22 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
 
 def density_plot(panels: Mapping[str, Panel], xlabel: str, *, shared: bool = False) -> Picture:
     """Plot a posterior density for each question, its 95 % interval shaded, and the claim's threshold."""
-    size = (8.0, 1.0 + 1.7 * len(panels))
-    figure, axes = plt.subplots(len(panels), 1, figsize=size, sharex=shared, squeeze=False, layout="constrained")
-    for axis, (name, (x, density, (low, high), threshold)) in zip(axes[:, 0], panels.items(), strict=True):
+    columns = 1 if len(panels) <= 3 else 2 if len(panels) <= 8 else 3
+    rows = -(-len(panels) // columns)
+    heights = [2.7 if rows == 1 else 1.7 if rows <= 3 else 1.2] * rows
+    figure, axes = panel_grid(len(panels), columns=columns, size=(8.0 / columns, 0.0), heights=heights, sharex=shared)
+    for axis, (name, (x, density, (low, high), threshold)) in zip(axes, panels.items(), strict=True):
         axis.plot(x, density, color=_LINE)
         inside = (x >= low) & (x <= high)
         axis.fill_between(x[inside], density[inside], color=_LINE, alpha=0.25, label="95 % interval")
         if threshold is not None:
             axis.axvline(threshold, color="0.4", linestyle=":")
-        axis.set_title(name, loc="left", fontsize=9)
+        axis.set_title(fill(name, 90 // columns), loc="left", fontsize=9)
         axis.set_yticks([])
-        axis.set_ylabel("density", fontsize=9)
         axis.set_ylim(0, None)
-    axes[-1, 0].set_xlabel(xlabel, fontsize=9)
-    axes[0, 0].legend(loc="best", frameon=False, fontsize=9)
+    figure.supylabel("density", fontsize=9)
+    figure.supxlabel(xlabel, fontsize=9)
+    axes[0].legend(loc="best", frameon=False, fontsize=9)
     return figure
 
 

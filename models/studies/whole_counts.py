@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy import NoisyTable, Release
 
-_MOST_ROWS, _DRAWN = 1000, 16  # cells of the page's table and of its picture
+_MOST_ROWS = 1000  # cells of the page's table
 
 
 class Data(PublishedData):
@@ -94,6 +94,7 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
     """Return what the page says: all cells, and each attribute alone, beside the numbers as published."""
     from dpbayes.report.document import Fact, Figure, Paragraph
     from dpbayes.report.document import Section as PageSection
+    from dpbayes.report.plots import spread_rows
     from dpbayes.report.tables import released_section
 
     names = release.domain.names
@@ -109,10 +110,11 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
     said = "; ".join(
         f"{', '.join(row[: len(names)])}: {row[-3]:,.0f} ({row[-2]:,d} to {row[-1]:,d})" for row in largest
     )
-    which = f"{min(_DRAWN, len(cells))} of the {len(cells):,} cells, the largest first, with their estimated counts"
+    which = f"{len(spread_rows(len(cells)))} of the {len(cells):,} cells, from the largest estimate (beside the name) "
+    which += "to the smallest in even steps of rank"
     drawn = (
         f"{which}: how far the 95 % interval from all tables together (whole, never negative) and that of the "
-        "cell's own published number reach from the estimate"
+        "cell's own published number reach from the estimate."
     )
     caption = (
         "Mean and 95 % interval of each count (whole, never negative), beside the number as published with its noise"
@@ -180,10 +182,10 @@ def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
     """Draw cells of all sizes, the largest first: how far both intervals reach from the estimate."""
     from matplotlib.figure import Figure as Picture
 
-    from dpbayes.report.plots import ESTIMATE, RELEASED
+    from dpbayes.report.plots import ESTIMATE, RELEASED, spread_rows
 
     ordered = sorted(cells, key=lambda row: row[-3])
-    places = np.unique(np.linspace(0, len(ordered) - 1, _DRAWN).astype(int))
+    places = spread_rows(len(ordered))
     figure = Picture(figsize=(7.2, 0.8 + 0.24 * len(places)), layout="constrained")
     axes, handles = figure.subplots(), {}
     for place, (seen, half, mean, low, high) in enumerate(ordered[k][attributes:] for k in places):

@@ -381,7 +381,7 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
             f"{asked[6]:,.0f} to {asked[8]:,.0f}), {ratio[1]:.2f} times the mean of the other summers "
             f"({ratio[0]:.2f} to {ratio[2]:.2f})."
         ),
-        picture=Figure(_figure(rows), caption, "Views by summer with two intervals each"),
+        picture=Figure(_figure(rows), f"{caption}.", "Views by summer with two intervals each"),
         sections=[
             PageSection("Views by summer", [Table("views", caption, columns, rows)]),
             PageSection("What was released", [Paragraph(_MECHANISM)]),

@@ -148,8 +148,28 @@ def test_large_tables_are_not_drawn_and_every_level_of_every_attribute_stands_in
     figure = margins_section(trace, release, None).blocks[1]
     assert figure.caption.startswith("1 of 3 tables are drawn.")
     assert [axis.get_title() for axis in figure.figure.axes] == ["month x sex"]
-    table = page._shares_section(page.population_shares(trace, release)).blocks[0]
+    table = page._shares_section(page.population_shares(trace, release)).blocks[-1]
     assert len(table.rows) == 12 + 24 + 2 and table.rows[-1][2] == pytest.approx(50.0)
-    picture = page._picture(page.population_shares(trace, release))
-    assert "2 of 3 attributes are drawn" in picture.caption
-    assert len(picture.figure.axes[0].get_yticklabels()) == 13
+
+
+def drawn_levels(picture):
+    return [label.get_text() for label in picture.figure.axes[0].get_yticklabels()]
+
+
+def test_the_first_picture_holds_a_screen_of_levels_one_of_each_attribute_those_asked_for_and_the_largest():
+    """Nine attributes of 2 to 12 levels; a level's share grows with its number."""
+    sizes = dict(zip("abcdefghi", (12, 2, 5, 4, 3, 8, 6, 7, 10), strict=True))
+    domain = Domain.from_levels({name: range(size) for name, size in sizes.items()})
+    shares = {a: np.repeat(np.arange(1.0, a.size + 1)[:, None] / (a.size * (a.size + 1) / 2), 3, 1) for a in domain}
+    largest = {f"{name}: {size - 1}" for name, size in sizes.items()}
+    picture = page._picture(shares)
+    assert len(drawn_levels(picture)) == 16 and largest < {*drawn_levels(picture)}
+    assert drawn_levels(picture) == sorted(drawn_levels(picture), key=lambda label: label[0])  # attributes together
+    # Of the levels that are left, the largest are 1 / 3 (e), 3 / 10 (d), 4 / 15 (c), 5 / 21 (g) and so on.
+    assert {"e: 1", "d: 2", "c: 3", "g: 4"} < {*drawn_levels(picture)} and "a: 10" not in drawn_levels(picture)
+    assert picture.caption.endswith("Drawn are 16 of 56 levels: one of each attribute first, then the largest.")
+    asked = page._picture(shares, [next(iter(shares))])
+    assert {*drawn_levels(asked)} == largest | {f"a: {level}" for level in range(4, 11)}
+    assert "then those that the question asks for" in asked.caption
+    every = page._shares_section(shares).blocks[0]
+    assert len(drawn_levels(every)) == 56  # below the first screen, all of them

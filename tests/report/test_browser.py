@@ -8,7 +8,19 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
+from dpbayes.report.document import (
+    Callout,
+    Column,
+    Document,
+    Fact,
+    Figure,
+    Paragraph,
+    PrivacyTerms,
+    Section,
+    Table,
+    write_report,
+)
+from dpbayes.report.plots import estimate_plot, spread_rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PDFTOPPM = shutil.which("pdftoppm")
@@ -115,3 +127,33 @@ def test_print_holds_every_section_and_no_empty_page(page, tmp_path):
     if shutil.which("pdftotext"):
         text = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
         assert all(title in text for title in [*TITLES, "Provenance", "row 39"])
+
+
+def test_the_first_screen_holds_finding_picture_verdict_cost_and_caution(tmp_path):
+    rows = 60
+    estimates = np.column_stack([np.linspace(10, 60, rows), np.linspace(5, 55, rows), np.linspace(15, 65, rows)])
+    drawn = spread_rows(rows)
+    names = [f"a level of some length {row}" for row in drawn]
+    document = Document(
+        title="A title that is long enough to need a second line on a screen of twelve hundred pixels, or nearly",
+        question="A question of a line and a half, as they are asked of tables with many attributes of many levels?",
+        answer="A share of 25.3 % (20.7 to 29.9) among these; " * 12,
+        verdict=Callout("good", "Convergence: all 6 checks passed."),
+        headline=[Fact("epsilon", "epsilon in total, replace-one", 1.0, "1"), Fact("n", "records", 9, "9")],
+        sections=[Section("Words", [Paragraph("word " * 200)])],
+        provenance={},
+        privacy=PrivacyTerms("replace-one", "row"),
+        picture=Figure(estimate_plot(names, estimates[drawn], xlabel="share (%)"), "Shares. " * 20, "Shares."),
+        caution="Sensitive to the prior: 4 of the 45 cells of the released tables and 17 of the 54 cells.",
+    )
+    path = write_report(document, tmp_path)
+    asked = ".answer, .first figure, .terms > *"
+    script = (
+        f"<script>onload = () => {{ document.body.dataset.ends = [...document.querySelectorAll('{asked}')]"
+        ".map((one) => Math.round(one.getBoundingClientRect().bottom)).join(' '); };</script></body>"
+    )
+    path.write_text(path.read_text().replace("</body>", script))
+    dom, _ = browse(path, tmp_path / "profile", "--dump-dom", "--window-size=1200,900")
+    ends = [int(end) for end in re.search(r'data-ends="([\d ]+)"', dom).group(1).split()]
+    assert len(ends) == 5 and max(ends) <= 900
+    assert re.findall(r"<li><b>([^<]*)</b>", dom) == ["9"]  # the cost has its line, and no tile beside

@@ -163,3 +163,13 @@ def test_a_letter_that_the_font_lacks_is_said_in_the_caption_and_warns_nobody(tm
 def test_a_row_of_the_wrong_width_is_refused():
     with pytest.raises(InputError, match="2 columns and a row of 1 values"):
         Table("t", "", [Column("a"), Column("b")], [("x",)])
+
+
+@pytest.mark.parametrize("value", [-0.0, -0.04, -1e-300])
+@pytest.mark.parametrize(("format", "shown"), [(".1f", "0.0"), ("+.1f", "0.0"), (",.0f", "0"), (".1%", "0.0\u00a0%")])
+def test_a_number_that_is_rounded_to_zero_has_no_sign(value, format, shown):
+    value = value / 100 if "%" in format else value
+    assert Column("x", format).show(value) == shown
+    assert Column("x", ".2g").show(-0.04) == "-0.04"
+    assert Column("x", "+,d").show(-3) == "-3"
+    assert Column("x", ".1f").show(float("-inf")) == "-inf"
