@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import comb, log
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -131,6 +132,7 @@ def flip_prob_for(
             f"that is what flip probabilities from {MIN_FLIP_PROB:g} to 0.5 can promise"
         )
 
+    @cache
     def excess(flip_prob: float) -> float:
         if flip_prob >= 0.5:
             return -1.0  # ends the search

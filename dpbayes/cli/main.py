@@ -142,7 +142,7 @@ def check(
     """
     with _signs_of_life("reading the spec") as progress:
         from dpbayes.runs import load_spec
-        from dpbayes.runs.plan import plan_lines
+        from dpbayes.runs.execution import plan_lines
 
         loaded = load_spec(spec, overrides or (), allow_python=allow_python)
         plan = plan_lines(loaded, progress.at)

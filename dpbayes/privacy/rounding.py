@@ -9,7 +9,6 @@ takes the double.
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -55,15 +54,30 @@ def decimal_down(value: Fraction) -> float:
 
 
 def least_where_kept(excess: Callable[[float], float], low: float, high: float, *, step: float) -> float:
-    """Return, to `step`, the least argument from which a falling certified bound is kept (excess at most 0)."""
-    from scipy.optimize import brentq  # takes longer to import than many an answer
+    """Return, to `step`, the least argument from which a falling certified bound is kept (excess at most 0).
 
-    seen = cache(excess)
-    found = float(brentq(seen, low, high, xtol=step)) if low < high else high
-    # Such a bound is not quite continuous: step from its root to where it is kept.
-    while seen(found) > 0.0:
-        found += step
-    return found
+    The ITP method (Oliveira and Takahashi 2021, ACM TOMS 47(1)) takes no more steps than bisection, and usually a third
+    of them.
+    """
+    at_low, at_high = excess(low), excess(high)
+    while at_high > 0.0:  # such a bound is not quite continuous
+        at_high = excess(high := high + step)
+    steps = math.ceil(math.log2(max((high - low) / step, 1.0))) + 1
+    for left in range(steps, 0, -1):
+        if high - low <= step:
+            break
+        middle = (low + high) / 2
+        point = (at_high * low - at_low * high) / (at_high - at_low)
+        side = math.copysign(1.0, middle - point)
+        nudge = 0.2 * (high - low) ** 2
+        point = point + side * nudge if nudge <= abs(middle - point) else middle
+        radius = step * 2.0 ** (left - 1) - (high - low) / 2
+        point = point if abs(point - middle) <= radius else middle - side * radius
+        if (value := excess(point)) > 0.0:
+            low, at_low = point, value
+        else:
+            high, at_high = point, value
+    return high
 
 
 def suffix_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Run a spec from beginning to end: the steps that all systems have in common."""
+"""Run a spec from beginning to end, or say what a run of it will do: the steps that all systems have in common."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes import __version__
@@ -25,7 +26,7 @@ from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_res
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
 from dpbayes.runs.records import require_file
-from dpbayes.runs.registry import SAVED, check_allowed
+from dpbayes.runs.registry import SAVED, check_allowed, own_model
 from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
+    from dpbayes.privacy.release import NoisyTable, Release
     from dpbayes.report import Document
     from dpbayes.runs.spec import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 WORKING_OUT, TRYING = "working out the noise that the spec asks for", "building the model and trying it"
 _MANY_DRAWS = 100_000  # beyond which it is asked whether memory holds them
+_MOST_TABLES = 12  # that are listed one by one before a run
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
 
@@ -313,7 +316,7 @@ def _draws_the_same(loaded: LoadedSpec, begun: str) -> bool:
 
 def _fits_another_model(loaded: LoadedSpec, folder: Path) -> bool:
     """Return whether the file of one's own model has changed since a copy of it was kept in the folder."""
-    name, kept = getattr(getattr(loaded.spec, "model", None), "file", None), folder / SAVED
+    name, kept = own_model(loaded.spec), folder / SAVED
     if name is None or not kept.exists():
         return False
     return kept.read_text(encoding="utf-8") != (loaded.path.parent / name).read_text(encoding="utf-8")
@@ -460,3 +463,94 @@ def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
         return said
     beside = Path(os.path.relpath(release, loaded.path.parent)).as_posix()
     return f'{said}; to fit the one that is there, set data.release = "{beside}" in place of the records and [privacy]'
+
+
+def plan_lines(loaded: LoadedSpec, at: Callable[[str], None] = lambda stage: None) -> list[str]:
+    """Return what a run will release, fit and charge, and refuse what it would refuse; `at` hears each stage."""
+    spec = cast("Any", loaded.spec)
+    check_files(loaded, loaded.path.parent)
+    ledger = open_ledger_of(loaded)
+    at(WORKING_OUT)
+    given = finished_release(loaded)
+    design = rehearsed(loaded, ledger) if given is None else given
+    if design is None:
+        return ["release: nothing is released"]
+    known = spec.confidential_file is None
+    lines = [f"release: {described(loaded, design)}", *_table_lines(design, known=known)]
+    if given is not None and getattr(given, "publication", None) is not None:
+        lines += _stated(given)
+    elif given is not None:
+        lines.append("privacy: the release was paid for when it was made; this run costs nothing")
+    elif ledger is not None:
+        left = ledger.remaining()
+        lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
+    at(TRYING)
+    lines += _model_lines(loaded, design)
+    return lines
+
+
+def _stated(release: Release) -> list[str]:
+    """Say what was understood of a published release, and whether its tables agree with the noise that is stated."""
+    from dpbayes.privacy.overlap import check_stated_noise
+
+    stated = release.publication
+    assert stated is not None
+    return [
+        f"published: {stated.publisher}, {stated.date}, {stated.source}; stated mechanism: {stated.mechanism}",
+        "privacy: post-processing of a published release; this run costs nothing and charges no ledger",
+        *(f"stated noise: {line}" for line in check_stated_noise(release).lines),
+    ]
+
+
+def _table_lines(design: Any, *, known: bool) -> list[str]:
+    """Say how large the noise is in every table, beside a typical count where the number of records is known."""
+    from dpbayes.privacy import Release
+
+    if not isinstance(design, Release) or design.unit != "record":
+        return []
+    n = design.size
+    if len(design.tables) > _MOST_TABLES:
+        sizes = [table.counts.size for table in design.tables]
+        spread = [math.sqrt(value) for t in design.tables for value in (t.variances.min(), t.variances.max())]
+        return [
+            f"  tables of {min(sizes):,} to {max(sizes):,} cells; noise of standard deviation "
+            f"{_range(spread)} in every cell"
+            + (f", {_range([n / size for size in sizes])} records per cell" if known else "")
+        ]
+    return [_table(table, n if known else None) for table in design.tables]
+
+
+def _table(table: NoisyTable, n: float | None) -> str:
+    typical = "" if n is None else f", beside {n / table.counts.size:,.0f} records per cell on average"
+    spread = _range([math.sqrt(table.variances.min()), math.sqrt(table.variances.max())])
+    law = "" if table.sensitivity is not None else f"{table.noise.words} "
+    held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
+    noise = f"{law}noise of standard deviation {spread} in each"
+    return f"  {table.label}: {table.counts.size:,} cells, {noise}{held}{typical}"
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):,.3g}", f"{max(values):,.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:
+    """Build the model on the design, and say how large it and its draws are."""
+    study, spec = loaded.module, cast("Any", loaded.spec)
+    if own_model(spec) is not None:
+        return [f"model: {spec.model.file}, which is not run here"]
+    with TemporaryDirectory() as folder:
+        model = try_fit(loaded, design, Context(Path(folder), loaded.path.parent, echo=lambda line: None))
+    if model is None:
+        return []
+    unknowns = sum(math.prod(value.shape) for value in model.initial_point().values())
+    expected = [f"fit: {study.expected_cost(spec, design)}"] if hasattr(study, "expected_cost") else []
+    return [f"model: {unknowns:,} unknowns{_draws(spec, model)}", *expected]
+
+
+def _draws(spec: Any, model: pm.Model) -> str:
+    draws = asked_draws(spec)
+    if not draws:
+        return ""
+    size = 8e-9 * draws * recorded_numbers(model)
+    return f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from dpbayes.cli.main import app
 from dpbayes.errors import DPBayesError
 from dpbayes.runs import load_spec
-from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.execution import plan_lines
 
 CODEBOOK = """attribute;level;label;lower;upper
 age;0;under 18;;

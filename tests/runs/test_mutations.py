@@ -29,7 +29,7 @@ from dpbayes.privacy import read_release, release_tables
 from dpbayes.privacy.envelope import record_digest
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec, plan
-from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.execution import plan_lines
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 SECRET = "SECRET-4711"

@@ -13,7 +13,7 @@ from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, 
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.execution import plan_lines
 from dpbayes.runs.progress import Progress
 
 SPEC = """system = "latent-class"

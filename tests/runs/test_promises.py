@@ -13,8 +13,7 @@ from dpbayes.privacy import mechanism
 from dpbayes.privacy.ledger import create_ledger
 from dpbayes.privacy.release import Release
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import described, open_ledger_of
-from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.execution import described, open_ledger_of, plan_lines
 from dpbayes.runs.registry import SYSTEMS
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

@@ -15,8 +15,7 @@ from dpbayes.report.document import Callout
 from dpbayes.report.frame import Findings, framed
 from dpbayes.report.tables import released_section
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.execution import finished_release, kept_release
-from dpbayes.runs.plan import plan_lines
+from dpbayes.runs.execution import finished_release, kept_release, plan_lines
 
 SPEC = """\
 system = "latent-class"
