@@ -1,4 +1,4 @@
-"""Checks of arguments that all packages share, and how a message shows a value that was refused."""
+"""Arguments that all packages share: the types of arrays, checks, and how a message shows a value that was refused."""
 
 import math
 import os
@@ -7,11 +7,15 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
+
+type Floats = npt.NDArray[np.float64]
+type Ints = npt.NDArray[np.int64]
 
 _LONGEST = 300
 LONGEST_NAME = 1_000  # characters of a column's name or of a level, which messages and pages show whole

@@ -16,8 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy.special import ndtri
 
-from dpbayes._arguments import instance, positive_finite, whole_number
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
 from dpbayes.bloom.reach import ReachNumbers, empty_positions, shown_sets

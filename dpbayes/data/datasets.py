@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.tables import Marginal
 from dpbayes.errors import InputError

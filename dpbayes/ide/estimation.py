@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from dpbayes._arguments import generator, instance, probability_below_one, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, generator, instance, probability_below_one, whole_number
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling

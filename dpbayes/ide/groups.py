@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, instance, one_of, ordered, positive_finite, shown
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError

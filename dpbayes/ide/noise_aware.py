@@ -31,8 +31,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import erf, erfcx, erfinv, log_ndtr, ndtr
 
-from dpbayes._arguments import shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, shown
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, Release, check_of_records

@@ -18,8 +18,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import Release

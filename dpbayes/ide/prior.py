@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, instance, real_numbers, shown, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, as_array, instance, real_numbers, shown, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError

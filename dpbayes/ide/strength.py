@@ -23,8 +23,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import gamma
 
-from dpbayes._arguments import positive_finite, shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.ide.noise_aware import ROUNDING, Measurements, Solution, noise_loss, solve
 from dpbayes.ide.prior import Prior

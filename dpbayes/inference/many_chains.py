@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import number, shown, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, number, shown, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import Finding
 

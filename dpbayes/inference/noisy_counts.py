@@ -11,7 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats
 from dpbayes.distributions import Released, log_normal_tail
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw

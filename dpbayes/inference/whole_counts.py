@@ -21,8 +21,7 @@ import numba
 import numpy as np
 from scipy.special import gammaln
 
-from dpbayes._arguments import whole_number
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, whole_number
 from dpbayes.errors import InputError
 from dpbayes.inference.convergence import Verdict, mixing_findings_of, quantity_draws
 from dpbayes.inference.schema import annotate, new_trace

@@ -41,7 +41,7 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 from scipy.special import erfcx
 
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints
 
 _STRETCH, _DEGREE = 3.75, 14
 _TOGETHER = 8  # factors of densities whose logarithm is taken at once

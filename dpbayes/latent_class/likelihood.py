@@ -37,7 +37,7 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.special import log_ndtr, ndtri_exp
 
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints
 from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import SPREADS, Cell, dimension_name, profile_name
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin

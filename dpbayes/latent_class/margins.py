@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpbayes._arguments import one_of, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, one_of, whole_number
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import Cell, cells_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
 from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpbayes._arguments import Floats, instance, one_of, strictly_between
 from dpbayes._arguments import function as given_function
-from dpbayes._arguments import instance, one_of, strictly_between
-from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import cells_of
 from dpbayes.latent_class.margins import Target, margin_draws

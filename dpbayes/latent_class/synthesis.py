@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import (
+    Floats,
+    Ints,
     as_array,
     function,
     generator,
@@ -22,7 +24,6 @@ from dpbayes._arguments import (
     strictly_between,
     whole_number,
 )
-from dpbayes._arrays import Floats, Ints
 from dpbayes._files import file_path, write_whole
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import ordered
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, ordered
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import (
+    Floats,
     instance,
     one_of,
     positive_finite,
@@ -25,7 +26,6 @@ from dpbayes._arguments import (
     shown,
     whole_number,
 )
-from dpbayes._arrays import Floats
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance, MatrixGaussian, calibrate, check_directions, mu_for
 from dpbayes.mvg.sensitivity import FeatureRanges, Sensitivity, check_sensitivity

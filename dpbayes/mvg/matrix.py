@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, one_of, positive_finite, probability_below_one, real_numbers, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import (
+    Floats,
+    instance,
+    one_of,
+    positive_finite,
+    probability_below_one,
+    real_numbers,
+    whole_number,
+)
 from dpbayes.errors import InputError
 from dpbayes.mvg.sensitivity import (
     FeatureRanges,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import LONGEST_NAME, instance, one_of, ordered, positive_finite, shown, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import LONGEST_NAME, Floats, instance, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import (
     COVARIANCE_PARTS,

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import generator, instance, whole_number
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, generator, instance, whole_number
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
 
 if TYPE_CHECKING:

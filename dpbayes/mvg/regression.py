@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes._arguments import instance, ordered, positive_finite, shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, instance, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance
 from dpbayes.mvg.moments import MomentRelease

@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import positive_finite, real_numbers
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, positive_finite, real_numbers
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import number, positive_finite, probability_below_one, shown
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, number, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbayes._arguments import instance, whole_number
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import law_named

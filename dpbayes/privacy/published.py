@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, ordered, shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, instance, ordered, shown
 from dpbayes.data.domain import Attribute, Domain, Level
 from dpbayes.data.records import as_frame
 from dpbayes.errors import InputError, MissingColumnError

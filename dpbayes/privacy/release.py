@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import (
+    Floats,
     as_array,
     finite,
     instance,
@@ -24,7 +25,6 @@ from dpbayes._arguments import (
     shown,
     whole_number,
 )
-from dpbayes._arrays import Floats
 from dpbayes._html import html_table
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError

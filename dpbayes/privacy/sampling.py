@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import as_array, positive_finite, shown, whole_number
-from dpbayes._arrays import Ints
+from dpbayes._arguments import Ints, as_array, positive_finite, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.envelope import expect
 from dpbayes.privacy.laws import NoiseLaw, check_law

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpbayes import __version__
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.plots import intervals_of_runs, ladder_panels

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import rankdata
 
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats
 from dpbayes.report.document import show_number
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats
 from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import stdtr
 
-from dpbayes._arguments import finite, function, instance, one_of, strictly_between
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, finite, function, instance, one_of, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.verifier.formulas import Design, check_coefficient, collect, column_values, design
 from dpbayes.verifier.partition import (

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 
-from dpbayes._arguments import generator, one_of, ordered, real_numbers, strictly_between
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
 from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, model_of

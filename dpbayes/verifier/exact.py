@@ -35,8 +35,17 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
-from dpbayes._arguments import number, one_of, ordered, positive_finite, shown, strictly_between, whole_number
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import (
+    Floats,
+    Ints,
+    number,
+    one_of,
+    ordered,
+    positive_finite,
+    shown,
+    strictly_between,
+    whole_number,
+)
 from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw

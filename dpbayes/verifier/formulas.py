@@ -21,8 +21,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import instance, shown
-from dpbayes._arrays import Floats, Ints
+from dpbayes._arguments import Floats, Ints, instance, shown
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.verifier.partition import missing_units

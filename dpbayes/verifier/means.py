@@ -17,8 +17,7 @@ import numpy.typing as npt
 from scipy.special import betaln, gammaln, ndtr
 from scipy.stats import chi2, ncx2
 
-from dpbayes._arguments import finite, ordered, positive_finite, shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, finite, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.claim import Regression, estimate_partitions

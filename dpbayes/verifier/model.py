@@ -22,8 +22,7 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
-from dpbayes._arguments import finite, one_of, ordered, positive_finite, shown
-from dpbayes._arrays import Floats
+from dpbayes._arguments import Floats, finite, one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw

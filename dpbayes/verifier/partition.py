@@ -14,8 +14,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import generator, one_of, shown, whole_number
-from dpbayes._arrays import Ints
+from dpbayes._arguments import Ints, generator, one_of, shown, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
