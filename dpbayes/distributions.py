@@ -18,8 +18,6 @@ Laplace and Gaussian noise without truncation are `pm.Laplace` and `pm.Normal`.
 True
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Sequence

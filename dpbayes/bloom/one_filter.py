@@ -295,9 +295,8 @@ class _Search:
     def enumerate(self, count: int) -> None:
         """Enumerate one count, in the direction that the scan covers (ln R under D')."""
         self._seen.add(count)
-        loss = one_filter_loss(n_bits=self.m, flip_prob=self.p, count_ones=count)
-        value = loss.quantile_bounds if self.quantile else loss.epsilon_bounds
-        found = value(self.delta, direction="backward")
+        law = one_filter_loss(n_bits=self.m, flip_prob=self.p, count_ones=count).backward
+        found = law.quantile(self.delta) if self.quantile else law.crossing(self.delta)
         if found.upper > self.best.upper:
             self.count = count
         self.best = Bounds(max(found.lower, self.best.lower), max(found.upper, self.best.upper))

@@ -1,7 +1,5 @@
 """`dpbayes init`: a commented run spec from the header of a CSV file and a codebook, never from its rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

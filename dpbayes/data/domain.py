@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes._arguments import LONGEST_NAME, check_memory, instance, ordered, shown
+from dpbayes._html import html_table
 from dpbayes.errors import InputError
 
 type Level = str | int
@@ -236,13 +236,9 @@ class Domain:
         return labels
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(a.name)}</td><td>{html.escape(', '.join(a.words))}</td></tr>" for a in self
-        )
-        return (
-            f"<table><caption>Domain of {len(self)} attributes, {self.size:,} cells</caption>"
-            f"<tr><th>attribute</th><th>levels</th></tr>{rows}</table>"
-        )
+        rows = [(attribute.name, ", ".join(attribute.words)) for attribute in self]
+        caption = f"Domain of {len(self)} attributes, {self.size:,} cells"
+        return html_table(caption, ("attribute", "levels"), rows)
 
 
 def check_rows(rows: float, domain: Domain) -> None:

@@ -6,8 +6,6 @@ are the exact counts n M q plus noise of the released law, as in the latent clas
 posterior brings what the point estimate lacks: intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -9,8 +9,6 @@ sample of one record less). The weights minimize this over the simplex, by enume
 looked at, so nothing is spent; what it buys is support for pairs of values that no row of the group holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

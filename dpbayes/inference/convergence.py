@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -22,6 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from dpbayes._arguments import given_trace, ordered
+from dpbayes._html import html_table
 from dpbayes._names import given_name
 from dpbayes.errors import DamagedFileError, InputError
 
@@ -203,13 +203,11 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         head = "Converged" if self.passed else "Not converged"
-        rows = "".join(
-            f"<tr><td>{'✓' if f.passed else '✗'}</td><td>{escape(f.title)}</td><td>{f.value_text}</td>"
-            f"<td>{escape(f.threshold_text)}</td><td>{escape(f.quantity)}</td><td>{escape(f.remedy)}</td></tr>"
+        rows = [
+            ("✓" if f.passed else "✗", f.title, f.value_text, f.threshold_text, f.quantity, f.remedy)
             for f in self.findings
-        )
-        columns = "<tr><th></th><th>check</th><th>value</th><th>bound</th><th>at</th><th>remedy</th></tr>"
-        return f"<table><caption>{head}</caption><thead>{columns}</thead><tbody>{rows}</tbody></table>"
+        ]
+        return html_table(head, ("", "check", "value", "bound", "at", "remedy"), rows)
 
 
 def _plain(value: float) -> float | str | None:

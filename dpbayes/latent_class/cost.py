@@ -1,7 +1,5 @@
 """What a fit will take, by arithmetic, before anything is built or paid for."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The latent class mixture, fitted to released tables with their noise in the likelihood."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The noise-aware regression as a PyMC model, to vary and to calibrate; `posterior` draws from it without compiling."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

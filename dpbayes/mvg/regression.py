@@ -4,8 +4,6 @@
 in *whitened* units the released noise is independent with one standard deviation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A sensitivity is the set of all matrices Delta by which a neighbour can change the value.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

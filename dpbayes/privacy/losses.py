@@ -13,18 +13,16 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from dpbayes._arguments import number, one_of, positive_finite, real_numbers, whole_number
+from dpbayes._arguments import number, positive_finite, real_numbers, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, Relation, check_adjacency, check_relation
 from dpbayes.privacy.composition import ComposedLoss
 from dpbayes.privacy.laws import DiscreteGaussian
 from dpbayes.privacy.loss_law import Bounds, LossLaw
-
-Direction = Literal["both", "forward", "backward"]
 
 _LARGEST_STDDEV = 1e6
 _LARGEST_MOVE = 1 << 20
@@ -93,19 +91,14 @@ class PrivacyLoss:
         backward = _direction_law(log_q - log_p, log_q, error, "Q")
         return cls(ComposedLoss(((forward, 1),)), ComposedLoss(((backward, 1),)), check)
 
-    def _worse(self, direction: Direction, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
-        """Read both directions, or one, and return the bounds of the larger number."""
-        one_of(direction, get_args(Direction), "direction")
-        laws = [self.backward if direction == "backward" else self.forward]
-        if direction == "both" and self.forward is not self.backward:
-            laws.append(self.backward)
+    def _worse(self, read: Callable[[ComposedLoss], Bounds]) -> Bounds:
+        """Read both directions and return the bounds of the larger number."""
+        laws = [self.forward] if self.forward is self.backward else [self.forward, self.backward]
         upper = worse([read(law) for law in laws])
-        return upper if self.below is None else Bounds(self.below._worse(direction, read).lower, upper.upper)
+        return upper if self.below is None else Bounds(self.below._worse(read).lower, upper.upper)
 
-    def delta_bounds(self, epsilon: float, *, direction: Direction = "both") -> Bounds:
+    def delta_bounds(self, epsilon: float) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at any real `epsilon`, the larger of both directions.
-
-        `direction` "forward" is P against Q alone, "backward" Q against P alone.
 
         Examples
         --------
@@ -115,37 +108,37 @@ class PrivacyLoss:
         True
         """
         value = number(epsilon, "epsilon")
-        return self._worse(direction, lambda law: law.bounds(value))
+        return self._worse(lambda law: law.bounds(value))
 
-    def delta(self, epsilon: Any, *, direction: Direction = "both") -> Any:
+    def delta(self, epsilon: Any) -> Any:
         """Upper end of `delta_bounds` at each `epsilon`; float for a scalar, else an array of the same shape."""
         if np.ndim(epsilon) == 0:
-            return self.delta_bounds(epsilon, direction=direction).upper
+            return self.delta_bounds(epsilon).upper
         values = real_numbers(epsilon, "epsilon")
-        flat = [self.delta_bounds(e, direction=direction).upper for e in values.ravel()]
+        flat = [self.delta_bounds(e).upper for e in values.ravel()]
         return np.array(flat).reshape(values.shape)
 
-    def epsilon_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
+    def epsilon_bounds(self, delta: float) -> Bounds:
         """Return certified bounds of the smallest epsilon >= 0 with hockey-stick divergence at most `delta`.
 
         Delta 0 asks for pure differential privacy. Both bounds are infinite when outcomes that one side cannot produce
-        have more mass than `delta`; `direction` as in `delta_bounds`.
+        have more mass than `delta`.
         """
         value = _probability(delta)
-        return self._worse(direction, lambda law: law.crossing(value))
+        return self._worse(lambda law: law.crossing(value))
 
-    def epsilon(self, delta: float, *, direction: Direction = "both") -> float:
+    def epsilon(self, delta: float) -> float:
         """Upper, conservative end of `epsilon_bounds`."""
-        return self.epsilon_bounds(delta, direction=direction).upper
+        return self.epsilon_bounds(delta).upper
 
-    def quantile_bounds(self, delta: float, *, direction: Direction = "both") -> Bounds:
+    def quantile_bounds(self, delta: float) -> Bounds:
         """Return certified bounds of `quantile_epsilon`."""
         value = _probability(delta)
         if self.below is not None:
             raise InputError("the quantile of a loss needs values that can be listed; ask for epsilon instead")
-        return self._worse(direction, lambda law: law.quantile(value))
+        return self._worse(lambda law: law.quantile(value))
 
-    def quantile_epsilon(self, delta: float, *, direction: Direction = "both") -> float:
+    def quantile_epsilon(self, delta: float) -> float:
         """Upper bound of the smallest epsilon >= 0 that the loss exceeds with probability at most `delta`.
 
         This is probabilistic differential privacy, and the definition of Chen (2020, section II, "Buffling"): the
@@ -153,7 +146,7 @@ class PrivacyLoss:
         never below `epsilon(delta)`, because the hockey stick weighs the same tail with factors below 1. `InputError`
         where the values of the loss cannot be listed: of Laplace noise, and of long compositions.
         """
-        return self.quantile_bounds(delta, direction=direction).upper
+        return self.quantile_bounds(delta).upper
 
     def compose(self, other: "PrivacyLoss | int") -> "PrivacyLoss":
         """Loss of running the mechanism `other` times, or of running it together with another mechanism.

@@ -1,7 +1,5 @@
 """`Release`: the only thing that leaves the custodian. Noisy tables, the laws of their noise, and what they cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Run folders: written aside, moved into place whole, resumed after a kill."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

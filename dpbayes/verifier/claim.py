@@ -4,8 +4,6 @@ A fit is not computed (None) with too few rows, a singular design, no convergenc
 happens depends on the partition's rows alone. Counts are confidential until `release_counts` adds noise.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

@@ -6,8 +6,6 @@ count as v = 0. docs/verifier.md shows that one partition moves the three by 2 a
 derives the posterior.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack

@@ -79,8 +79,8 @@ def test_bounds_enclose_the_hockey_stick_in_sixty_digits(p, q, epsilon, log10_de
     log_p, log_q = (np.log(np.array(values[:size]) / sum(values[:size])) for values in (p, q))
     pair = PrivacyLoss.from_pmfs(log_p, log_q)
     forward, backward = exact_hockey(log_p, log_q, epsilon), exact_hockey(log_q, log_p, epsilon)
-    for value, direction in ((forward, "forward"), (backward, "backward"), (max(forward, backward), "both")):
-        bounds = pair.delta_bounds(epsilon, direction=direction)
+    found = pair.forward.bounds(epsilon), pair.backward.bounds(epsilon), pair.delta_bounds(epsilon)
+    for value, bounds in zip((forward, backward, max(forward, backward)), found, strict=True):
         assert bounds.lower <= min(value, 1) <= bounds.upper
         assert bounds.width <= 1e-11
     delta = 10.0**log10_delta
@@ -109,9 +109,11 @@ def test_quantile_is_never_below_the_tight_epsilon():
 def test_each_direction_of_an_asymmetric_pair_counts():
     log_p, log_q = np.log([0.98, 0.02]), np.log([0.9, 0.1])
     pair, swapped = PrivacyLoss.from_pmfs(log_p, log_q), PrivacyLoss.from_pmfs(log_q, log_p)
-    assert pair.epsilon(0.01, direction="forward") == swapped.epsilon(0.01, direction="backward")
-    assert pair.epsilon(0.01) == pair.epsilon(0.01, direction="backward") == pytest.approx(np.log(4.5), abs=1e-9)
-    assert pair.epsilon(0.01, direction="forward") < 0.1
+    forward, backward = pair.forward.crossing(0.01), pair.backward.crossing(0.01)
+    assert forward == swapped.backward.crossing(0.01)
+    assert pair.epsilon_bounds(0.01) == backward
+    assert backward.upper == pytest.approx(np.log(4.5), abs=1e-9)
+    assert forward.upper < 0.1
 
 
 def test_impossible_outcomes_are_mass_at_infinity():
@@ -120,7 +122,7 @@ def test_impossible_outcomes_are_mass_at_infinity():
     assert pair.epsilon(0.009) == np.inf
     assert pair.epsilon(0.0100001) == pytest.approx(0.0, abs=1e-11)
     assert pair.delta(50.0) == pytest.approx(0.01, rel=1e-11)
-    assert pair.epsilon(0.0, direction="backward") == pytest.approx(-np.log(0.99), abs=1e-11)
+    assert pair.backward.crossing(0.0).upper == pytest.approx(-np.log(0.99), abs=1e-11)
 
 
 def test_missing_mass_is_infinite_loss_above_and_nothing_below():
@@ -161,7 +163,6 @@ def test_delta_takes_arrays():
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0], adjacency="bounded"), "adjacency must be 'replace-one'"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).epsilon(1.5), "delta must be between 0 and 1, got 1.5"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(np.nan), "epsilon must be a number"),
-        (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).delta(1.0, direction="up"), "direction must be"),
         (lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).compose(0), "number of runs must be a whole number of at least 1"),
         (
             lambda: PrivacyLoss.from_pmfs([0.0], [0.0]).compose(True),
