@@ -256,6 +256,11 @@ class BloomRelease(Enveloped):
         """Number m of positions."""
         return int(self.counts.sum())
 
+    @property
+    def weeks(self) -> "tuple[BloomRelease]":
+        """The release of each week: itself alone."""
+        return (self,)
+
     @cached_property
     def debiased(self) -> np.ndarray:
         """Unbiased estimates of the true logo counts, float of shape (2^k,)."""

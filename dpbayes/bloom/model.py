@@ -33,7 +33,6 @@ CONCENTRATION = 0.5
 _TINY = 1e-300
 _ACTIVITY = 1.5
 """Prior median of the scale of activity."""
-_DATA = "or give ReachNumbers, or a BloomRelease"
 
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
@@ -94,13 +93,14 @@ def build_lattice_model(
     >>> [variable.name for variable in model.observed_RVs]
     ['reach_number']
     """
-    filters = [] if isinstance(data, ReachNumbers) else _weekly(data)
     people = positive_finite(population, "population", remedy="give the number of people who might be reached")
     c = whole_number(classes, "classes", low=2, high=200)
     if isinstance(data, ReachNumbers):
         names, weeks = list(data.publishers), data.n_weeks
     else:
-        names, weeks = [f"publisher {place + 1}" for place in range(filters[0].n_filters)], len(filters)
+        if not isinstance(data, BloomRelease):
+            instance(data, WeeklyFilters, "data", remedy="or give ReachNumbers, or a BloomRelease")
+        names, weeks = [f"publisher {place + 1}" for place in range(data.n_filters)], len(data.weeks)
     k = len(names)
     sets = shown_sets(k)
     coords = {
@@ -133,11 +133,12 @@ def build_lattice_model(
             missed = pt.exp(pt.dot(membership.astype(float), stay.reshape((k, weeks * c))))
             return people * (1.0 - missed.reshape((len(membership), weeks, c)).mean(axis=2))
 
-        pm.Deterministic("reach", reach(_membership(sets, k)), dims=("set", "week"))
+        membership = np.array([[place in which for place in range(k)] for which in sets])
+        pm.Deterministic("reach", reach(membership), dims=("set", "week"))
         if isinstance(data, ReachNumbers):
             _observe_numbers(data, reach)
         else:
-            _observe_filters(filters, reach)
+            _observe_filters(data.weeks, reach)
     model.convergence_variables = ("reach",)
     return model
 
@@ -159,17 +160,6 @@ def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArr
     bits = np.array([[float(week.n_bits)] for week in filters])
     counts, root = pm.Data("debiased_counts", counts), pm.Data("noise_root", root)
     pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
-
-
-def _weekly(data: Any) -> list[BloomRelease]:
-    """Return the release of each week, all of the same publishers."""
-    if isinstance(data, BloomRelease):
-        return [data]
-    return list(instance(data, WeeklyFilters, "data", remedy=_DATA).weeks)
-
-
-def _membership(sets: list[tuple[int, ...]], k: int) -> npt.NDArray[np.bool_]:
-    return np.array([[place in which for place in range(k)] for which in sets])
 
 
 def _level(share: Any, position: Any) -> Any:

@@ -216,13 +216,9 @@ def read_release(path: Path) -> _Release:
     return BloomRelease.read(path)
 
 
-def _weeks(release: BloomRelease | WeeklyFilters) -> tuple[BloomRelease, ...]:
-    return release.weeks if isinstance(release, WeeklyFilters) else (release,)
-
-
 def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:
     """Return the flip probability in words, or its range over weeks."""
-    flips = sorted({week.flip_prob for week in _weeks(release)})
+    flips = sorted({week.flip_prob for week in release.weeks})
     return "flip probability " + " to ".join(f"{p:{format}}" for p in dict.fromkeys((flips[0], flips[-1])))
 
 
@@ -231,7 +227,7 @@ def describe(spec: Spec, release: _Release) -> str:
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
-    bits = sorted({week.n_bits for week in _weeks(release)})
+    bits = sorted({week.n_bits for week in release.weeks})
     size = " to ".join(f"{m:,}" for m in dict.fromkeys((bits[0], bits[-1])))
     filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
     if isinstance(release, WeeklyFilters):
@@ -293,17 +289,15 @@ def _delta(spec: Spec) -> float:
 
 def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[dict[str, Any]]:
     """State epsilon of a release for the paper's pair by both definitions, and for all pairs; weeks add up."""
-    weeks = _weeks(release)
+    weeks = release.weeks
     share = _weekly_delta(delta, len(weeks))
     # Privacy losses of independent weeks add up, so upper bounds do, under both definitions; lower bounds do not.
     every = [_week_claims(week.flip_prob, week.n_filters, week.n_bits, share) for week in weeks]
-    claims = every[0] if len(weeks) == 1 else [_added(one, delta) for one in zip(*every, strict=True)]
-    return [asdict(claim) for claim in claims]
-
-
-def _added(weeks: tuple[EpsilonClaim, ...], delta: float) -> EpsilonClaim:
-    upper = math.fsum(week.upper for week in weeks) * (1.0 + _ROUNDING)
-    return replace(weeks[0], epsilon=Bounds(0.0, upper), delta=delta)
+    if len(weeks) == 1:
+        return [asdict(claim) for claim in every[0]]
+    sums = [math.fsum(claim.upper for claim in alike) * (1.0 + _ROUNDING) for alike in zip(*every, strict=True)]
+    added = zip(every[0], sums, strict=True)
+    return [asdict(replace(claim, epsilon=Bounds(0.0, upper), delta=delta)) for claim, upper in added]
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,6 @@
 import inspect
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -141,14 +140,13 @@ def randomized_response(
     def loss(probability: float) -> Any:
         return randomized_response_loss(truth_probability=probability, categories=categories).compose(compositions)
 
+    def probability_of(noise: float) -> float:
+        """Map noise in (0, infinity) to a truth probability between uniform and 1, decreasing."""
+        return 1 / (1 + (categories - 1) * math.exp(-1 / noise))
+
     name = f"Randomized response, {categories} categories"
     query = Query(name, "truth probability", truth_probability, None, compositions, epsilon, delta, "replace-one", plot)
-    answer(query, loss, parameter_of=_uniform_to_one(categories))
-
-
-def _uniform_to_one(categories: int) -> Callable[[float], float]:
-    """Map noise in (0, infinity) to a truth probability between uniform and 1, decreasing."""
-    return lambda noise: 1 / (1 + (categories - 1) * math.exp(-1 / noise))
+    answer(query, loss, parameter_of=probability_of)
 
 
 @app.command()

@@ -104,7 +104,10 @@ class Attribute:
         if not self.labels:
             return tuple(f"{self.name}={word}" for word in self.words)
         given = zip(self.levels, self.labels, strict=True)
-        return tuple(f"{self.name}: {own}" if _needs_name(own, level) else own for level, own in given)
+        # A level as it is, a yes or no, and what was not given tell nothing by themselves.
+        return tuple(
+            f"{self.name}: {own}" if own == str(level) or own.casefold() in _BARE else own for level, own in given
+        )
 
 
 @dataclass(frozen=True)
@@ -245,11 +248,6 @@ def check_rows(rows: float, domain: Domain) -> None:
     """Refuse more synthetic records than this machine's memory holds: some 32 bytes of each value of each record."""
     what = f"{rows:,.0f} synthetic records of {len(domain)} attributes"
     check_memory(32 * rows * len(domain), what, remedy="ask for fewer by n_rows")
-
-
-def _needs_name(label: str, level: Level) -> bool:
-    """Say whether a label tells nothing by itself: a level as it is, a yes or no, what was not given."""
-    return label == str(level) or label.casefold() in _BARE
 
 
 def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:

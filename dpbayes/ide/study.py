@@ -31,7 +31,7 @@ from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, jus
 from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
-from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release, in_a_line
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
@@ -276,10 +276,7 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
     if isinstance(release, GroupRelease):
         what = f"{len(release.units)} units, {len(release.groups)} groups"
         return f"{what} at epsilon {release.epsilon:g} in total, {release.adjacency}"
-    what = f"{release.n_counts} counts in {len(release.tables)} tables"
-    if release.publication is not None:
-        return f"{what}, published by {release.publication.publisher} ({release.publication.date})"
-    return f"{what} at {release.cost} in total, {release.adjacency}"
+    return in_a_line(release)
 
 
 def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:

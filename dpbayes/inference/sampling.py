@@ -249,10 +249,10 @@ class CompiledModel:
         values = _checked_data(self.model, data or {})
         if isinstance(self.program, BatchedDensity) != isinstance(settings, ManyChainSettings):
             raise InputError(f"the model was compiled for another method than {type(settings).__name__}; compile anew")
-        with _data_set(self.model, values):
+        with data_set(self.model, values):
             groups = _data_groups(self.model)
         if isinstance(settings, ManyChainSettings):
-            with _data_set(self.model, values), _shown(progress, progressbar) as said:
+            with data_set(self.model, values), _shown(progress, progressbar) as said:
                 posterior, sample_stats, attributes = _many(self, settings, seed, cores, said)
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
@@ -557,7 +557,7 @@ def _many(
 
 
 @contextmanager
-def _data_set(model: "pm.Model", values: Mapping[str, np.ndarray]) -> Iterator[None]:
+def data_set(model: "pm.Model", values: Mapping[str, np.ndarray]) -> Iterator[None]:
     """Exchange the values of a model's `pm.Data` for the time of a fit."""
     former = {name: model[name].get_value() for name in values}
     try:
@@ -581,6 +581,21 @@ def _shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
     with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as bars:
         task = bars.add_task("compiled", total=1.0)
         yield lambda stage, share: bars.update(task, description=stage, completed=share)
+
+
+def prior_values(model: "pm.Model", names: Sequence[str]) -> "Callable[[int], dict[str, np.ndarray]]":
+    """Compile, once, a function from a seed to a prior draw of some variables."""
+    from pymc.pytensorf import compile as compile_graph
+    from pymc.pytensorf import find_rng_nodes, reseed_rngs
+
+    draw = compile_graph([], [model[name] for name in names], **_INTERPRET)
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+
+    def values(seed: int) -> dict[str, np.ndarray]:
+        reseed_rngs(generators, seed)
+        return dict(zip(names, draw(), strict=True))
+
+    return values
 
 
 def prior_predictive(model: "pm.Model", *, draws: int, random_seed: int) -> dict[str, "xr.Dataset"]:

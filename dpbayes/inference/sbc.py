@@ -32,7 +32,9 @@ from dpbayes.inference.sampling import (
     NutsSettings,
     checked_seed,
     compile_model,
+    data_set,
     observed_data_names,
+    prior_values,
 )
 
 if TYPE_CHECKING:
@@ -112,41 +114,26 @@ def ranks_among(true: np.ndarray, draws: np.ndarray, *, n_ranks: int, rng: np.ra
 
 def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
     """Make, once, a simulator of the model's own prior."""
-    from pymc.pytensorf import compile as compile_graph
-    from pymc.pytensorf import find_rng_nodes, reseed_rngs
-
     sources = observed_data_names(model)
     if not sources:
         raise InputError("no observed variable of the model keeps its values in pm.Data: nothing could be exchanged")
-    outputs = [model[name] for name in (*variables, *sources)]
-    draw = compile_graph([], outputs, mode="FAST_COMPILE")
-    generators = find_rng_nodes(draw.maker.fgraph.outputs)
-
-    def values(seed: int) -> list[np.ndarray]:
-        reseed_rngs(generators, seed)
-        return draw()
+    values = prior_values(model, [*variables, *sources])
 
     def simulate(seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         drawn = values(seed)
-        truth, data = drawn[: len(variables)], drawn[len(variables) :]
-        return dict(zip(variables, truth, strict=True)), dict(zip(sources.values(), data, strict=True))
+        return {name: drawn[name] for name in variables}, {data: drawn[name] for name, data in sources.items()}
 
     _check_free_of_data(model, list(sources.values()), values)
     return simulate
 
 
-def _check_free_of_data(model: "pm.Model", names: list[str], values: Callable[[int], list[np.ndarray]]) -> None:
+def _check_free_of_data(model: "pm.Model", names: list[str], values: Callable[[int], Mapping[str, Any]]) -> None:
     """Refuse a prior that changes with the observed values, by changing them."""
-    former = {name: model[name].get_value() for name in names}
+    held = {name: model[name].get_value() for name in names}
     before = values(0)
-    try:
-        for name, value in former.items():
-            model[name].set_value(value + np.asarray(1, value.dtype))
+    with data_set(model, {name: value + np.asarray(1, value.dtype) for name, value in held.items()}):
         after = values(0)
-    finally:
-        for name, value in former.items():
-            model[name].set_value(value)
-    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True)):
+    if not all(np.array_equal(before[name], after[name], equal_nan=True) for name in before):
         raise InputError(f"the model's prior depends on the observed values {names}; pass `simulate` to generate them")
 
 

@@ -167,17 +167,12 @@ def products_of(domain: Domain, cells: Sequence[Cell]) -> Products:
     return Products.of(factors, _sizes(domain))
 
 
-def _records(release: Release) -> float:
-    """Return the number of records by the release, at least one."""
-    return max(float(release.n if isinstance(release.n, int) else release.n.value), 1.0)
-
-
 def filled_counts(release: Release) -> list[tuple[Floats, Floats]]:
     """Return every table's counts and the variances of their noise; for priors and starts alone.
 
     What a threshold held back is taken as an even share of the records that the table leaves, and varied as below it.
     """
-    n, found = _records(release), []
+    n, found = release.size, []
     for table in release.tables:
         held, most = table.withheld, max(table.limit, 1.0)
         share = np.clip((n - table.counts[~held].sum()) / max(held.sum(), 1), 0.5, most)
@@ -187,7 +182,7 @@ def filled_counts(release: Release) -> list[tuple[Floats, Floats]]:
 
 def released_shares(release: Release) -> Floats:
     r"""Return the shares of all attributes' levels by the release, side by side, none of them zero."""
-    n = _records(release)
+    n = release.size
     found, filled = [], filled_counts(release)
     for attribute in release.domain:
         places = [place for place, table in enumerate(release.tables) if attribute.name in table.attributes]
@@ -315,7 +310,7 @@ class _Factors:
 
 def sampling_ratio(release: Release, shares: Floats) -> float:
     """Return the root mean square, over tables of two attributes or more, of the ratio of R to noise."""
-    n = _records(release)
+    n = release.size
     ends = np.cumsum(release.domain.shape)
     spread = dict(zip(release.domain.names, np.split(shares * (1.0 - shares), ends[:-1]), strict=True))
     found = [
@@ -378,7 +373,7 @@ def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
 
 def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
-    n = _records(release)
+    n = release.size
     filled = filled_counts(release)
     counts = np.concatenate([one.ravel() for one, _ in filled]) / n
     noise = np.concatenate([one.ravel() for _, one in filled]) / n**2

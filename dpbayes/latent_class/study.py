@@ -478,6 +478,7 @@ class Simulator:
 
     def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return true values and data."""
+        from dpbayes.inference.sampling import prior_values
         from dpbayes.latent_class.likelihood import default_spread, released_shares
         from dpbayes.latent_class.model import release_data
         from dpbayes.latent_class.synthesis import count_records, draw_records
@@ -486,7 +487,8 @@ class Simulator:
 
         if self._draw is None:
             model = self.build_model()
-            self._draw = _prior_drawer(model)
+            wanted = ["weights", "profiles", *model.convergence_variables, "n"]
+            self._draw = prior_values(model, [name for name in wanted if name in model.named_vars])
             if "structural_zeros" in model.named_vars:
                 self._zeros = ZeroSet.from_array(self.release.domain, model["structural_zeros"].get_value())
         prior_seed, data_seed = np.random.SeedSequence(seed).generate_state(2)
@@ -512,23 +514,6 @@ class Simulator:
         spread = self.options.get("spread") or default_spread(self.release, released_shares(self.release))
         data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
-
-
-def _prior_drawer(model: pm.Model) -> Callable[[int], dict[str, Any]]:
-    """Return a function from a seed to prior draws of the mixture and what follows from it."""
-    from pymc.pytensorf import compile as compile_graph
-    from pymc.pytensorf import find_rng_nodes, reseed_rngs
-
-    wanted = ["weights", "profiles", *model.convergence_variables, "n"]
-    names = [name for name in wanted if name in model.named_vars]
-    draw = compile_graph([], [model[name] for name in names], mode="FAST_COMPILE")
-    generators = find_rng_nodes(draw.maker.fgraph.outputs)
-
-    def values(seed: int) -> dict[str, Any]:
-        reseed_rngs(generators, seed)
-        return dict(zip(names, draw(), strict=True))
-
-    return values
 
 
 def _model(spec: Spec, release: Release, context: Context) -> pm.Model:

@@ -314,7 +314,8 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
     white = _whitened(spec, release)
     naive, truth, delta = naive_regression(white), kept.get("truth"), _delta(spec)
     rows = _rows(result, naive, truth)
-    epsilon = release.noise.epsilon(delta)
+    epsilon, data = release.noise.epsilon(delta), spec.data
+    source = f"{data.n:,} generated patients, seed {data.seed}" if data.n else str(data.file or data.release)
     caption = f"Coefficients in units of {spec.regression.response} for one unit of the term, with 95 % intervals"
     table = Table("coefficients", caption, _coefficient_columns(), [*rows, _residual_row(result, truth)])
     return Findings(
@@ -332,13 +333,8 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
         terms=PrivacyTerms(release.adjacency, release.protects.removeprefix("one "), delta),
         judged="The quantities of interest: intercept, coefficients, residual.",
         facts={"clipping": _CLIPPING},
-        provenance={"records": _source(spec)},
+        provenance={"records": source},
     )
-
-
-def _source(spec: Spec) -> str:
-    data = spec.data
-    return f"{data.n:,} generated patients, seed {data.seed}" if data.n else str(data.file or data.release)
 
 
 def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> list[tuple[Any, ...]]:

@@ -489,10 +489,23 @@ def read_release(path: str | Path) -> Release:
     return Release.read(path)
 
 
-def check_of_records(release: object, what: str) -> None:
-    """Refuse what is no release, or one whose counts are not of records; `what` starts from it."""
+def in_a_line(release: Release) -> str:
+    """Return what was released and its cost, or its publisher, for the terminal."""
+    counts = f"{release.n_counts} counts in {len(release.tables)} tables"
+    if release.publication is not None:
+        return f"{counts}, published by {release.publication.publisher} ({release.publication.date})"
+    return f"{counts} at {release.cost} in total, {release.adjacency}"
+
+
+def check_release(release: object, what: str, maker: str = "release_counts") -> None:
+    """Refuse what is no release; `what` starts from it, and `maker` makes one."""
     if not isinstance(release, Release):
-        raise InputError(f"{what} starts from a Release, got {type(release).__name__}; use privacy.release_tables")
+        raise InputError(f"{what} starts from a Release, got {type(release).__name__}; use {maker}")
+
+
+def check_of_records(release: Release, what: str) -> None:
+    """Refuse what is no release, or one whose counts are not of records; `what` starts from it."""
+    check_release(release, what, "privacy.release_tables")
     if release.unit != "record":
         raise InputError(
             f"{what} needs counts of records, and this release counts {release.unit}s; it answers the verifier's "

@@ -240,7 +240,7 @@ def _wide_table(runs: Sequence[RunFacts], table: SharedTable) -> Table:
                 parts.append((f"width of {quantity.replace('_', ' ')}", table.width(interval), style))
     blocks = []
     for name, values, style in parts:
-        same = len(runs) > 1 and not _moves(values)
+        same = len(runs) > 1 and np.all(np.nan_to_num(values) == np.nan_to_num(values[0]))
         for number, run in enumerate(runs[:1] if same else runs):
             columns.append(Column(f"{name}, all runs" if same else f"{name}, {run.label}", style))
             blocks.append((values[number], style.endswith("d")))
@@ -248,10 +248,6 @@ def _wide_table(runs: Sequence[RunFacts], table: SharedTable) -> Table:
     rows = [[*table.places[i], *(_plain(block[i], whole) for block, whole in blocks)] for i in shown]
     more = "" if len(shown) == len(table.places) else f" The first {len(shown)} of {len(table.places)} rows."
     return Table(table.name, f"{shared_caption(runs, table.name).rstrip('.')}.{more}", columns, rows)
-
-
-def _moves(values: np.ndarray) -> bool:
-    return bool(np.any(np.nan_to_num(values) != np.nan_to_num(values[0])))
 
 
 def _plain(value: float, whole: bool) -> float | None:

@@ -399,17 +399,11 @@ def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
 
 def described(loaded: LoadedSpec, release: Any) -> str:
     """Return a release in a line, in every system with what it protects."""
-    describe = getattr(loaded.module, "describe", _counts)
+    from dpbayes.privacy.release import in_a_line
+
+    describe = getattr(loaded.module, "describe", lambda spec, release: in_a_line(release))
     protects = None if getattr(release, "publication", None) is not None else getattr(release, "protects", None)
     return f"{describe(loaded.spec, release)}{f', protects {protects}' if protects else ''}"
-
-
-def _counts(spec: Any, release: Any) -> str:
-    """Return a release of tables in a line."""
-    counts = f"{release.n_counts} counts in {len(release.tables)} tables"
-    if getattr(release, "publication", None) is not None:
-        return f"{counts}, published by {release.publication.publisher} ({release.publication.date})"
-    return f"{counts} at {release.cost} in total, {release.adjacency}"
 
 
 def sampler_note(sampler: str) -> str:

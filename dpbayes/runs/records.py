@@ -34,7 +34,9 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
         doubled = [name for name in frame.collect_schema().names() if '""' in name]
         frame = frame.rename({name: name.replace('""', '"') for name in doubled})
         # Asked for some columns, Polars skips the others, and with them an open quote or a line of too many fields.
-        return frame.map_batches(_unchanged, projection_pushdown=False, predicate_pushdown=False, streamable=True)
+        return frame.map_batches(
+            lambda batch: batch, projection_pushdown=False, predicate_pushdown=False, streamable=True
+        )
 
 
 def _refuse_utf16(path: Path) -> None:
@@ -122,10 +124,6 @@ def _whole_number(text: pl.Expr, *, other: int) -> pl.Expr:
     plain = text.str.strip_chars().str.to_lowercase().str.replace(r"\.0*$", "")
     number = plain.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
     return pl.when(plain != "").then(number.fill_null(other))
-
-
-def _unchanged(batch: pl.DataFrame) -> pl.DataFrame:
-    return batch
 
 
 def _is_parquet(path: Path) -> bool:

@@ -49,7 +49,7 @@ from dpbayes._arguments import (
 from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
-from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release, check_release
 from dpbayes.verifier.partition import OUTCOMES, check_n_partitions, is_count_table, question_table
 
 if TYPE_CHECKING:
@@ -681,8 +681,7 @@ def draw_posterior(
     size = tuple(whole_number(n, name, high=_MOST_DRAWS) for name, n in (("chains", chains), ("draws", draws)))
     fresh = int(np.random.SeedSequence().generate_state(1)[0])
     seed = fresh if random_seed is None else whole_number(random_seed, "random_seed", low=0)
-    if not isinstance(release, Release):
-        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
+    check_release(release, "a posterior")
     counted = [table for table in release.tables if is_count_table(table)]
     names = [table.label for table in counted]
     data = xr.Dataset(coords={"chain": np.arange(chains), "draw": np.arange(draws)})

@@ -26,7 +26,7 @@ from dpbayes._arguments import Floats, finite, one_of, ordered, positive_finite,
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import ReleasedNoise
 from dpbayes.privacy.laws import NoiseLaw
-from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release, check_release
 from dpbayes.verifier.exact import CoefficientTable, coefficient_table
 from dpbayes.verifier.partition import OUTCOMES, question_table
 
@@ -128,8 +128,7 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
         raise InputError("no release was given; give at least one")
     tables, sizes = [], []
     for release in given:
-        if not isinstance(release, Release):
-            raise InputError(f"a model starts from a Release, got {type(release).__name__}; use release_counts")
+        check_release(release, "a model")
         for label in (table.label for table in release.tables):
             table, size = question_table(release, label)
             tables.append(table)

@@ -20,7 +20,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
-from dpbayes.privacy.release import NoisyTable, Release, record_words
+from dpbayes.privacy.release import NoisyTable, Release, check_release, record_words
 from dpbayes.privacy.sampling import release_values, sampler_name
 
 if TYPE_CHECKING:
@@ -255,8 +255,7 @@ def range_of(table: NoisyTable) -> tuple[float, float] | None:
 
 def question_table(release: Release, question: str | None = None, *, sums: bool = False) -> tuple[NoisyTable, int]:
     """Return the counts of a question of a verification, or its sums of estimates, and M; say why there are none."""
-    if not isinstance(release, Release):
-        raise InputError(f"a posterior starts from a Release, got {type(release).__name__}; use release_counts")
+    check_release(release, "a posterior")
     what, source = ("sums of estimates", "sum_estimates") if sums else ("verification counts", "count_partitions")
     is_asked = (lambda table: range_of(table) is not None) if sums else is_count_table
     labels = [table.label for table in release.tables]
@@ -327,7 +326,9 @@ def release_counts(
     BudgetExceededError
         If the ledger has too little left. Nothing is drawn then.
 
-    Notes ----- *Sensitivity.* Each partition yields one of three outcomes, a function of its units alone. Replace-one
+    Notes
+    -----
+    *Sensitivity.* Each partition yields one of three outcomes, a function of its units alone. Replace-one
     on a balanced deal, or add-remove where each unit draws its partition by itself: coupled assignments differ in one
     partition. One count falls by 1 and one rises by 1, so :math:`\|S - S'\|_1 \le 2` under both. The assignment must
     stay secret: it is drawn afresh and stored nowhere. docs/verifier.md has the argument.
