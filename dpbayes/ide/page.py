@@ -17,8 +17,8 @@ from dpbayes.report.tables import released_columns, released_rows, released_sect
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-    from dpbayes.ide import GroupRelease
-    from dpbayes.privacy import Release
+    from dpbayes.ide.groups import GroupRelease
+    from dpbayes.privacy.release import Release
 
 type Tables = Sequence[Mapping[str, Any]]
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, SkipValidation, model_validator
 
+from dpbayes.data import Domain, Marginal, datasets, marginals
+from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
 from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
     CONCENTRATION,
@@ -25,7 +27,11 @@ from dpbayes.latent_class.design import (
     profile_name,
     sampler_defaults,
 )
+from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy.laws import NoiseName
+from dpbayes.privacy.mechanism import release_tables
+from dpbayes.privacy.release import NoisyTotal, Release
+from dpbayes.privacy.sampling import release_values
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
@@ -48,8 +54,6 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
 
-    from dpbayes.data import Domain, Marginal
-    from dpbayes.privacy import Release
     from dpbayes.privacy.ledger import Ledger
 
 _PREDICTED = 400  # releases drawn for the posterior predictive check
@@ -84,9 +88,6 @@ class Data(PublishedData):
 
 def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
     """Return the attributes that a run is to release, and the sets of them that its tables count; no file is read."""
-    from dpbayes.data import Domain, datasets
-    from dpbayes.data.datasets import PERSON_LEVELS
-
     if data.release is not None or data.published is not None:
         return None
     if data.embedded == "acs_tables":
@@ -315,8 +316,6 @@ class Spec(PublishedSpec):
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release:
     """Return a release of the spec's tables, noise and number of records, its records placeholders."""
-    from dpbayes.data import Marginal
-
     tables = released_tables(spec.data)
     assert tables is not None
     domain, sets = tables
@@ -416,7 +415,6 @@ def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Conte
 
 def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return what the page says; see `dpbayes.latent_class.page`."""
-    from dpbayes.data import Domain, Marginal
     from dpbayes.latent_class.page import findings
 
     truth = [Marginal(Domain.from_dict(t["domain"]), t["counts"]) for t in kept["truth"]] if "truth" in kept else None
@@ -482,8 +480,6 @@ class Simulator:
         from dpbayes.latent_class.likelihood import default_spread, released_shares
         from dpbayes.latent_class.model import release_data
         from dpbayes.latent_class.synthesis import count_records, draw_records
-        from dpbayes.latent_class.zeros import ZeroSet
-        from dpbayes.privacy import release_values
 
         if self._draw is None:
             model = self.build_model()
@@ -519,7 +515,7 @@ class Simulator:
 def _model(spec: Spec, release: Release, context: Context) -> pm.Model:
     """Build the model, the package's or the user's, and hold the later stages' settings to its form."""
     if spec.model.file is None:
-        from dpbayes.latent_class import build_model
+        from dpbayes.latent_class.model import build_model
 
         model = build_model(release, **spec.model.options())
     else:
@@ -534,8 +530,6 @@ def _model(spec: Spec, release: Release, context: Context) -> pm.Model:
 
 def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     """Count the exact tables. They stay in memory."""
-    from dpbayes.data import Domain, marginals
-
     if data.embedded is not None:
         return embedded_tables(data.embedded)
     assert data.microdata is not None and data.levels is not None
@@ -551,20 +545,15 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
 
 def embedded_tables(name: str) -> tuple[Marginal, ...]:
     """Return ``"acs_tables"``, or of ``"persons"`` all pairs of attributes of 5,000 simulated persons."""
-    from dpbayes.data import Domain, datasets, marginals
-    from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS, persons
-
     if name == "acs_tables":
         return datasets.acs_tables()
-    frame = persons(5000, rng=np.random.default_rng(2026))
+    frame = datasets.persons(5000, rng=np.random.default_rng(2026))
     domain = Domain.from_levels(PERSON_LEVELS, PERSON_LABELS)
     return marginals(frame, list(combinations(PERSON_LEVELS, 2)), domain=domain)
 
 
 def _release_of(tables: Any, spec: Spec, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
     """Release tables as [privacy] says."""
-    from dpbayes.privacy import release_tables
-
     privacy = spec.privacy
     assert privacy is not None
     return release_tables(
@@ -584,8 +573,6 @@ def _release_of(tables: Any, spec: Spec, *, rng: np.random.Generator | None, led
 
 def _resized(release: Release, n: int) -> Release:
     """Return the same release of another number of records."""
-    from dpbayes.privacy import NoisyTotal
-
     if isinstance(release.n, int):
         return replace(release, n=n)
     total = release.n

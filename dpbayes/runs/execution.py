@@ -19,9 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from dpbayes import __version__
-from dpbayes._arguments import shown
+from dpbayes._arguments import check_memory, shown
 from dpbayes._files import write_text
 from dpbayes.errors import ExistingRunError, InputError
+from dpbayes.privacy.release import NoisyTable, Release, in_a_line
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.privacy.release import NoisyTable, Release
     from dpbayes.report import Document
     from dpbayes.runs.spec import PublishedSpec
 
@@ -258,9 +258,7 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
 
 def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
     """Return the model of a design, if the system has one, and refuse what a later stage would refuse."""
-    from dpbayes._arguments import check_memory
     from dpbayes.data.domain import check_rows
-    from dpbayes.privacy import Release
 
     synthesis = getattr(loaded.spec, "synthesis", None)
     if isinstance(design, Release) and synthesis is not None and getattr(synthesis, "n_datasets", 1) > 0:
@@ -399,8 +397,6 @@ def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
 
 def described(loaded: LoadedSpec, release: Any) -> str:
     """Return a release in a line, in every system with what it protects."""
-    from dpbayes.privacy.release import in_a_line
-
     describe = getattr(loaded.module, "describe", lambda spec, release: in_a_line(release))
     protects = None if getattr(release, "publication", None) is not None else getattr(release, "protects", None)
     return f"{describe(loaded.spec, release)}{f', protects {protects}' if protects else ''}"
@@ -498,8 +494,6 @@ def _stated(release: Release) -> list[str]:
 
 def _table_lines(design: Any, *, known: bool) -> list[str]:
     """Say how large the noise is in every table, beside a typical count where the number of records is known."""
-    from dpbayes.privacy import Release
-
     if not isinstance(design, Release) or design.unit != "record":
         return []
     n = design.size

@@ -333,8 +333,7 @@ class Spec(RunSpec):
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release | None:
     """Return a release of the spec's design with placeholder counts; None for a study that releases nothing."""
-    from dpbayes.verifier import PartitionCounts, release_counts
-    from dpbayes.verifier.partition import EstimateSums
+    from dpbayes.verifier.partition import EstimateSums, PartitionCounts, release_counts
 
     if spec.privacy is None:
         return None
@@ -451,7 +450,7 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
     """Count and release. The exact counts stay in memory."""
-    from dpbayes.verifier import release_counts
+    from dpbayes.verifier.partition import release_counts
 
     frame = _records(spec, context.beside)
     counts = {question.name: _count(frame, question, spec, rng) for question in spec.questions}
