@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpbayes.cli.tables import check_figure, show_table
+from dpbayes.cli.tables import Query, answer, check_figure, show_table
+from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     from dpbayes.bloom.claims import EpsilonClaim
@@ -90,7 +91,6 @@ def _register(command: str, name: str, parameter: Any, sensitivity: Any, text: s
     """Register the command of a noise law, with the options that all laws share."""
 
     def run(**given: Any) -> None:
-        from dpbayes.cli.tables import Query, answer
         from dpbayes.privacy.laws import law_named
 
         value, move, runs, epsilon, delta, adjacency, plot = given.values()
@@ -134,7 +134,6 @@ def randomized_response(
 
     Example: `dpbayes privacy randomized-response --truth-probability 0.75 --compositions 100 --delta 1e-6`
     """
-    from dpbayes.cli.tables import Query, answer
     from dpbayes.privacy.losses import randomized_response_loss
 
     def loss(probability: float) -> Any:
@@ -182,7 +181,6 @@ def bloom(
     Example: `dpbayes privacy bloom -k 6 -m 100000 -p 0.1 --delta 1e-3`
     """
     from dpbayes.bloom.calibration import bloom_epsilon, epsilon_figure, flip_prob_figure, flip_prob_for
-    from dpbayes.errors import InputError
 
     if (flip_prob is None) == (epsilon is None):
         raise InputError("give either --flip-prob, to be told epsilon, or --epsilon, to be told the flip probability")
@@ -282,7 +280,6 @@ def mvg(
 
     Example: `dpbayes privacy mvg --range 10x0:1 -n 70000 --epsilon 1 --delta 1e-5`
     """
-    from dpbayes.errors import InputError
     from dpbayes.mvg.allocation import check_reading, compare_noise, noise_ellipses
 
     check_reading(zeta)
@@ -331,7 +328,6 @@ def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict
 
 
 def _ranges(texts: list[str], adjacency: str) -> "FeatureRanges":
-    from dpbayes.errors import InputError
     from dpbayes.mvg.sensitivity import FeatureRanges
     from dpbayes.privacy.adjacency import check_adjacency
 
@@ -351,8 +347,6 @@ def _ranges(texts: list[str], adjacency: str) -> "FeatureRanges":
 
 
 def _numbers(text: str | None, option: str) -> list[float] | None:
-    from dpbayes.errors import InputError
-
     if text is None:
         return None
     try:

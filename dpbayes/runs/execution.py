@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from dpbayes import __version__
 from dpbayes._arguments import check_memory, shown
 from dpbayes._files import write_text
@@ -31,7 +33,6 @@ from dpbayes.runs.registry import SAVED, check_allowed, own_model
 from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    import numpy as np
     import pymc as pm
     import xarray as xr
 
@@ -411,8 +412,6 @@ def sampler_note(sampler: str) -> str:
 
 def _generator(spec: Any) -> np.random.Generator | None:
     """Return the generator that simulates the noise; None for OpenDP."""
-    import numpy as np
-
     seed = getattr(getattr(spec, "privacy", None), "simulation_seed", None)
     return None if seed is None else np.random.default_rng(seed)
 
