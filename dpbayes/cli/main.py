@@ -23,8 +23,8 @@ from dpbayes.cli.tables import show_table
 from dpbayes.errors import DPBayesError, InputError
 
 if TYPE_CHECKING:
-    from dpbayes.report import Document
-    from dpbayes.runs import RunResult
+    from dpbayes.report.document import Document
+    from dpbayes.runs.execution import RunResult
     from dpbayes.runs.progress import Progress
 
 EXIT_FAILED = 1
@@ -105,7 +105,8 @@ def run(
     """
     with interruptible():
         typer.echo(f"spec: {spec}")  # importing what a run needs takes seconds
-        from dpbayes.runs import execute, load_spec
+        from dpbayes.runs.execution import execute
+        from dpbayes.runs.spec import load_spec
 
         result = execute(
             load_spec(spec, overrides or (), allow_python=allow_python),
@@ -141,8 +142,8 @@ def check(
     else a spec may hold.
     """
     with _signs_of_life("reading the spec") as progress:
-        from dpbayes.runs import load_spec
         from dpbayes.runs.execution import plan_lines
+        from dpbayes.runs.spec import load_spec
 
         loaded = load_spec(spec, overrides or (), allow_python=allow_python)
         plan = plan_lines(loaded, progress.at)
@@ -204,7 +205,7 @@ def report(
 ) -> None:
     """Write the report of a finished run again, from the files in its folder."""
     with _signs_of_life("writing the page"):
-        from dpbayes.runs import rebuild_report
+        from dpbayes.runs.execution import rebuild_report
 
         page = rebuild_report(run_dir, calibration=sbc_study)
     typer.echo(f"report: {page}")
@@ -282,8 +283,8 @@ def sbc(
     Example: `dpbayes sbc models/acs_latent_class.toml -n 200 --n-records 500 --set privacy.epsilon=0.5`
     """
     from dpbayes.inference.sampling import NutsSettings
-    from dpbayes.runs import load_spec
     from dpbayes.runs.calibration import calibrate, calibration_of
+    from dpbayes.runs.spec import load_spec
 
     loaded = load_spec(spec, overrides or ())
     sampling = calibration_of(loaded, n_records=n_records).sampling

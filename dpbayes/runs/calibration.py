@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbayes._files import write_text, write_whole
 from dpbayes.errors import ExistingRunError, SpecError
+from dpbayes.report.document import write_report
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
 from dpbayes.runs.progress import Progress
@@ -88,7 +89,6 @@ def calibrate(
     """
     from dpbayes.inference.sampling import NutsSettings
     from dpbayes.inference.sbc import SBC_SETTINGS, simulate_and_rank
-    from dpbayes.report import write_report
     from dpbayes.report.calibration import calibration_document, judge
 
     found = calibration_of(loaded, n_records=n_records)

@@ -23,8 +23,10 @@ import numpy as np
 from dpbayes import __version__
 from dpbayes._arguments import check_memory, shown
 from dpbayes._files import write_text
+from dpbayes.data.domain import check_rows
 from dpbayes.errors import ExistingRunError, InputError
-from dpbayes.privacy.release import NoisyTable, Release, in_a_line
+from dpbayes.privacy.release import NoisyTable, Release, in_a_line, read_release
+from dpbayes.report.document import Document, write_report
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.report import Document
     from dpbayes.runs.spec import PublishedSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
@@ -145,8 +146,6 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     ``<folder>-sbc``, if there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished
     study, `InputError` if the study is of another system.
     """
-    from dpbayes.report import write_report
-
     spec = Path(folder) / "spec.toml"
     if not spec.is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
@@ -201,8 +200,6 @@ def finished_release(loaded: LoadedSpec) -> Any | None:
 
 def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> tuple[bool, str]:
     """Run the stages that the folder still lacks, and write the page."""
-    from dpbayes.report import write_report
-
     study, spec, echo = loaded.module, loaded.spec, context.echo
     release = _release(loaded, context, ledger_head)
     if release is not None:
@@ -259,8 +256,6 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
 
 def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
     """Return the model of a design, if the system has one, and refuse what a later stage would refuse."""
-    from dpbayes.data.domain import check_rows
-
     synthesis = getattr(loaded.spec, "synthesis", None)
     if isinstance(design, Release) and synthesis is not None and getattr(synthesis, "n_datasets", 1) > 0:
         check_rows(synthesis.n_rows or design.size, design.domain)
@@ -391,8 +386,6 @@ def _words(document: Document) -> str:
 
 
 def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
-    from dpbayes.privacy import read_release
-
     return getattr(loaded.module, "read_release", read_release)
 
 

@@ -489,7 +489,8 @@ def _read(
 
 
 def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator | None) -> Any:
-    from dpbayes.verifier import count_partitions, sum_estimates
+    from dpbayes.verifier.claim import count_partitions
+    from dpbayes.verifier.means import sum_estimates
 
     data, privacy = spec.data, spec.privacy
     assert data is not None and privacy is not None
@@ -502,6 +503,7 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
         "random_state": rng,
     }
     if question.answer_by == "mean":
+        assert question.lower is not None and question.upper is not None
         return sum_estimates(frame, lower=question.lower, upper=question.upper, **common)
     return count_partitions(frame, **question.claim, **common)
 
@@ -523,11 +525,11 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
 
         return {"pilot": {name: plain(found.to_dict()) for name, found in questions.items()}}
     if spec.model.pooling == "none":
-        from dpbayes.verifier import draw_posterior
+        from dpbayes.verifier.exact import draw_posterior
 
         return draw_posterior(release, **spec.model.drawing())
     from dpbayes.inference import sample
-    from dpbayes.verifier import build_model
+    from dpbayes.verifier.model import build_model
 
     settings = spec.model
     return sample(
@@ -543,7 +545,7 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
 
 def _surface(surface: Surface, context: Context) -> dict[str, Any]:
     """Sum the operating characteristics of every design, and seek the least epsilon for each M and r."""
-    from dpbayes.verifier import design_surface, smallest_epsilon
+    from dpbayes.verifier.design import design_surface, smallest_epsilon
 
     common = surface.supposed()
     found = design_surface(surface.n_partitions, surface.epsilon, r=surface.r, **common)
@@ -562,13 +564,13 @@ def _surface(surface: Surface, context: Context) -> dict[str, Any]:
 
 def sections(spec: Spec, release: Release | None, result: Any, kept: Mapping[str, Any]) -> Findings:
     """Return what the page says."""
-    from dpbayes.verifier import page
+    from dpbayes.verifier.page import pilot_findings, surface_findings, verification_findings
 
     if spec.surface is not None:
-        return page.surface_findings(spec.surface, result)
+        return surface_findings(spec.surface, result)
     if release is None:
-        return page.pilot_findings(spec, result)
-    return page.verification_findings(spec, release, result, kept.get("warnings", []))
+        return pilot_findings(spec, result)
+    return verification_findings(spec, release, result, kept.get("warnings", []))
 
 
 def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int | None) -> Calibration:

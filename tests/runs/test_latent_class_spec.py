@@ -137,7 +137,7 @@ def test_a_model_that_cannot_be_built_costs_no_release(study, tmp_path, monkeypa
         tried.append(release)
         raise InputError("no such model")
 
-    monkeypatch.setattr("dpbayes.latent_class.build_model", fails, raising=False)
+    monkeypatch.setattr("dpbayes.latent_class.model.build_model", fails)
     study.write_text(SPEC)
     with pytest.raises(InputError, match="no such model"):
         execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
