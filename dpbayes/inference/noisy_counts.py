@@ -1,10 +1,8 @@
 """Noise laws of a whole release around a real-valued centre, each read on the real line so that moments are kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,9 +13,7 @@ from dpbayes._arguments import Floats
 from dpbayes.distributions import Released, log_normal_tail
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
-
-if TYPE_CHECKING:
-    from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release
 
 _LEAST_VARIANCE = 1e-100  # of a law's noise; its inverse and the squares of that are finite
 

@@ -3,24 +3,20 @@
 Nothing here imports PyMC, so that a mistake is found when a spec is read, and not after a release was paid for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from dpbayes._arguments import ordered, shown
 from dpbayes._names import variable_name
+from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.zeros import Impossible, ZeroSet
-
-if TYPE_CHECKING:
-    from dpbayes.data.domain import Domain
-    from dpbayes.privacy.release import Release
+from dpbayes.privacy.release import Release
 
 type Cell = tuple[tuple[int, int], ...]
 """A cell of some margin: (axis, level) pairs, one an attribute, by ascending axis."""
@@ -100,7 +96,7 @@ class Design:
         likelihood: Likelihood | None = None,
         margins: Sequence[Sequence[str]] | None = None,
         impossible: Sequence[Impossible] = (),
-    ) -> Design:
+    ) -> Self:
         """Check the arguments of `dpbayes.latent_class.build_model`, and derive the rest."""
         sets = tuple(tuple(names) for names in tables)
         if not sets or not all(sets):

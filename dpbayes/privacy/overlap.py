@@ -11,19 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import law_named
+from dpbayes.privacy.laws import NoiseLaw, law_named
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
-
-if TYPE_CHECKING:
-    from dpbayes.privacy.laws import NoiseLaw
-
 
 LEVEL = 0.01
 """Probability of an alarm where the noise is as stated."""

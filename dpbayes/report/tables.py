@@ -1,20 +1,14 @@
 """What left the custodian: its tables, noise laws and privacy cost."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy.curves import zcdp_epsilon
+from dpbayes.privacy.laws import NoiseLaw
+from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
-
-if TYPE_CHECKING:
-    from dpbayes.privacy import Release
-    from dpbayes.privacy.laws import NoiseLaw
-    from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication
 
 _COLUMNS = [
     Column("table"),
