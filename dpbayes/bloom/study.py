@@ -376,7 +376,10 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
             Fact("reach", "people reached, posterior mean", float(mean), f"{mean:,.0f}"),
         ],
         judged="The shares of all sets of publishers are judged.",
-        named={"logo_probability": _set_names(release.n_filters)},
+        named={
+            "logo_probability": _set_names(release.n_filters),
+            "released_probability": [f"{name}, as released" for name in _set_names(release.n_filters)],
+        },
         terms=PrivacyTerms("one-position", "position", _delta(spec)),
         cost=_epsilon_facts(claims),
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from dpbayes._arguments import Floats, generator, instance, probability_below_one, whole_number
 from dpbayes.data.domain import check_rows
@@ -167,7 +167,9 @@ class Posterior:
         # What does not vary gets a very narrow law.
         inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
         size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
-        low, high = (beta.ppf(tail, inside * size, (1.0 - inside) * size) for tail in (0.5 - prob / 2, 0.5 + prob / 2))
+        low, high = (
+            betaincinv(inside * size, (1.0 - inside) * size, tail) for tail in (0.5 - prob / 2, 0.5 + prob / 2)
+        )
         n, held = self.measurements.n, mean > 0
         return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 

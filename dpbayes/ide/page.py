@@ -94,8 +94,10 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
     text = (
         f"{of} two-way tables within {scores['by']} overlap with the confidential ones to "
         f"{scores['score'][name] / 10:.1f}\N{NO-BREAK SPACE}% on average (a score of {scores['score'][name]:.1f} of "
-        f"1000), the public prior's to {scores['score']['prior'] / 10:.1f}\N{NO-BREAK SPACE}%."
+        f"1000), the public prior's to {scores['score']['prior'] / 10:.1f}\N{NO-BREAK SPACE}%"
     )
+    closer = np.asarray(scores["errors"][name]) < np.asarray(scores["errors"]["prior"])
+    text += f"; closer than the prior in {closer.sum()} of {closer.size}."
     return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 

@@ -19,9 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
-from scipy.special import logsumexp
-from scipy.stats import gamma
+from scipy.special import gammaincinv, logsumexp
 
 from dpbayes._arguments import Floats, positive_finite, shown
 from dpbayes.errors import InputError
@@ -185,7 +183,7 @@ def weigh(
     kinds = [_tail(scale, seen, np.ones(1))]
     for freedom in tails:
         points = (np.arange(_POINTS) + 0.5) / _POINTS
-        kinds.append(_tail(scale, seen, gamma.ppf(points, freedom / 2.0, scale=2.0 / freedom)))
+        kinds.append(_tail(scale, seen, 2.0 / freedom * gammaincinv(freedom / 2.0, points)))
     curves = np.stack([curve for curve, _, _ in kinds])
     beforehand = np.full(curves.shape, (1.0 - same) / curves.size)
     beforehand[0, -1] += same
@@ -250,6 +248,8 @@ def _tilted(
         found, total = weights(tilt)
         slope = tilts.T @ measurements.cells.predict(found) - mean - departures + ridge * tilt
         return total - tilt @ (mean + departures) + 0.5 * ridge @ tilt**2, unit * slope
+
+    from scipy.optimize import minimize  # takes longer to import than a spec to be refused
 
     found = minimize(value_and_slope, np.zeros(len(unit)), jac=True, method="L-BFGS-B", options={"gtol": 1e-3})
     return weights(unit * found.x)[0]

@@ -101,7 +101,7 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         sections=sections,
         headline=[
             Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
-            Fact("questions", "questions", len(labels), str(len(labels))),
+            Fact("questions", "question" if len(labels) == 1 else "questions", len(labels), str(len(labels))),
             Fact("mass_left_out", "posterior mass left out, at most", left_out, f"{left_out:.0e}" if left_out else "0"),
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
