@@ -227,7 +227,8 @@ def compare(
     Example: `dpbayes compare runs/half runs/one runs/two --out runs/ladder`
     """
     from dpbayes.errors import ExistingRunError
-    from dpbayes.report import compare_runs, write_report
+    from dpbayes.report.compare import compare_runs
+    from dpbayes.report.document import write_report
     from dpbayes.runs.folder import choose_folder, make_folder
 
     folder = choose_folder("comparison") if out is None else out
