@@ -65,7 +65,7 @@ class Progress:
     def _line(self, percent: int) -> str:
         elapsed = self.clock() - self.started
         if not self.share:
-            return f"{self.stage}: {_duration(elapsed)} so far"
+            return f"{self.stage}: {_elapsed(elapsed)} so far"
         left = "" if self.share >= 1.0 else f", about {_duration(elapsed * (1.0 - self.share) / self.share)} left"
         return f"{self.stage}: {percent} %{left}"
 
@@ -81,6 +81,16 @@ class Progress:
     def _tick_on(self) -> None:
         while not self.ended.wait(1.0):
             self.tick()
+
+
+def _elapsed(seconds: float) -> str:
+    """Return a time that goes on, so that no two lines say the same.
+
+    >>> _elapsed(89.4), _elapsed(131.0)
+    ('89 s', '2 min 11 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if seconds >= 90 else f"{rest + 60 * minutes} s"
 
 
 def _duration(seconds: float) -> str:
