@@ -98,6 +98,8 @@ class BatchedDensity:
     size: int
     settling: float | None = None
     """The likelihood's power at which chains leave starts that the model gives; without, they are annealed."""
+    together: int = 1024
+    """Number of points for which what a trajectory touches stays in the processor's cache."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -131,8 +133,7 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
         return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in split]
 
     def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
-        found = [call(*parts(at[place : place + together]), np.asarray(to)) for place in range(0, len(at), together)]
-        prior, likelihood, *slopes = (np.concatenate(one) for one in zip(*found, strict=True))
+        prior, likelihood, *slopes = call(*parts(at), np.asarray(to))
         return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
 
     def variables(at: Floats) -> dict[str, Floats]:
@@ -145,7 +146,7 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     evaluate(np.zeros((2, ends[-1])), 1.0)  # numba compiles at the first call
     near: Starts = getattr(model, "starts", {})
     settling = getattr(model, "settling_power", 1.0) if near else None
-    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], settling)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], settling, together)
 
 
 @lru_cache(maxsize=2)
@@ -260,6 +261,7 @@ class Batch:
     ):
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.rng = np.random.default_rng(seed)
+        self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
         self.metric = np.ones(points.shape[1])  # variances: positions move by their roots
         self.moments = np.zeros(2)  # of Adam, for the logarithm of the trajectory's length
@@ -267,7 +269,8 @@ class Batch:
         self._refresh()
 
     def _refresh(self) -> None:
-        self.prior, self.likelihood, self.gradient = self.evaluate(self.points, self.power)
+        found = [self.evaluate(self.points[group], self.power) for group in self.groups]
+        self.prior, self.likelihood, self.gradient = (np.concatenate(one) for one in zip(*found, strict=True))
 
     def settle(self, moves: int, power: float) -> None:
         """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
@@ -323,27 +326,33 @@ class Batch:
 
     def move(self, steps: int, *, adapt_time: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Draw one trajectory per chain; return acceptance probabilities and which diverged."""
-        root, step = np.sqrt(self.metric), self.step
         momentum = self.rng.normal(size=self.points.shape)
         before = self.prior + self.power * self.likelihood - 0.5 * np.square(momentum).sum(axis=1)
-        points, gradient = self.points, self.gradient
-        momentum = momentum + 0.5 * step * root * gradient
+        found = [self._trajectory(group, momentum[group], steps) for group in self.groups]
+        points, momentum, prior, likelihood, gradient = (np.concatenate(one) for one in zip(*found, strict=True))
         with np.errstate(over="ignore", invalid="ignore"):
-            for left in range(steps, 0, -1):
-                points = points + step * root * momentum
-                prior, likelihood, gradient = self.evaluate(points, self.power)
-                momentum = momentum + (step if left > 1 else 0.5 * step) * root * gradient
             change = prior + self.power * likelihood - 0.5 * np.square(momentum).sum(axis=1) - before
         change = np.where(np.isfinite(change), change, -np.inf)
         accept = np.exp(np.minimum(change, 0.0))
         if adapt_time:
-            self._adapt_time(points / root, momentum, accept, steps)
+            self._adapt_time(points / np.sqrt(self.metric), momentum, accept, steps)
         taken = np.log(self.rng.random(len(points))) < change
         self.points = np.where(taken[:, None], points, self.points)
         self.gradient = np.where(taken[:, None], gradient, self.gradient)
         self.prior, self.likelihood = np.where(taken, prior, self.prior), np.where(taken, likelihood, self.likelihood)
         self.accept = float(accept.mean())
         return accept, change < -_DIVERGED
+
+    def _trajectory(self, group: slice, momentum: Floats, steps: int) -> tuple[Floats, ...]:
+        """Follow a few chains to the end: points, momenta, log-prior, log-likelihood and gradient there."""
+        scale, points, gradient = self.step * np.sqrt(self.metric), self.points[group].copy(), self.gradient[group]
+        momentum = momentum + 0.5 * scale * gradient
+        with np.errstate(over="ignore", invalid="ignore"):
+            for left in range(steps, 0, -1):
+                points += scale * momentum
+                prior, likelihood, gradient = self.evaluate(points, self.power)
+                momentum += (scale if left > 1 else 0.5 * scale) * gradient
+        return points, momentum, prior, likelihood, gradient
 
     def _steps(self) -> int:
         length = self.rng.uniform(0.5, 1.5) * self.time

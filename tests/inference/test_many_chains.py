@@ -161,6 +161,24 @@ def test_a_trajectory_that_went_far_away_does_not_count_for_the_length():
     assert lengths[0] == lengths[1] != 1.5
 
 
+def test_chains_that_move_a_few_at_a_time_move_as_they_do_together():
+    """The groups of chains whose trajectories are followed together change nothing but where memory is."""
+
+    def evaluate(at, power):
+        return -0.5 * (at**2).sum(1), -power * (at**4).sum(1), -at - 4.0 * power * at**3
+
+    ends = []
+    for together in (3, 16):
+        points = np.random.default_rng(0).normal(size=(16, 3))
+        density = BatchedDensity(evaluate, None, None, 3, together=together)
+        batch = Batch(density, ManyChainSettings(chains=16, batches=2), points, np.random.SeedSequence(1))
+        batch.anneal()
+        batch.tune(10)
+        ends.append((batch.points, batch.gradient, batch.step, batch.time))
+    for apart, at_once in zip(*ends, strict=True):
+        np.testing.assert_array_equal(apart, at_once)
+
+
 def test_data_are_exchanged_for_one_fit(humps):
     settings = ManyChainSettings(**SHORT, rounds=1)
     trace = humps.fit(settings, data={"noisy": 100.0}, random_seed=1, progressbar=False)
