@@ -44,7 +44,8 @@ _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
-_CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
+_CLIMBING_TIME = 4.0  # length of a trajectory at a power above 1
+_OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _IN_MEMORY = 2**21  # the same for JAX, whose graphs keep some dozens of such arrays
@@ -64,6 +65,7 @@ class ManyChainSettings:
     rounds: int = 4
     target_accept: float = 0.85
     max_steps: int = 400
+    own_scales: bool = False
     backend: str = "numba"
 
     def __post_init__(self) -> None:
@@ -263,7 +265,9 @@ class Batch:
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
-        self.metric = np.ones(points.shape[1])  # variances: positions move by their roots
+        self.metric = np.ones(points.shape[1])  # variances of all chains: positions move by their roots
+        self.curvature = np.zeros_like(points)  # mean squared gradients of every chain, where scales are their own
+        self.learning = 0.0  # weight of a trajectory in them
         self.moments = np.zeros(2)  # of Adam, for the logarithm of the trajectory's length
         self.moves = 0
         self._refresh()
@@ -274,19 +278,18 @@ class Batch:
 
     def settle(self, moves: int, power: float) -> None:
         """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
-        self.power, steps = power, _ANNEALING_STEPS
-        if power > 1.0:
-            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS
+        self.power, self.time = power, _CLIMBING_TIME if power > 1.0 else self.time
         self._refresh()
         for _ in range(moves):
-            self._settle(steps)
+            self._settle()
             self.tick()
         self.power = 1.0
         self._refresh()
 
-    def _settle(self, steps: int) -> None:
-        self.move(min(self._steps(), steps))
-        self._adapt_step()
+    def _settle(self) -> None:
+        self.learning = 0.3 * self.settings.own_scales
+        self.move(min(self._steps(), _ANNEALING_STEPS))
+        self._adapt_step(0.4)
         self._adapt_metric(0.3)
 
     def anneal(self) -> None:
@@ -297,16 +300,19 @@ class Batch:
             self.power = min(1.0, self.power + (rise if self.power == 0.0 else min(rise, self.power)))
             self._refresh()
             for _ in range(_ANNEALING_MOVES):
-                self._settle(_ANNEALING_STEPS)
+                self._settle()
 
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
         for place in range(moves):
+            early = place < 0.8 * moves
+            self.learning = 0.2 * (early and self.settings.own_scales)
             self.move(self._steps(), adapt_time=True)
             self.tick()
-            self._adapt_step()
-            if place % 4 == 0 and place < 0.8 * moves:
+            self._adapt_step(0.16)
+            if early and place % 4 == 0:
                 self._adapt_metric(0.2)
+        self.learning = 0.0
 
     def draw(self, moves: int, keep: npt.NDArray[np.intp]) -> dict[str, Floats]:
         """Move without adapting; return the kept states, dims (kept, chain, ...)."""
@@ -329,38 +335,50 @@ class Batch:
         momentum = self.rng.normal(size=self.points.shape)
         before = self.prior + self.power * self.likelihood - 0.5 * np.square(momentum).sum(axis=1)
         found = [self._trajectory(group, momentum[group], steps) for group in self.groups]
-        points, momentum, prior, likelihood, gradient = (np.concatenate(one) for one in zip(*found, strict=True))
+        points, momentum, prior, likelihood, gradient, squares = map(np.concatenate, zip(*found, strict=True))
         with np.errstate(over="ignore", invalid="ignore"):
             change = prior + self.power * likelihood - 0.5 * np.square(momentum).sum(axis=1) - before
         change = np.where(np.isfinite(change), change, -np.inf)
         accept = np.exp(np.minimum(change, 0.0))
         if adapt_time:
-            self._adapt_time(points / np.sqrt(self.metric), momentum, accept, steps)
+            self._adapt_time(points, momentum, accept, steps)
         taken = np.log(self.rng.random(len(points))) < change
         self.points = np.where(taken[:, None], points, self.points)
         self.gradient = np.where(taken[:, None], gradient, self.gradient)
         self.prior, self.likelihood = np.where(taken, prior, self.prior), np.where(taken, likelihood, self.likelihood)
+        if self.learning:
+            seen = np.where(taken[:, None], squares, np.square(self.gradient))
+            self.curvature += self.learning * (seen - self.curvature)
         self.accept = float(accept.mean())
         return accept, change < -_DIVERGED
 
     def _trajectory(self, group: slice, momentum: Floats, steps: int) -> tuple[Floats, ...]:
-        """Follow a few chains to the end: points, momenta, log-prior, log-likelihood and gradient there."""
-        scale, points, gradient = self.step * np.sqrt(self.metric), self.points[group].copy(), self.gradient[group]
-        momentum = momentum + 0.5 * scale * gradient
+        """Follow chains to the end: points, momenta, log-prior, log-likelihood, gradient; mean squares of gradients."""
+        scale, points, gradient = self.step * self._root(group), self.points[group].copy(), self.gradient[group]
+        momentum, squares, learns = momentum + 0.5 * scale * gradient, np.zeros_like(points), self.learning > 0.0
+        change = np.empty_like(points)  # memory that every step uses again
         with np.errstate(over="ignore", invalid="ignore"):
             for left in range(steps, 0, -1):
-                points += scale * momentum
+                points += np.multiply(scale, momentum, out=change)
                 prior, likelihood, gradient = self.evaluate(points, self.power)
-                momentum += (scale if left > 1 else 0.5 * scale) * gradient
-        return points, momentum, prior, likelihood, gradient
+                momentum += np.multiply(scale if left > 1 else 0.5 * scale, gradient, out=change)
+                if learns and left % _SEEN == 1:
+                    squares += np.square(gradient, out=change)
+        return points, momentum, prior, likelihood, gradient, squares / -(-steps // _SEEN)
+
+    def _root(self, group: slice) -> Floats:
+        """Return the scales by which a few chains move."""
+        if not self.settings.own_scales:
+            return np.sqrt(self.metric)
+        return np.sqrt(self.metric / np.maximum(self.metric * self.curvature[group], 1.0) ** _OWN)
 
     def _steps(self) -> int:
         length = self.rng.uniform(0.5, 1.5) * self.time
         return int(np.clip(math.ceil(length / self.step), 1, self.settings.max_steps))
 
-    def _adapt_step(self) -> None:
+    def _adapt_step(self, weight: float) -> None:
         """Robbins and Monro (1951) on the logarithm of the step."""
-        self.step *= math.exp(0.16 * (self.accept - self.settings.target_accept))
+        self.step *= math.exp(weight * (self.accept - self.settings.target_accept))
 
     def _adapt_metric(self, weight: float) -> None:
         """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""
@@ -373,11 +391,13 @@ class Batch:
         """Climb the ChEES criterion (Hoffman et al. 2021, equation 7) in the logarithm of the length by Adam."""
         if accept.sum() < 1e-3:
             return
-        fine, starts = accept > 0.0, self.points / np.sqrt(self.metric)  # what diverged may overflow when squared
-        ends, momentum = np.where(fine[:, None], ends, starts), np.where(fine[:, None], momentum, 0.0)
+        fine, scale = accept > 0.0, np.sqrt(self.metric)  # what diverged may overflow when squared
+        velocity = momentum * (self._root(slice(None)) / scale if self.settings.own_scales else 1.0)
+        ends, velocity = np.where(fine[:, None], ends / scale, 0.0), np.where(fine[:, None], velocity, 0.0)
+        starts = self.points / scale
         start, end = starts - starts.mean(axis=0), ends - np.average(ends, axis=0, weights=accept)
         moved = np.square(end).sum(axis=1) - np.square(start).sum(axis=1)
-        slope = float(np.average(moved * (end * momentum).sum(axis=1), weights=accept)) * steps * self.step
+        slope = float(np.average(moved * (end * velocity).sum(axis=1), weights=accept)) * steps * self.step
         self.moves += 1
         self.moments = np.array([0.8, 0.95]) * self.moments + np.array([0.2, 0.05]) * np.array([slope, slope**2])
         first, second = self.moments / (1.0 - np.array([0.8, 0.95]) ** self.moves)
@@ -466,8 +486,9 @@ def _warm_up(
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
     else:
-        meter.begin("settling", moves)
-        list(pool.map(lambda batch: batch.settle(moves, power), batches))
+        climbs = moves if power == 1.0 else 2 * moves
+        meter.begin("settling", climbs)
+        list(pool.map(lambda batch: batch.settle(climbs, power), batches))
     meter.begin("adapting", moves)
     list(pool.map(lambda batch: batch.tune(moves), batches))
 

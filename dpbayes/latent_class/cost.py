@@ -21,7 +21,7 @@ from dpbayes.latent_class.design import (
 # Measured on one core of a shared machine: matrix products; what an unknown takes in value and gradient, a released
 # cell per class, and its noise; and an element of an array that passes through memory.
 _FLOPS = 4e10
-_SECONDS_PER_UNKNOWN = 3e-8
+_SECONDS_PER_UNKNOWN = 2e-8
 _SECONDS_PER_ENTRY = 1e-9
 _SECONDS_PER_CELL = 5e-9
 _SECONDS_PER_ELEMENT = 3e-10

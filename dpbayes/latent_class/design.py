@@ -39,7 +39,7 @@ FEW_CELLS = 100
 """Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 
 SEVERAL, LARGE = 1_500, 4_000
-"""Classes times levels beyond which trajectories are shorter, and beyond which chains are 32 in place of 256."""
+"""Classes times levels beyond which trajectories are shorter, and beyond which chains are fewer."""
 
 START_RATIO = 0.05
 """Ratio of sampling to noise above which chains start near the released shares, and are not annealed."""
@@ -130,11 +130,11 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and where
-        noise is small besides chains are 640 of 12 draws, of 160 steps at most, in place of 256 of 12; beyond 4,000
-        they are 32 of 96. A chain stays near the arrangement of classes that it has found, so that many chains help
-        more than long ones, and the worst of thousands of margins needs some 500 independent draws for an R-hat below
-        1.01.
+        With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and
+        beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. Where noise is small besides, chains are 768 of
+        12 draws, beyond 4,000 they are 512, that move by their own scales in at most 120 steps: such a chain stays
+        near the arrangement of classes that it has found, so that many chains help more than long ones, and the worst
+        of thousands of margins needs some 500 independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -156,12 +156,13 @@ def sampler_defaults(
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
-    if size > LARGE:
+    if size > SEVERAL and starts_near_shares(release):
+        settings |= {"chains": 512 if size > LARGE else 768, "trajectories": 12, "tune": 20}
+        settings |= {"max_steps": 120, "own_scales": True}
+    elif size > LARGE:
         settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
     elif size > SEVERAL:
         settings["max_steps"] = 200
-        if starts_near_shares(release):
-            settings |= {"chains": 640, "trajectories": 12, "max_steps": 160}
     return settings
 
 
