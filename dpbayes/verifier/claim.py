@@ -229,10 +229,10 @@ def estimate_partitions(
     if not corrected:
         return whole
     halves = _by_partition(model, cells, split * n_partitions, groups, fit)
-    return [_corrected(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
+    return [halved(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
 
 
-def _corrected(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
+def halved(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
     """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
     if whole is None or first is None or second is None:
         return None

@@ -21,9 +21,10 @@ from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
-from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, model_of
+from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, halved, model_of
 from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
 from dpbayes.verifier.formulas import collect, column_values, model_columns
+from dpbayes.verifier.means import check_range, least_coverage
 from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit_codes
 
 if TYPE_CHECKING:
@@ -423,6 +424,8 @@ def count_surface(
 
 
 MOST_FAILED = 0.1  # share of partitions that may fail in a design called safe
+LEAST_COVERAGE = 0.93  # of a 95 % interval that a run does not warn of
+_LEAST_REACH = 5.0  # standard deviations of an estimate to either side
 _ROWS_PER_PARAMETER = 10
 
 
@@ -434,6 +437,8 @@ def pilot_shares(
     threshold: float | None = None,
     direction: Direction | None = None,
     significant_at: float | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
     unit: str | None = None,
     epsilon: float = 1.0,
     partitions: int = 400,
@@ -452,8 +457,11 @@ def pilot_shares(
         Numbers of partitions M to try.
     threshold, direction, significant_at, unit, **regression
         The claim, as in `count_partitions`.
+    lower, upper
+        The public range of a question about the coefficient itself, as in `sum_estimates`: the estimates are then those
+        that it sums, freed of bias by their halves.
     epsilon
-        Privacy cost for which the chance of the right decision is given.
+        Privacy cost for which the chance of the right decision, the range and the coverage are given.
     partitions
         Partitions drawn from the pilot for each M, with replacement.
     random_state
@@ -463,11 +471,13 @@ def pilot_shares(
     -------
     xarray.Dataset
         Over n_partitions: ``r`` and its standard error ``r_se``, the share ``failed``, mean and standard deviation of
-        the estimates (``estimate``, ``estimate_sd``), ``range_from`` and ``range_to``, five of these to either side,
-        a public range for `sum_estimates`; ``right``, the chance of the decision that the whole pilot makes;
-        ``units`` per partition, and ``safe``: r lies on the whole pilot's side of one half by two standard errors, at
-        most a tenth of the partitions fail, and so at every smaller M tried. Attributes: ``whole``, the pilot's
-        estimate, ``beyond``, whether the claim holds there, and ``largest_safe``, the largest safe M, or 0.
+        the estimates (``estimate``, ``estimate_sd``), ``range_from`` and ``range_to``, a public range for
+        `sum_estimates`: to either side max(5, sqrt(M epsilon / 8 sqrt 2)) standard deviations, where what clipping may
+        take from the mean is no more than the noise's; with `lower` and `upper` ``coverage``, that of the 95 % interval
+        over all laws with the pilot's mean and spread, at the least; ``right``, the chance of the decision that the
+        whole pilot makes; ``units`` per partition, and ``safe``: r lies on the whole pilot's side of one half by two
+        standard errors, at most a tenth of the partitions fail, and so at every smaller M tried. Attributes: ``whole``,
+        the pilot's estimate, ``beyond``, whether the claim holds there, and ``largest_safe``, the largest safe M, or 0.
 
     Raises
     ------
@@ -488,12 +498,15 @@ def pilot_shares(
     if not tried or tried[-1] > n_units:
         raise InputError(f"n_partitions must name numbers up to n_units = {n_units:,}, got {tried!r}")
     verdict = coefficient_verdict(threshold, direction, significant_at)
-    whole, draw = _resampled(frame, unit, regression, generator(random_state, "random_state"))
+    given = None if lower is None and upper is None else check_range(lower, upper)
+    rng = generator(random_state, "random_state")
+    whole, draw = _resampled(frame, unit, regression, rng, corrected=given is not None)
     if whole is None:
         raise InputError("the claim cannot be computed on the whole pilot; check its rows, formula and levels")
     beyond, rows, safe = verdict(whole), [], True
     for m in tried:
-        row = _share_at(m, [draw(n_units // m) for _ in range(partitions)], verdict, epsilon, beyond=beyond)
+        found = [draw(n_units // m) for _ in range(partitions)]
+        row = _share_at(m, found, verdict, epsilon, beyond=beyond) | _mean_at(m, found, given, epsilon)
         safe = safe and row.pop("clear") and row["failed"] <= MOST_FAILED
         rows.append(row | {"units": n_units // m, "safe": safe})
     columns = {name: ("n_partitions", np.array([row[name] for row in rows])) for name in rows[0]}
@@ -503,7 +516,7 @@ def pilot_shares(
 
 
 def _resampled(
-    frame: Any, unit: str | None, regression: Regression, rng: np.random.Generator
+    frame: Any, unit: str | None, regression: Regression, rng: np.random.Generator, *, corrected: bool
 ) -> tuple[Fitted | None, Callable[[int], Fitted | None]]:
     """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
     table = collect(frame)
@@ -514,10 +527,15 @@ def _resampled(
     starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
     fit = fitter(regression.get("family", "gaussian"), column)
 
+    def fitted(units: Ints) -> Fitted | None:
+        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in units])
+        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+
     def draw(size: int) -> Fitted | None:
         drawn = rng.integers(0, n_pilot, size=size)
-        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in drawn])
-        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+        if not corrected or size < 2:
+            return None if corrected else fitted(drawn)
+        return halved(fitted(drawn), fitted(drawn[::2]), fitted(drawn[1::2]))
 
     return fit(model.matrix, model.response, groups), draw
 
@@ -527,7 +545,6 @@ def _share_at(
 ) -> dict[str, Any]:
     """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
     computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
-    values = np.array([one.coefficient for one in computed]) if computed else np.full(1, np.nan)
     share = float(np.mean([verdict(one) for one in computed])) if computed else math.nan
     error = math.sqrt(max(share * (1 - share), 0.25 / len(found)) / max(len(computed), 1))
     failed = 1 - len(computed) / len(found)
@@ -535,23 +552,28 @@ def _share_at(
     right = math.nan
     if m <= MOST_PARTITIONS[3] and share != 0.5 and computed:
         right = decisions(m, epsilon, share, failed=failed)[0 if margin > 0 else 1]
+    return {"r": share, "r_se": error, "failed": failed, "right": right, "clear": margin > 2 * error}
+
+
+def _mean_at(m: int, found: list[Fitted | None], given: tuple[float, float] | None, epsilon: float) -> dict[str, float]:
+    """Say what the mean of the partitions' estimates tells: its range, and the least coverage with a given one."""
+    values = np.array([one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)])
+    if not values.size:
+        values = np.full(1, np.nan)
     centre, spread = values.mean(), values.std()
-    return {
-        "r": share,
-        "r_se": error,
-        "failed": failed,
-        "estimate": centre,
-        "estimate_sd": spread,
-        "range_from": centre - 5 * spread,
-        "range_to": centre + 5 * spread,
-        "right": right,
-        "clear": margin > 2 * error,
-    }
+    # Clipping w off the centre takes at most spread^2 / 4w; the noise of the mean is 2 sqrt(2) w / (M epsilon).
+    reach = max(_LEAST_REACH, math.sqrt(m * epsilon / (8 * math.sqrt(2)))) * spread
+    said: dict[str, float] = {"estimate": centre, "estimate_sd": spread}
+    said |= {"range_from": centre - reach, "range_to": centre + reach}
+    if given is None:
+        return said
+    size, noise_sd = m * values.size / len(found), 2 * math.sqrt(2) / (m * epsilon)
+    return said | {"coverage": least_coverage(values, *given, size=size, noise_sd=noise_sd) if spread > 0 else math.nan}
 
 
-def pilot_warnings(tried: xr.Dataset, name: str, *, by_mean: bool = False) -> list[str]:
-    """Say what a pilot tells against the designs tried."""
-    found = []
+def pilot_warnings(tried: xr.Dataset, name: str) -> list[str]:
+    """Say what a pilot tells against the designs tried, by the coefficient itself where a range was given."""
+    found, by_mean = [], "coverage" in tried
     for m in tried["n_partitions"].values.tolist():
         one = tried.sel(n_partitions=m)
         r, failed = float(one["r"]), float(one["failed"])
@@ -566,6 +588,12 @@ def pilot_warnings(tried: xr.Dataset, name: str, *, by_mean: bool = False) -> li
                 f"\u201c{name}\u201d: on the pilot the claim {'holds' if tried.attrs['beyond'] else 'does not hold'} "
                 f"in all records and in {100 * r:.0f} % of {size}; small samples are skewed here. Take "
                 'fewer partitions, or ask about the coefficient itself (answer_by = "mean")'
+            )
+        if by_mean and float(one["coverage"]) < LEAST_COVERAGE:
+            found.append(
+                f"\u201c{name}\u201d: if estimates spread as on the pilot, what the range cuts off may leave the 95 % "
+                f"interval of {size} a coverage of {100 * float(one['coverage']):.0f} %; take lower = "
+                f"{float(one['range_from']):.3g} and upper = {float(one['range_to']):.3g}, or fewer partitions"
             )
     return found
 

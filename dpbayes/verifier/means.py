@@ -275,6 +275,22 @@ def _allowance(most: float) -> float:
     return float((ncx2.ppf(0.95, 1, most**2) / chi2.ppf(0.95, 1) - 1) / most**2)
 
 
+def least_coverage(estimates: Floats, lower: float, upper: float, *, size: float, noise_sd: float) -> float:
+    """Return what the 95 % interval covers at the least, over all laws with the mean and the spread of `estimates`.
+
+    `size` partitions are computed; `noise_sd` is that of the noise on the mean, in half ranges.
+    """
+    values = (2 * estimates - lower - upper) / (upper - lower)
+    inside = np.clip(values, -1.0, 1.0)
+    sd = float(np.hypot(inside.std() / np.sqrt(size), noise_sd))
+    allowed, taken = (_taken_by_clipping(np.array(one.mean()), np.array(one.std())) for one in (inside, values))
+    most = 0.5 * (allowed[0] + allowed[1])
+    half = 1.96 * np.hypot(sd, most * np.sqrt(_allowance(float(most) / sd)))
+    # Of the mean of the clipped estimates, where the interval's middle lies and where the coefficient may.
+    middle, ends = 0.5 * (allowed[1] - allowed[0]), np.array([-taken[0], taken[1]])
+    return float((ndtr((middle + half - ends) / sd) - ndtr((middle - half - ends) / sd)).min())
+
+
 def _failures(y: float, scale: float, m: int, prior: Sequence[float]) -> tuple[Floats, Floats]:
     """Return possible numbers of failures, at most 24 of them, and their log-weights; two partitions are computed."""
     reach = 2 * scale * _REACH

@@ -380,7 +380,8 @@ def _verdict(
     title = "Most partitions could not be computed" if lines else "The range of the estimates is narrow"
     if lines:
         lines.append("Fewer partitions hold more records each; a rare level or a singular design may fail in all.")
-    clipped = [name for name, one in means.items() if one.widening > _WIDENING]
+    # Where the noise is the larger part, a wider range would add more than it takes away.
+    clipped = [name for name, one in means.items() if one.widening > _WIDENING and one.clipping_sd > one.noise_sd]
     if clipped:
         lines.append(
             f"Estimates of {', '.join(f'\u201c{name}\u201d' for name in clipped)} may leave the range to which they "
@@ -486,15 +487,21 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
     """Return what claims tried on a pilot say: the share against M, and the largest M that is safe."""
     import xarray as xr
 
-    from dpbayes.verifier.design import pilot_warnings
+    from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
 
     assert spec.pilot is not None
     tried = {name: xr.Dataset.from_dict(found) for name, found in study["pilot"].items()}
     parts, warnings = [], []
     for name, found in tried.items():
         largest = int(found.attrs["largest_safe"])
-        said = f"up to {largest} partitions" if largest else "at none of the numbers of partitions tried"
-        parts.append(f"\u201c{name}\u201d is safe to verify by shares {said}")
+        said, how = f"up to {largest} partitions", "verify by shares"
+        if "coverage" in found:
+            good = (found["coverage"] >= LEAST_COVERAGE) & (found["failed"] <= MOST_FAILED)
+            sizes = found["n_partitions"].values[good.values].tolist()
+            largest, how = len(sizes), "answer by the mean, with its range,"
+            said = f"at {', '.join(f'{m:,}' for m in sizes)} partitions"
+        said = said if largest else "at none of the numbers of partitions tried"
+        parts.append(f"\u201c{name}\u201d is safe to {how} {said}")
         warnings += pilot_warnings(found, name)
     return Findings(
         answer="; ".join(parts) + ".",
@@ -526,6 +533,8 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
         ("right decision", ".3f", "right"),
         ("safe", "", "safe"),
     ]
+    if question.answer_by == "mean":
+        columns.insert(-2, ("coverage", ".3f", "coverage"))
     names = [column[-1] for column in columns[1:]]
     rows: list[tuple[Value, ...]] = [
         (int(m), *(None if v != v else v for v in (found[name].sel(n_partitions=m).item() for name in names)))
@@ -537,9 +546,15 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
         f"{'holds' if found.attrs['beyond'] else 'does not hold'}. The share is that of partitions, drawn from the "
         "pilot with replacement, in which it holds. Safe: it lies on the pilot's side of one half by two standard "
         "errors, at most a tenth of the partitions fail, and so at every smaller number. Right decision: its chance at "
-        "the privacy cost asked for. The range, five standard deviations of the estimates to either side, is a public "
-        'one for a question about the coefficient itself (answer_by = "mean").'
+        "the privacy cost asked for. The range is a public one for a question about the coefficient itself "
+        '(answer_by = "mean"): five standard deviations of the estimates to either side, or, with many partitions, as '
+        "many as make what it may cut off no more than the noise."
     )
+    if question.answer_by == "mean":
+        text += (
+            " Coverage: that of the 95 % interval with the question's own range, at the least over all laws of "
+            "estimates with this mean and standard deviation."
+        )
     table = _table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
     return Section(question.name, [Paragraph(text), table])
 

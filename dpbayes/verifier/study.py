@@ -245,7 +245,8 @@ class Pilot(Section):
     levels: Levels = Field(default_factory=dict)
     """Levels of categorical columns; by default data.levels."""
     epsilon: Positive = 1.0
-    """Privacy cost for which the chance of the right decision is given."""
+    """Privacy cost, for each question, of which the chance of the right decision, the range and the coverage are given
+    in a trial without [data]; a verification has its own."""
     seed: Seed = 1
     """Seed of the partitions drawn."""
 
@@ -422,13 +423,14 @@ def _warnings(spec: Spec, context: Context) -> list[str]:
                 strata=data.strata,
             )
         if spec.pilot is not None:
-            tried = _tried(spec, question, context.beside, [privacy.n_partitions])
-            found += pilot_warnings(tried, question.name, by_mean=question.answer_by == "mean")
+            cost = privacy.epsilon * question.share / sum(one.share for one in spec.questions)
+            tried = _tried(spec, question, context.beside, [privacy.n_partitions], cost)
+            found += pilot_warnings(tried, question.name)
     return list(dict.fromkeys(found))
 
 
-def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]) -> xr.Dataset:
-    """Return how a question's claim does on the pilot."""
+def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int], epsilon: float) -> xr.Dataset:
+    """Return how a question's claim does on the pilot, at a privacy cost."""
     from dpbayes.verifier.design import pilot_shares
 
     pilot = spec.pilot
@@ -442,10 +444,9 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
         from dpbayes.data.datasets import wages
 
         frame, unit = wages(5000, seed=pilot.seed), unit or "person"
-    settings = pilot.model_dump(include={"n_units", "epsilon", "partitions"}) | {"random_state": pilot.seed}
-    return pilot_shares(
-        frame, n_partitions=n_partitions, unit=unit, levels=levels, **settings, **question.regression, **question.claim
-    )
+    settings = pilot.model_dump(include={"n_units", "partitions"}) | {"random_state": pilot.seed}
+    settings |= {"n_partitions": n_partitions, "epsilon": epsilon, "lower": question.lower, "upper": question.upper}
+    return pilot_shares(frame, unit=unit, levels=levels, **settings, **question.regression, **question.claim)
 
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
@@ -520,7 +521,9 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         return _surface(spec.surface, context)
     if release is None:
         assert spec.pilot is not None
-        questions = {q.name: _tried(spec, q, context.beside, spec.pilot.n_partitions) for q in spec.questions}
+        questions = {
+            q.name: _tried(spec, q, context.beside, spec.pilot.n_partitions, spec.pilot.epsilon) for q in spec.questions
+        }
         from dpbayes.report.document import plain
 
         return {"pilot": {name: plain(found.to_dict()) for name, found in questions.items()}}

@@ -30,7 +30,26 @@ def test_r_crosses_one_half_on_a_skewed_pilot_and_the_largest_safe_design_is_bef
     assert tried["units"].values.tolist() == [6000, 60]
     (warning,) = pilot_warnings(tried, "a")
     assert "of 1,000 partitions (60 units each)" in warning and "skewed" in warning
-    assert pilot_warnings(tried, "a", by_mean=True) == []
+
+
+def test_the_range_keeps_what_clipping_may_take_below_the_noise_and_a_narrow_one_is_told():
+    asked = {"n_units": 100_000, "n_partitions": [50, 2000], "partitions": 200, "epsilon": 1.0} | CLAIM
+    tried = pilot_shares(skewed(), **asked)
+    reach = (tried["range_to"] - tried["estimate"]).values
+    spread = tried["estimate_sd"].values
+    assert "coverage" not in tried
+    assert reach[0] == pytest.approx(5 * spread[0])
+    # Scarf's bound of a mean in the middle of a wide range, and the noise's standard deviation.
+    assert spread[1] ** 2 / (4 * reach[1]) == pytest.approx(2 * np.sqrt(2) * reach[1] / 2000)
+    low, high = (float(tried[end][1]) for end in ("range_from", "range_to"))
+    wide = pilot_shares(skewed(), lower=low, upper=high, **asked)
+    assert wide["coverage"].values[1] > 0.93 and pilot_warnings(wide.sel(n_partitions=[50]), "a") == []
+    narrow = pilot_shares(skewed(), lower=-1.0, upper=1.0, **asked)
+    assert narrow["coverage"].values[1] < 0.5
+    (warning,) = pilot_warnings(narrow.sel(n_partitions=[2000]), "a")[-1:]
+    assert "take lower = -" in warning and "coverage" in warning
+    # Halves that hold none of the group fail, which the estimate of a whole partition does not.
+    assert narrow["failed"].values[1] > tried["failed"].values[1] + 0.1
 
 
 def test_a_symmetric_pilot_is_safe_everywhere():
@@ -116,12 +135,18 @@ threshold = 0.1
 
 def test_claims_are_tried_on_a_pilot_in_a_run(tmp_path):
     skewed().write_csv(tmp_path / "pilot.csv")
-    (tmp_path / "trial.toml").write_text(SPEC)
+    claim = SPEC[SPEC.index("[[questions]]") :].replace("gain", "itself")
+    (tmp_path / "trial.toml").write_text(SPEC + claim + 'answer_by = "mean"\nlower = -1.0\nupper = 2.0\n')
     result = execute(
         load_spec(tmp_path / "trial.toml"), out=tmp_path / "run", progressbar=False, echo=lambda line: None
     )
     facts = json.loads((result.folder / "facts.json").read_text())
-    assert facts["answer"] == "\u201cgain\u201d is safe to verify by shares up to 10 partitions."
+    assert facts["answer"] == (
+        "\u201cgain\u201d is safe to verify by shares up to 10 partitions; "
+        "\u201citself\u201d is safe to answer by the mean, with its range, at 10 partitions."
+    )
+    ten, thousand = (row["coverage"] for row in facts["tables"]["pilot_itself"])
+    assert ten > 0.93 > 0.5 > thousand
     assert [row["safe"] for row in facts["tables"]["pilot_gain"]] == [True, False]
     assert not (result.folder / "release.json").exists()
     assert "Some designs mislead" in (result.folder / "report.html").read_text()
@@ -140,7 +165,9 @@ def test_a_verification_warns_of_what_the_pilot_says_and_the_mean_is_right(tmp_p
     said = []
     result = execute(load_spec(tmp_path / "study.toml"), out=tmp_path / "run", progressbar=False, echo=said.append)
     warned = [line for line in said if line.startswith("warning: ")]
-    assert len(warned) == 1 and "\u201cgain\u201d: on the pilot the claim holds in all records" in warned[0]
+    assert len(warned) == 2 and "\u201cgain\u201d: on the pilot the claim holds in all records" in warned[0]
+    # Of 100 units, 5 % of them in the group, a half lacks the group in one partition of seven.
+    assert "\u201citself\u201d: on the pilot" in warned[1] and "cannot be computed" in warned[1]
     # Said before anything is released.
     assert said.index(warned[0]) < [line.startswith("release: ") for line in said].index(True)
     facts = json.loads((result.folder / "facts.json").read_text())
