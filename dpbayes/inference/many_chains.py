@@ -45,6 +45,7 @@ _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one 
 _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
 _CLIMBING_TIME = 4.0  # length of a trajectory at a power above 1
+_CLIMBING_STEPS = {False: 100, True: 60}  # the most of it, with scales in common and of chains' own
 _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
@@ -278,18 +279,20 @@ class Batch:
 
     def settle(self, moves: int, power: float) -> None:
         """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
-        self.power, self.time = power, _CLIMBING_TIME if power > 1.0 else self.time
+        self.power, steps = power, _ANNEALING_STEPS
+        if power > 1.0:
+            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS[self.settings.own_scales]
         self._refresh()
         for _ in range(moves):
-            self._settle()
+            self._settle(steps)
             self.tick()
         self.power = 1.0
         self._refresh()
 
-    def _settle(self) -> None:
+    def _settle(self, steps: int) -> None:
         self.learning = 0.3 * self.settings.own_scales
-        self.move(min(self._steps(), _ANNEALING_STEPS))
-        self._adapt_step(0.4)
+        self.move(min(self._steps(), steps))
+        self._adapt_step(0.4 if self.settings.own_scales else 0.16)
         self._adapt_metric(0.3)
 
     def anneal(self) -> None:
@@ -300,7 +303,7 @@ class Batch:
             self.power = min(1.0, self.power + (rise if self.power == 0.0 else min(rise, self.power)))
             self._refresh()
             for _ in range(_ANNEALING_MOVES):
-                self._settle()
+                self._settle(_ANNEALING_STEPS)
 
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
@@ -446,7 +449,7 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        _warm_up(pool, batches, density.settling, settings.tune, meter)
+        _warm_up(pool, batches, density.settling, settings, meter)
         kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories
@@ -479,18 +482,22 @@ def draw_many(
 
 
 def _warm_up(
-    pool: ThreadPoolExecutor, batches: Sequence[Batch], power: float | None, moves: int, meter: _Meter
+    pool: ThreadPoolExecutor,
+    batches: Sequence[Batch],
+    power: float | None,
+    settings: ManyChainSettings,
+    meter: _Meter,
 ) -> None:
     """Anneal chains from the prior, or let them leave the model's starts at a power, and adapt at power 1."""
     if power is None:
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
     else:
-        climbs = moves if power == 1.0 else 2 * moves
-        meter.begin("settling", climbs)
-        list(pool.map(lambda batch: batch.settle(climbs, power), batches))
-    meter.begin("adapting", moves)
-    list(pool.map(lambda batch: batch.tune(moves), batches))
+        moves = settings.tune * (2 if settings.own_scales else 1)
+        meter.begin("settling", moves)
+        list(pool.map(lambda batch: batch.settle(moves, power), batches))
+    meter.begin("adapting", settings.tune)
+    list(pool.map(lambda batch: batch.tune(settings.tune), batches))
 
 
 def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:
