@@ -28,7 +28,7 @@ from dpbayes.inference import sampling
 from dpbayes.privacy import read_release, release_tables
 from dpbayes.privacy.envelope import record_digest
 from dpbayes.privacy.ledger import create_ledger, open_ledger
-from dpbayes.runs import execute, load_spec, plan
+from dpbayes.runs import execute, execution, load_spec
 from dpbayes.runs.execution import plan_lines
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -457,7 +457,7 @@ def read_and_stated(path):
 
     Every system builds its model from a release that was checked, which takes a thousand times as long as the check.
     """
-    with mock.patch.object(plan, "_model", lambda loaded, design: []):
+    with mock.patch.object(execution, "_model_lines", lambda loaded, design: []):
         ended, fault, seconds = outcome(lambda: plan_lines(load_spec(path)))
     return ended, [f"reading: {fault}"] if fault else [], seconds
 

@@ -133,12 +133,17 @@ def test_intervals_cover_at_either_bound_of_what_clipping_took():
         assert above - below == pytest.approx(0.95, abs=0.01)
 
 
-def test_least_coverage_is_that_of_the_law_that_reaches_the_bound():
-    # Inside the range nothing is cut off, and the allowance covers whatever the law is.
+def test_least_coverage_is_the_intervals_where_nothing_is_cut_off():
     values = stats.norm(0.1, 0.1).ppf((np.arange(4000) + 0.5) / 4000)
     assert least_coverage(values, -1.0, 1.0, size=400, noise_sd=0.003) == pytest.approx(0.95, abs=1e-3)
-    # Estimates of two values, one of them far out, at which clipping takes all that a spread so large admits:
-    # simulated intervals cover what is said. False-alarm rate .001: 3.3 standard errors of 400 releases.
+
+
+@pytest.mark.slow
+def test_least_coverage_is_that_of_the_law_that_reaches_the_bound():
+    """Estimates of two values, one of them far out, at which clipping takes all that a spread so large admits.
+
+    Simulated intervals cover what is said. False-alarm rate .001: 3.3 standard errors of 400 releases.
+    """
     share, far, rng = 0.01, 3.0, RNG(8)
     law = np.r_[np.full(99, -far * share / (1 - share)), far]
     said = least_coverage(law, -1.5, 1.5, size=1000, noise_sd=2 * np.sqrt(2) / 1000)
