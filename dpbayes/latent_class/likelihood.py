@@ -248,9 +248,12 @@ def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: An
     return records, pt.sqrt(n) * root[:, None] * (moved - profiles * common)
 
 
-def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order: int) -> Any:
-    """Return the probabilities of cells under the mixture, shape ``(cells,)``; `products` as in `released_law`."""
-    padded = pt.concatenate([profiles, pt.ones_like(profiles[:, :1])], axis=1)
+def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order: int, *, short: bool = True) -> Any:
+    """Return the probabilities of cells under the mixture, shape ``(cells,)``; `products` as in `released_law`.
+
+    Where no cell is `short` of factors none are filled up with ones: that code would take long to compile.
+    """
+    padded = pt.concatenate([profiles, pt.ones_like(profiles[:, :1])], axis=1) if short else profiles
     left, parts = products
     product = padded[:, left[:, 0]]
     for place in range(1, order - 1):

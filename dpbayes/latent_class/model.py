@@ -333,7 +333,8 @@ class _Mixture:
     def _probabilities(self, cells: Sequence[Cell], name: str) -> Any:
         products = products_of(self.design.domain, cells)
         arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
-        return probabilities(self.weights, self.profiles, arrays, products.left.shape[1] + 1)
+        short = max(products.left.max(), products.parts[:, 1].max()) == sum(self.design.domain.shape)
+        return probabilities(self.weights, self.profiles, arrays, products.left.shape[1] + 1, short=bool(short))
 
 
 def _record_released(margin: Any, cells: int) -> None:
