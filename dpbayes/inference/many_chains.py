@@ -44,8 +44,7 @@ _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
-_CLIMBING_TIME = 4.0  # length of a trajectory at a power above 1
-_CLIMBING_STEPS = {False: 100, True: 60}  # the most of it, with scales in common and of chains' own
+_CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
 _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
@@ -281,7 +280,7 @@ class Batch:
         """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
         self.power, steps = power, _ANNEALING_STEPS
         if power > 1.0:
-            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS[self.settings.own_scales]
+            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS
         self._refresh()
         for _ in range(moves):
             self._settle(steps)
@@ -292,7 +291,7 @@ class Batch:
     def _settle(self, steps: int) -> None:
         self.learning = 0.3 * self.settings.own_scales
         self.move(min(self._steps(), steps))
-        self._adapt_step(0.4 if self.settings.own_scales else 0.16)
+        self._adapt_step()
         self._adapt_metric(0.3)
 
     def anneal(self) -> None:
@@ -312,7 +311,7 @@ class Batch:
             self.learning = 0.2 * (early and self.settings.own_scales)
             self.move(self._steps(), adapt_time=True)
             self.tick()
-            self._adapt_step(0.16)
+            self._adapt_step()
             if early and place % 4 == 0:
                 self._adapt_metric(0.2)
         self.learning = 0.0
@@ -379,9 +378,9 @@ class Batch:
         length = self.rng.uniform(0.5, 1.5) * self.time
         return int(np.clip(math.ceil(length / self.step), 1, self.settings.max_steps))
 
-    def _adapt_step(self, weight: float) -> None:
+    def _adapt_step(self) -> None:
         """Robbins and Monro (1951) on the logarithm of the step."""
-        self.step *= math.exp(weight * (self.accept - self.settings.target_accept))
+        self.step *= math.exp(0.16 * (self.accept - self.settings.target_accept))
 
     def _adapt_metric(self, weight: float) -> None:
         """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""
@@ -449,7 +448,7 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        _warm_up(pool, batches, density.settling, settings, meter)
+        _warm_up(pool, batches, density.settling, settings.tune, meter)
         kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories
@@ -482,22 +481,17 @@ def draw_many(
 
 
 def _warm_up(
-    pool: ThreadPoolExecutor,
-    batches: Sequence[Batch],
-    power: float | None,
-    settings: ManyChainSettings,
-    meter: _Meter,
+    pool: ThreadPoolExecutor, batches: Sequence[Batch], power: float | None, moves: int, meter: _Meter
 ) -> None:
     """Anneal chains from the prior, or let them leave the model's starts at a power, and adapt at power 1."""
     if power is None:
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
     else:
-        moves = settings.tune * (2 if settings.own_scales else 1)
         meter.begin("settling", moves)
         list(pool.map(lambda batch: batch.settle(moves, power), batches))
-    meter.begin("adapting", settings.tune)
-    list(pool.map(lambda batch: batch.tune(settings.tune), batches))
+    meter.begin("adapting", moves)
+    list(pool.map(lambda batch: batch.tune(moves), batches))
 
 
 def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:

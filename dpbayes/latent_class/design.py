@@ -157,7 +157,7 @@ def sampler_defaults(
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size > SEVERAL and starts_near_shares(release):
-        settings |= {"chains": 512 if size > LARGE else 768, "trajectories": 12, "tune": 20}
+        settings |= {"chains": 512 if size > LARGE else 768, "trajectories": 12}
         settings |= {"max_steps": 120, "own_scales": True}
     elif size > LARGE:
         settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}

@@ -407,6 +407,32 @@ def _density(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _matrices(
+    rows: Any, columns: Any, records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
+    state: Floats,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
+    """Return the factors of a rectangle's products, and fill the state of its rows.
+
+    Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
+    """
+    k, final = len(weights), state.shape[1] - 1
+    forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
+    last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
+    for i in range(len(rows)):
+        _product(rows[i], means, variances, moves, state[i])
+        for h in range(k):
+            product = state[i, final, 0, h]
+            forward[i, h], forward[i, k + h] = records[h] * product + state[i, final, 1, h], product
+            first[i, h], rest[i, h] = weights[h] * state[i, final, 2, h], weights[h] * state[i, final, 3, h]
+    for j in range(len(columns)):
+        for h in range(k):
+            last[j, h], last[j, k + h] = means[columns[j], h], moves[columns[j], h]
+            varied[j, h] = variances[columns[j], h]
+            second[j, h] = means[columns[j], h] ** 2 + variances[columns[j], h]
+    return forward, first, rest, last, varied, second
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
     value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any, rectangles: Any,
@@ -423,24 +449,10 @@ def _cells(
         rows = left[rectangles[place, 0] : rectangles[place, 1]]
         columns = right[rectangles[place, 2] : rectangles[place, 3]]
         cells = slice(rectangles[place, 4], rectangles[place, 5])
-        # Counts are `forward` times `last`, spreads `first` times `varied`, and `rest` times `second` of more factors.
         state = np.empty((len(rows), factors, 5, k))
-        forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
-        for i in range(len(rows)):
-            _product(rows[i], means, variances, moves, state[i])
-            for h in range(k):
-                product = state[i, factors - 1, 0, h]
-                forward[i, h], forward[i, k + h] = records[h] * product + state[i, factors - 1, 1, h], product
-                first[i, h], rest[i, h] = (
-                    weights[h] * state[i, factors - 1, 2, h],
-                    weights[h] * state[i, factors - 1, 3, h],
-                )
-        last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
-        for j in range(len(columns)):
-            for h in range(k):
-                last[j, h], last[j, k + h] = means[columns[j], h], moves[columns[j], h]
-                varied[j, h] = variances[columns[j], h]
-                second[j, h] = means[columns[j], h] ** 2 + variances[columns[j], h]
+        forward, first, rest, last, varied, second = _matrices(
+            rows, columns, records, weights, means, variances, moves, state
+        )
         counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
         if factors > 1:
             spread += np.dot(rest, second.T)
