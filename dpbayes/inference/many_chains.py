@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 type Starts = Mapping[str, tuple[Any, float]]
 """Centre and standard deviation, on the unconstrained scale, of the starts of variables by name."""
+type Evaluate = Callable[[Floats, float], tuple[Floats, Floats, Floats]]
+"""Log-prior, log-likelihood and gradient at points, with the likelihood raised to a power."""
+type Follow = Callable[[Floats, Floats, Floats, Floats, float, int, bool], tuple[Floats, ...]]
+"""Leapfrogs from points, momenta and gradients with scales, a power and a number of steps: where they end, log-prior,
+log-likelihood, gradient; and, if asked for, the sum of squared gradients at every `_SEEN`-th step."""
 type Progress = Callable[[str, float], None]
 """Called with a stage in words and the share of the whole that is done."""
 
@@ -48,7 +53,7 @@ _CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a powe
 _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
-_IN_MEMORY = 2**21  # the same for JAX, whose graphs keep some dozens of such arrays
+_IN_MEMORY, _ON_DEVICE = 2**21, 2**25  # the same for JAX, whose graphs keep some dozens of such arrays
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
@@ -94,7 +99,7 @@ class ManyChainSettings:
 class BatchedDensity:
     """A model's log-density and gradient over a batch of points on the unconstrained scale."""
 
-    evaluate: Callable[[Floats, float], tuple[Floats, Floats, Floats]]
+    evaluate: Evaluate
     start: Callable[[np.random.Generator, int], Floats]
     recorded: Callable[[Floats], dict[str, Floats]]
     size: int
@@ -102,6 +107,8 @@ class BatchedDensity:
     """The likelihood's power at which chains leave starts that the model gives; without, they are annealed."""
     together: int = 1024
     """Number of points for which what a trajectory touches stays in the processor's cache."""
+    follow: Follow | None = None
+    """How trajectories are followed; without, step by step in NumPy."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -120,45 +127,93 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     prior, likelihood, *recorded = checked.outputs
     power, point = pt.scalar("power"), model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
-    inputs, outputs = free, [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
-    if backend == "jax":
-        inputs, outputs = _for_jax(model, outputs, shapes)
-    call = _over_points(outputs, inputs, [power], backend)
+    outputs = [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
+    evaluate, follow, most = (_on_jax if backend == "jax" else _on_numba)(model, outputs, power, shapes)
     # What is recorded is of few points: code would take longer to compile than to run.
-    record = _over_points(recorded, free, [], "interpreted")
-    ends = np.cumsum([math.prod(shape) for shape in shapes])
-    largest = max(ends[-1], *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
-    together = max(2, (_IN_MEMORY if backend == "jax" else _CACHED) // largest)
-
-    def parts(at: Floats) -> list[Floats]:
-        split = zip(np.split(at, ends[:-1], axis=1), shapes, strict=True)
-        return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in split]
-
-    def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
-        prior, likelihood, *slopes = call(*parts(at), np.asarray(to))
-        return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
+    record = _over_points(recorded, free, "interpreted")
+    size = sum(map(math.prod, shapes))
+    largest = max(size, *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
 
     def variables(at: Floats) -> dict[str, Floats]:
-        found = zip(kept, map(np.asarray, record(*parts(at))), strict=True)
+        found = zip(kept, map(np.asarray, record(*_parts(at, shapes))), strict=True)
         return {  # a value that depends on no parameter comes without the chains' axis
             variable.name: value if value.ndim > variable.ndim else np.broadcast_to(value, (len(at), *value.shape))
             for variable, value in found
         }
 
-    evaluate(np.zeros((2, ends[-1])), 1.0)  # numba compiles at the first call
+    evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
     settling = getattr(model, "settling_power", 1.0) if near else None
-    return BatchedDensity(evaluate, _start_points(model, near), variables, ends[-1], settling, together)
+    return BatchedDensity(
+        evaluate, _start_points(model, near), variables, size, settling, max(2, most // largest), follow
+    )
 
 
-@lru_cache(maxsize=2)
-def _mode(backend: str) -> Any:
-    """Return PyTensor's mode: numba's code releases the interpreter's lock, so that batches run side by side."""
-    from pytensor.compile.mode import JAX, NUMBA, Mode
+def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
+    """Return the variables at points."""
+    split = np.split(at, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
+    return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in zip(split, shapes, strict=True)]
+
+
+def _on_numba(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, None, int]:
+    """Compile a point's log-density for many; return also how trajectories are followed, and numbers in memory."""
+    call = _over_points(outputs, model.value_vars, "numba", [power])
+
+    def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
+        prior, likelihood, *slopes = call(*_parts(at, shapes), np.asarray(to))
+        return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
+
+    return evaluate, None, _CACHED
+
+
+def _on_jax(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, Follow, int]:
+    """Do the same by JAX: whole trajectories are compiled, so that what they change stays on an accelerator."""
+    import jax
+    from jax import numpy as jnp
+    from pytensor.compile.mode import JAX
+
+    inputs, outputs = _for_jax(model, outputs, shapes)
+    try:
+        function = _function([*inputs, power], outputs, JAX)
+    except NotImplementedError as error:
+        raise InputError(f"backend 'jax' cannot compile this model ({error}); use backend = 'numba'") from None
+    data = function.vm.inputs[len(inputs) + 1 :]
+    # Shapes that are known for one point need not be for many.
+    many = jax.vmap(function.vm.jit_fn, in_axes=(*[0] * len(inputs), *[None] * (1 + len(data))))
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+
+    def evaluate(at: Any, to: Any, given: Any) -> tuple[Any, ...]:
+        parts = zip(jnp.split(at, ends, axis=1), shapes, strict=True)
+        prior, likelihood, *slopes = many(*(part.reshape(-1, *shape) for part, shape in parts), to, *given)
+        return prior, likelihood, jnp.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
+
+    def follow(
+        at: Any, momentum: Any, gradient: Any, scale: Any, to: Any, steps: Any, learns: Any, given: Any
+    ) -> tuple[Any, ...]:
+        def step(place: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+            at, momentum, *_, squares = state
+            at = at + scale * momentum
+            prior, likelihood, gradient = evaluate(at, to, given)
+            momentum = momentum + jnp.where(place < steps - 1, 1.0, 0.5) * scale * gradient
+            seen = jnp.where(learns & ((steps - place) % _SEEN == 1), jnp.square(gradient), 0.0)
+            return at, momentum, prior, likelihood, gradient, squares + seen
+
+        none = jnp.zeros(len(at))
+        start = at, momentum + 0.5 * scale * gradient, none, none, gradient, jnp.zeros_like(at)
+        return jax.lax.fori_loop(0, steps, step, start)
+
+    def called(code: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = jax.jit(code)
+        return lambda *inputs: tuple(map(np.asarray, compiled(*inputs, [held[0] for held in data])))
+
+    return called(evaluate), called(follow), _IN_MEMORY if jax.default_backend() == "cpu" else _ON_DEVICE
+
+
+@lru_cache(maxsize=1)
+def _unlocked() -> Any:
+    """Return a mode of PyTensor's: numba's code releases the interpreter's lock, so that batches run side by side."""
+    from pytensor.compile.mode import NUMBA, Mode
     from pytensor.link.numba.linker import NumbaLinker
-
-    if backend == "jax":
-        return JAX
 
     class Unlocked(NumbaLinker):
         def jit_compile(self, fn_and_cache: Any) -> Any:
@@ -178,31 +233,25 @@ def _mode(backend: str) -> Any:
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
 
-def _over_points(outputs: Sequence[Any], free: Sequence[Any], given: Sequence[Any], backend: str) -> Callable[..., Any]:
-    """Compile graphs of a point as a function of many points; its code may run in several threads at once."""
-    import pytensor
+def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Sequence[Any] = ()) -> Callable[..., Any]:
+    """Make graphs of a point a function of many points; its code by numba may run in several threads at once."""
     import pytensor.tensor as pt
     from pytensor.graph.replace import vectorize_graph
 
-    inputs = [*free, *given]
-    if backend != "jax":
-        points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
-        inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
-    if backend == "interpreted":
-        function: Any = pytensor.function(inputs, outputs, mode="FAST_COMPILE", trust_input=True)
-        return function
-    try:
-        with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-            function = pytensor.function(inputs, outputs, mode=_mode(backend), trust_input=True)
-    except NotImplementedError as error:
-        raise InputError(f"backend {backend!r} cannot compile this model ({error}); use backend = 'numba'") from None
+    points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
+    inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
+    if by == "interpreted":
+        return _function(inputs, outputs, "FAST_COMPILE")
+    function = _function(inputs, outputs, _unlocked())
     code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
-    if backend == "jax":  # shapes that are known for one point need not be for many
-        import jax
-
-        axes = (*[0] * len(free), *[None] * (len(given) + len(shared)))
-        code = jax.jit(jax.vmap(code, in_axes=axes))
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
+
+
+def _function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any) -> Any:
+    import pytensor
+
+    with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
+        return pytensor.function(inputs, outputs, mode=mode, trust_input=True)
 
 
 def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -250,6 +299,28 @@ def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Genera
     return start
 
 
+def _leapfrogs(
+    evaluate: Evaluate,
+    at: Floats,
+    momentum: Floats,
+    gradient: Floats,
+    scale: Floats,
+    power: float,
+    steps: int,
+    learns: bool,
+) -> tuple[Floats, ...]:
+    """Follow trajectories; see `Follow`."""
+    at, momentum, squares = at.copy(), momentum + 0.5 * scale * gradient, np.zeros_like(at)
+    change = np.empty_like(at)  # memory that every step uses again
+    for left in range(steps, 0, -1):
+        at += np.multiply(scale, momentum, out=change)
+        prior, likelihood, gradient = evaluate(at, power)
+        momentum += np.multiply(scale if left > 1 else 0.5 * scale, gradient, out=change)
+        if learns and left % _SEEN == 1:
+            squares += np.square(gradient, out=change)
+    return at, momentum, prior, likelihood, gradient, squares
+
+
 class Batch:
     """Chains that move together: their state, and what adapts to them. `tick` is called after every move."""
 
@@ -262,6 +333,7 @@ class Batch:
         tick: Callable[[], None] = lambda: None,
     ):
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
+        self.follow = density.follow or partial(_leapfrogs, density.evaluate)
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
@@ -356,17 +428,10 @@ class Batch:
 
     def _trajectory(self, group: slice, momentum: Floats, steps: int) -> tuple[Floats, ...]:
         """Follow chains to the end: points, momenta, log-prior, log-likelihood, gradient; mean squares of gradients."""
-        scale, points, gradient = self.step * self._root(group), self.points[group].copy(), self.gradient[group]
-        momentum, squares, learns = momentum + 0.5 * scale * gradient, np.zeros_like(points), self.learning > 0.0
-        change = np.empty_like(points)  # memory that every step uses again
+        state, learns = (self.points[group], momentum, self.gradient[group]), self.learning > 0.0
         with np.errstate(over="ignore", invalid="ignore"):
-            for left in range(steps, 0, -1):
-                points += np.multiply(scale, momentum, out=change)
-                prior, likelihood, gradient = self.evaluate(points, self.power)
-                momentum += np.multiply(scale if left > 1 else 0.5 * scale, gradient, out=change)
-                if learns and left % _SEEN == 1:
-                    squares += np.square(gradient, out=change)
-        return points, momentum, prior, likelihood, gradient, squares / -(-steps // _SEEN)
+            *ends, squares = self.follow(*state, self.step * self._root(group), self.power, steps, learns)
+        return *ends, squares / -(-steps // _SEEN)
 
     def _root(self, group: slice) -> Floats:
         """Return the scales by which a few chains move."""

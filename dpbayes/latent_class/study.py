@@ -333,14 +333,18 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
 
 def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
     """Return the model, and refuse what a later stage would refuse."""
+    _check_counts(spec, design)
+    return _model(spec, design, context)
+
+
+def _check_counts(spec: Spec, design: Release) -> None:
     if design.unit != "record":
         raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
     if spec.model.file is None and design.n_counts > MAX_EXACT_CELLS:
         raise SpecError(
-            f"{design.n_counts:,} released counts are more than the {MAX_EXACT_CELLS:,} whose draws a run's page is "
-            "made of; release fewer or smaller tables, or fit them in Python (dpbayes.latent_class.build_model)"
+            f"{design.n_counts:,} released counts are more than the {MAX_EXACT_CELLS:,} whose draws a page is made of; "
+            "release fewer or smaller tables, or fit them in Python (dpbayes.latent_class.build_model)"
         )
-    return _model(spec, design, context)
 
 
 def expected_cost(spec: Spec, design: Release) -> str:
@@ -426,8 +430,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
     """Return the model and the simulator: real records, real counts, the release's own noise."""
     if spec.model.file is not None:
         raise SpecError("a study of a spec runs the package's model; calibrate your own with dpbayes.inference.sbc")
-    if design.unit != "record":
-        raise SpecError(f"{spec.data.release} counts {design.unit}s, not records; it is a release of the verifier's")
+    _check_counts(spec, design)
     if spec.data.microdata is not None and n_records is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
     from dpbayes.latent_class.model import build_model, default_likelihood

@@ -13,7 +13,14 @@ from scipy.special import logsumexp
 from dpbayes.errors import InputError
 from dpbayes.inference import Verdict, compile_model, sample
 from dpbayes.inference.convergence import Finding, check_convergence, drift_finding, mixing
-from dpbayes.inference.many_chains import Batch, BatchedDensity, ManyChainSettings, batched_density, draw_many
+from dpbayes.inference.many_chains import (
+    Batch,
+    BatchedDensity,
+    ManyChainSettings,
+    _leapfrogs,
+    batched_density,
+    draw_many,
+)
 
 SHORT = {"chains": 64, "draws": 16, "trajectories": 32, "tune": 40}
 
@@ -246,15 +253,20 @@ def test_a_correlated_normal_posterior_is_exact():
     assert check_convergence(trace) == verdict
 
 
-def test_jax_compiles_the_same_density():
+def test_jax_compiles_the_same_density_and_follows_the_same_trajectories():
+    """Twelve leapfrogs with scales of each chain's own, the last of which is half a step of the momentum."""
     pytest.importorskip("jax", reason="needs JAX (uv sync --extra jax)")
-    model = two_humps()
-    points = np.random.default_rng(0).normal(size=(3, 1))
-    for ours, theirs in zip(
-        batched_density(model).evaluate(points, 1.0), batched_density(model, backend="jax").evaluate(points, 1.0),
-        strict=True,
-    ):  # fmt: skip
+    model, rng = two_humps(), np.random.default_rng(0)
+    points, momentum = rng.normal(size=(2, 3, 1))
+    numba, jax = (batched_density(model, backend=backend) for backend in ("numba", "jax"))
+    for ours, theirs in zip(numba.evaluate(points, 1.0), jax.evaluate(points, 1.0), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    start = points, momentum, numba.evaluate(points, 0.5)[2], np.array([[0.1], [0.01], [0.2]])
+    for learns in (True, False):
+        given = _leapfrogs(numba.evaluate, *start, 0.5, 12, learns), jax.follow(*start, 0.5, 12, learns)
+        for ours, theirs in zip(*given, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_nested_rhat_tells_batches_that_differ_and_those_that_drift():

@@ -210,6 +210,8 @@ def test_tables_beyond_what_a_page_holds_cost_no_release(study, tmp_path):
     with pytest.raises(SpecError, match=r"22,500 released counts are more than the 20,000 .* fewer or smaller tables"):
         execute(load_spec(study), out=tmp_path / "run", echo=lambda line: None)
     assert _spent(tmp_path) == 0.0
+    with pytest.raises(SpecError, match="22,500 released counts are more than the 20,000"):
+        calibration_of(load_spec(study), n_records=10)
 
 
 def test_a_spec_that_needs_jax_is_refused_without_it(study, monkeypatch):
