@@ -44,10 +44,10 @@ def summarize(draws: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return float(np.abs(draws.mean(axis=0) - truth).sum()), float(inside.mean())
 
 
-def fit(compiled, tables, full, epsilon: float, repeat: int, settings) -> dict:
+def fit(compiled, tables, full, epsilon: float, repeat: int, settings, spread: float | None) -> dict:
     """Draw a release, fit it, and compare with the records' own tables."""
     release = release_tables(tables, epsilon=epsilon, rng=np.random.default_rng([20_231, repeat]))
-    data = release_data(release, "cells" if "rotation" in compiled.model.named_vars else "tables")
+    data = release_data(release, "cells" if "rotation" in compiled.model.named_vars else "tables", spread=spread)
     started, cpu = time.perf_counter(), time.process_time()
     trace = compiled.fit(settings, data=data, random_seed=repeat, progressbar=False)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
@@ -83,7 +83,7 @@ def run(folder: Path, csv: Path, epsilons, repeats: int, minutes: float, model_o
         for repeat in todo:
             if time.monotonic() > deadline:
                 break
-            found = fit(compiled, tables, full, epsilon, repeat, settings)
+            found = fit(compiled, tables, full, epsilon, repeat, settings, model_options["spread"])
             with (folder / "acs.jsonl").open("a") as lines:
                 lines.write(json.dumps({"epsilon": epsilon, "repeat": repeat, **found}) + "\n")
 
@@ -116,9 +116,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--epsilon", type=float, nargs="*", default=(1.0, 0.5, 0.25))
     parser.add_argument("--classes", type=int, default=8)
+    parser.add_argument("--spread", type=float, help="Sd of the profiles' scores, if not the default.")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    options = {"n_classes": arguments.classes}
+    options = {"n_classes": arguments.classes, "spread": arguments.spread}
     run(arguments.folder, arguments.csv, arguments.epsilon, arguments.repeats, arguments.minutes, options)
     print(table(read(arguments.folder)))
 
