@@ -1,12 +1,13 @@
-"""Keeping what a data engine says of confidential records out of error messages."""
+"""Reading files and frames of confidential records: what goes wrong is said without showing a value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbayes.errors import DPBayesError, InputError, UnreadableDataError
+from dpbayes.errors import DPBayesError, InputError, MissingColumnError, UnreadableDataError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,6 +19,7 @@ UNREADABLE = (
     "correct the source, or read such columns as text (what the engine says is not shown: it may quote records)"
 )
 """What to say of a frame whose file, if it has one, is not known."""
+_HIDDEN = "(what the reader says of it is not shown: it may quote records)"
 
 
 def as_frame(frame: Any) -> Any:
@@ -62,3 +64,115 @@ def with_labels(frame: pl.DataFrame, domain: Domain) -> pl.DataFrame:
         if attribute.labels and attribute.name in frame.columns
     ]
     return frame.with_columns(columns)
+
+
+def scan_records(path: Path, *, setting: str, text: Collection[str] | None = None) -> pl.LazyFrame:
+    """Return the records of a CSV or Parquet file, not yet read; what fails later fails in `readable`."""
+    import polars as pl
+
+    require_file(path, setting=setting)
+    with readable(path):
+        if _is_parquet(path):
+            return pl.scan_parquet(path)
+        _refuse_utf16(path)
+        if text is None:
+            frame = pl.scan_csv(path, infer_schema=False)
+        else:
+            written = [*text, *(name.replace('"', '""') for name in text)]
+            frame = pl.scan_csv(path, infer_schema_length=None, schema_overrides=dict.fromkeys(written, pl.String))
+        # Polars leaves a doubled quote in a header as it is.
+        doubled = [name for name in frame.collect_schema().names() if '""' in name]
+        frame = frame.rename({name: name.replace('""', '"') for name in doubled})
+        # Asked for some columns, Polars skips the others, and with them an open quote or a line of too many fields.
+        return frame.map_batches(
+            lambda batch: batch, projection_pushdown=False, predicate_pushdown=False, streamable=True
+        )
+
+
+def _refuse_utf16(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(f"{path.name} is UTF-16 text, as spreadsheets write it; save it as UTF-8")
+
+
+def require_file(path: Path, *, setting: str) -> Path:
+    """Return the path of a file that a spec names under `setting`, which must be there."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; {setting} is resolved beside the spec")
+    return path
+
+
+def readable(path: Path) -> AbstractContextManager[None]:
+    """Return a context in which a file that does not read is named, and nothing in it shown."""
+    if _is_parquet(path):
+        wrong = "Parquet: the file is cut off, damaged or of another format; write it again"
+    else:
+        wrong = (
+            "CSV: a quote is left open, a line has more fields than the header, a number is out of range, the text is "
+            "not UTF-8, or there is none; mend the file"
+        )
+    return hide_values(f"{path.name} does not read as {wrong} {_HIDDEN}")
+
+
+def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, source: str) -> None:
+    """Check that a file has the columns that a spec names."""
+    import polars as pl
+
+    with readable(path):
+        kinds = frame.collect_schema()
+    columns, wanted = kinds.names(), list(names)
+    # So Polars calls the second column of a name.
+    twice = [name for name in wanted if f"{name}_duplicated_0" in columns]
+    if twice:
+        raise InputError(f"{path.name} names the columns {', '.join(twice)} twice; give each column a name of its own")
+    missing = [name for name in wanted if name not in columns]
+    if missing and len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
+        raise MissingColumnError(
+            f"{path.name} lacks the columns {', '.join(missing)}: its first line is one column with a semicolon or a "
+            "tab in it; separate its fields by commas"
+        )
+    if missing:
+        raise MissingColumnError(
+            f"{path.name} lacks the columns {', '.join(missing)}; {source} names what is read, and the "
+            "first line of a CSV file must name its columns"
+        )
+    for name in wanted:
+        if kinds[name].is_nested() or kinds[name] == pl.Duration:
+            raise InputError(
+                f"{path.name} has a column {name!r} of type {kinds[name]}, which is neither level nor number; write "
+                "texts or numbers"
+            )
+
+
+def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) -> pl.LazyFrame:
+    """Turn text into whole numbers where all declared levels are, and take off spaces that no level has around it."""
+    import polars as pl
+
+    kinds = frame.collect_schema()
+    coded = [
+        name
+        for name, declared in levels.items()
+        if kinds.get(name) == pl.String and all(isinstance(level, int) for level in declared)
+    ]
+    padded = [
+        name
+        for name, declared in levels.items()
+        if kinds.get(name) == pl.String and all(str(level).strip() == str(level) for level in declared)
+    ]
+    frame = frame.with_columns(pl.col(name).str.strip_chars() for name in padded)
+    blank = [name for name, declared in levels.items() if kinds.get(name) == pl.String and "" in declared]
+    return frame.with_columns(pl.col(name).fill_null("") for name in blank).with_columns(
+        _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded
+    )
+
+
+def _whole_number(text: pl.Expr, *, other: int) -> pl.Expr:
+    import polars as pl
+
+    plain = text.str.strip_chars().str.to_lowercase().str.replace(r"\.0*$", "")
+    number = plain.replace({"true": "1", "false": "0"}).cast(pl.Int64, strict=False)
+    return pl.when(plain != "").then(number.fill_null(other))
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from dpbayes._files import input_file, write_whole
 from dpbayes.data.domain import Domain, check_rows
+from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError, SpecError
 from dpbayes.ide.estimation import Estimate, check_all_published, estimate
@@ -34,7 +35,6 @@ from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release, in_a_line
 from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.spec import MOST_TABLES, Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from pydantic import Field, SkipValidation, model_validator
 
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
+from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
     CONCENTRATION,
@@ -33,7 +34,6 @@ from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import NoisyTotal, Release
 from dpbayes.privacy.sampling import release_values
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.records import code_levels, readable, require_columns, scan_records
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
 from dpbayes.runs.spec import (
     MOST_TABLES,

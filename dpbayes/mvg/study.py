@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from dpbayes.data.records import readable, require_columns, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.mvg.moments import MomentQuery, MomentRelease, calibrate_moments, release_moments
 from dpbayes.mvg.regression import NaiveFit, WhitenedMoments, naive_regression, whiten_moments
@@ -23,7 +24,6 @@ from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.records import readable, require_columns, scan_records
 from dpbayes.runs.spec import Positive, PrivacySection, Real, RunSpec, Section, Seed, Share, UnitSection
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from dpbayes import __version__
 from dpbayes._arguments import check_memory, shown
 from dpbayes._files import write_text
 from dpbayes.data.domain import check_rows
+from dpbayes.data.records import require_file
 from dpbayes.errors import ExistingRunError, InputError
 from dpbayes.privacy.release import NoisyTable, Release, in_a_line, read_release
 from dpbayes.report.document import Document, write_report
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
-from dpbayes.runs.records import require_file
 from dpbayes.runs.registry import SAVED, check_allowed, own_model
 from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 

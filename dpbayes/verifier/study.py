@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from dpbayes.data.records import code_levels, readable, require_file, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.records import code_levels, readable, require_file, scan_records
 from dpbayes.runs.spec import (
     Chains,
     DataSection,

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 from dpbayes.cli.main import main, unexpected
+from dpbayes.data import records
 from dpbayes.errors import InputError, MissingColumnError, UnreadableDataError
-from dpbayes.runs import execute, load_spec, records
+from dpbayes.runs import execute, load_spec
 from dpbayes.runs.protocol import Context
 
 SECRET = "SECRET-4711-JohnDoe"
