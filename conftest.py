@@ -24,7 +24,7 @@ BENCHMARKS = Path(__file__).resolve().parent / "tests" / "benchmarks"
 DATA = Path(__file__).resolve().parents[1] / "shared" / "data"
 
 # Docstrings that say "with `trace` a fit of `release`".
-FITTED = [f"dpbayes.latent_class.{name}" for name in ("margins", "regression", "synthesis")]
+FITTED = [f"dpbayes.latent_class.{name}" for name in ("analysis", "synthesis")]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class.zeros import Impossible, ZeroSet
 from dpbayes.privacy.release import Release
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 type Cell = tuple[tuple[int, int], ...]
 """A cell of some margin: (axis, level) pairs, one an attribute, by ascending axis."""
@@ -262,3 +265,24 @@ def _requested(domain: Domain, margins: Sequence[Sequence[str]]) -> tuple[tuple[
             raise InputError(f"margins name {what}, recorded as {name!r} alike; leave one out")
         owner[name] = names
     return tuple(owner.values())
+
+
+def prior_of_n(release: Release) -> tuple[float, float]:
+    r"""Return centre and scale of the log-normal prior of a number of records that was released with noise.
+
+    The prior looks at the data: its median is the release's own estimate of n, or that estimate's standard deviation
+    where that is more. Without this bound a released number near or below zero would hold n at a record or so whatever
+    the tables say. A scale of one puts 95 % within a factor of seven: where the release tells n to half of itself or
+    better the likelihood decides, and where it does not, this prior does.
+    """
+    return math.log(max(*release.estimated_size, 1.0)), 1.0
+
+
+def record_numbers(posterior: "xr.Dataset", release: Release) -> "xr.DataArray":
+    """Return the number of records of every draw."""
+    import xarray as xr
+
+    if not isinstance(release.n, int) and "n" in posterior:
+        return posterior["n"].transpose("chain", "draw")
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    return xr.DataArray(np.full(shape, float(release.size)), dims=("chain", "draw"))

@@ -28,6 +28,7 @@ from dpbayes.latent_class.design import (
     checked_concentration,
     dimension_name,
     margin_name,
+    prior_of_n,
     starts_near_shares,
 )
 from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
@@ -49,7 +50,6 @@ from dpbayes.latent_class.likelihood import (
     rotation,
     sampling_ratio,
 )
-from dpbayes.latent_class.record_numbers import prior_of_n
 from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_of_records
 
@@ -130,7 +130,7 @@ def build_model(
         ``"tables"`` ``count_deviations`` (summed out where the noise is normal or the cells are many), with ``"cells"``
         ``size_deviations`` (class) and ``level_deviations`` (class, level); and ``n``, where only a noisy number of
         records was released, which is observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from
-        the release itself, `dpbayes.latent_class.record_numbers.prior_of_n`).
+        the release itself, `dpbayes.latent_class.design.prior_of_n`).
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
         all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
         probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,

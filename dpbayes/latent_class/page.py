@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits, released_vector
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration
-from dpbayes.latent_class.record_numbers import prior_of_n, record_numbers
+from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration, prior_of_n, record_numbers
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import SCREEN_ROWS, estimate_plot, interval_panels, residual_plot

@@ -400,7 +400,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
 def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Context) -> None:
     """Write the synthetic data sets."""
-    from dpbayes.latent_class.record_numbers import record_numbers
+    from dpbayes.latent_class.design import record_numbers
     from dpbayes.latent_class.synthesis import synthesize, write_synthetic
 
     settings = spec.synthesis

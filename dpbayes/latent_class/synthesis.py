@@ -28,8 +28,7 @@ from dpbayes._files import file_path, write_whole
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.latent_class.design import profile_name
-from dpbayes.latent_class.record_numbers import record_numbers
+from dpbayes.latent_class.design import profile_name, record_numbers
 from dpbayes.latent_class.zeros import ZeroSet
 
 if TYPE_CHECKING:

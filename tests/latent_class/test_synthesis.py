@@ -7,7 +7,7 @@ import xarray as xr
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
-from dpbayes.latent_class.margins import check_fitted
+from dpbayes.latent_class.analysis import check_fitted
 from dpbayes.latent_class.synthesis import predict_release, synthesize, write_synthetic
 from dpbayes.privacy import NoisyTotal, Publication, release_tables
 from dpbayes.privacy.laws import TwoSidedGeometric

@@ -107,7 +107,7 @@ def test_a_release_gives_the_design(write, tmp_path):
 
 def test_a_noisy_number_of_records_is_simulated_about_the_number_asked_for(write, tmp_path):
     """The prior of n is centred by a release's tables too, which here hold 10,000 records."""
-    from dpbayes.latent_class.record_numbers import prior_of_n
+    from dpbayes.latent_class.design import prior_of_n
     from dpbayes.privacy import release_tables
 
     rng = np.random.default_rng(1)

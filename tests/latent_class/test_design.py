@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpbayes.data import Domain
 from dpbayes.latent_class import build_model
-from dpbayes.latent_class.record_numbers import prior_of_n
+from dpbayes.latent_class.design import prior_of_n
 from dpbayes.privacy import NoisyTable, NoisyTotal, Release
 from dpbayes.privacy.laws import TwoSidedGeometric
 

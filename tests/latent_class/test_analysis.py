@@ -10,9 +10,15 @@ import xarray as xr
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
-from dpbayes.latent_class import margins, regression
-from dpbayes.latent_class.margins import margin_draws
-from dpbayes.latent_class.regression import functional, regress, summarize, weighted_linear, weighted_logistic
+from dpbayes.latent_class import analysis
+from dpbayes.latent_class.analysis import (
+    functional,
+    margin_draws,
+    regress,
+    summarize,
+    weighted_linear,
+    weighted_logistic,
+)
 from dpbayes.latent_class.synthesis import combine, synthesize
 from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy import NoisyTotal, Release, release_tables
@@ -63,7 +69,7 @@ def test_margins_are_those_of_the_enumerated_mixture(trace, names):
 
 def test_blocks_of_draws_change_nothing(trace, monkeypatch):
     whole = margin_draws(trace, ["a", "b", "c"])
-    monkeypatch.setattr(margins, "_BLOCK", 1)
+    monkeypatch.setattr(analysis, "_BLOCK", 1)
     np.testing.assert_array_equal(margin_draws(trace, ["a", "b", "c"]), whole)
 
 
@@ -229,7 +235,7 @@ def test_a_separated_outcome_is_refused(weight):
 def test_a_step_that_goes_too_far_is_shortened():
     """With log-odds of 0 to find, undamped steps of at most 5 go from 2.5 to -2.5 and back for ever."""
     matrix, weights, outcome = np.ones((2, 1)), np.array([[0.5, 0.5]]), np.array([0.0, 1.0])
-    assert abs(2.5 + regression._newton_step(np.array([[2.5]]), weights, matrix, outcome).item()) < 0.1
+    assert abs(2.5 + analysis._newton_step(np.array([[2.5]]), weights, matrix, outcome).item()) < 0.1
 
 
 def _records(rng, p):
@@ -287,7 +293,7 @@ def test_records_are_whole_and_may_be_none(with_records):
     np.testing.assert_allclose(whole, np.rint(whole), atol=1e-8)
     np.testing.assert_allclose(whole.sum(axis=1), N, atol=1e-8)
     assert np.abs(whole - real).max() < 1.0
-    tables = margins._whole_tables(np.array([[-3.0, 0.2, 9.8], [0.4, 0.4, 4.2]]), np.array([10.0, 5.0]))
+    tables = analysis._whole_tables(np.array([[-3.0, 0.2, 9.8], [0.4, 0.4, 4.2]]), np.array([10.0, 5.0]))
     np.testing.assert_array_equal(tables, [[0, 0, 10], [1, 0, 4]])
 
 
@@ -354,7 +360,7 @@ def test_bad_requests_are_refused(trace, formula, options, message):
 
 
 def test_too_many_cells_are_refused(trace, monkeypatch):
-    monkeypatch.setattr(margins, "MAX_CELLS", 10)
+    monkeypatch.setattr(analysis, "MAX_CELLS", 10)
     with pytest.raises(InputError, match="12 cells, more than the 10"):
         margin_draws(trace, ["a", "b", "d"])
 
@@ -362,12 +368,12 @@ def test_too_many_cells_are_refused(trace, monkeypatch):
 def test_too_many_draws_are_refused_before_they_are_made(with_records, monkeypatch):
     """4,000 draws: of 4 cells."""
     trace, _, _, _ = with_records
-    monkeypatch.setattr(margins, "MAX_NUMBERS", 8_000)
-    monkeypatch.setattr(margins.Mixture, "of", lambda *_: pytest.fail("the draws were read"))
+    monkeypatch.setattr(analysis, "MAX_NUMBERS", 8_000)
+    monkeypatch.setattr(analysis.Mixture, "of", lambda *_: pytest.fail("the draws were read"))
     with pytest.raises(InputError, match=r"4 cells of 4,000 draws are 16,000 numbers.*pass thin=2,"):
         margin_draws(trace, ["a", "c"])
     with pytest.raises(InputError, match=r"4 cells of 1,334 draws are 5,336 numbers.*pass thin=6,"):
-        monkeypatch.setattr(margins, "MAX_NUMBERS", 5_000)
+        monkeypatch.setattr(analysis, "MAX_NUMBERS", 5_000)
         margin_draws(trace, ["a", "c"], thin=3)
 
 
