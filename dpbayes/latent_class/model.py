@@ -1,7 +1,7 @@
 """The latent class mixture, fitted to released tables with their noise in the likelihood."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -184,54 +184,41 @@ def build_model(
     form = likelihood or default_likelihood(release, structural_zeros=design.zeros is not None)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
-    with pm.Model(coords=_coords(release, design.n_classes)) as model:
+    k, alpha = design.n_classes, checked_concentration(concentration)
+    with pm.Model(coords=_coords(release, k)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
-        weights = _weights(design.n_classes, checked_concentration(concentration))
+        if isinstance(alpha, tuple):
+            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
+        weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
+        pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+        if profiles == "common":
+            scores = pm.Normal("level_scores", dims=("class", "level"))
+            levels = given["released_shares"] * pt.exp(given["spread"] * scores)
+        else:
+            levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
         ends = _constant("ends", tables.ends)
-        psi = _profiles(given, ends, profiles, profile_prior)
-        mixture = _Mixture(design, weights, psi)
-        margin = mixture.margin(_released_cells(release), "margin")
-        _record_released(margin, release.n_counts)
-        _record(mixture, record_cells)
+        psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
+        margin = _recorded(release, design, weights, psi, record_cells)
         if form == "tables":
             _jointly(release, given, n * margin)
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
             _cell_by_cell(release, tables, given, (weights, psi, n, sizes, deviations), ends)
-        model.complete_posterior = Completion(release, tables)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
+    model.complete_posterior = Completion(release, tables)
     if profiles == "common" and starts_near_shares(release):
-        model.starts = _starts(model, design.n_classes)
+        model.starts = _starts(model, k)
         # Given deviations of all counts, the likelihood takes their prior back: twice of it has no finite mass.
         model.settling_power = 1.0 if "count_deviations" in model.named_vars else 2.0
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
-    recorded = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
-    model.convergence_variables = tuple(name for name in recorded if name in model.named_vars)
+    judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
+    model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
     return model
-
-
-def _weights(k: int, alpha: float | tuple[float, float]) -> Any:
-    """State the prior of the classes' weights; `alpha` is the concentration, or a Gamma law's shape and rate of it."""
-    if isinstance(alpha, tuple):
-        alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
-    stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
-    weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
-    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
-    return weights
-
-
-def _profiles(given: Mapping[str, Any], ends: Any, kind: Profiles, prior: float) -> Any:
-    """State the prior of the classes' profiles, the levels of all attributes side by side."""
-    if kind == "common":
-        scores = pm.Normal("level_scores", dims=("class", "level"))
-        levels = given["released_shares"] * pt.exp(given["spread"] * scores)
-    else:
-        levels = pm.Gamma("level_weights", alpha=prior, beta=1.0, dims=("class", "level"))
-    return pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
 
 
 def default_likelihood(release: Release, *, structural_zeros: bool = False) -> Likelihood:
@@ -317,43 +304,30 @@ def _broken(stick: Any, k: int) -> Any:
     return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
 
 
-class _Mixture:
-    """Probabilities of cells of any margins, conditional on what is possible."""
+def _recorded(release: Release, design: Design, weights: Any, profiles: Any, record_cells: bool | None) -> Any:
+    """Record the released cells' probabilities, those of margins asked for and of all cells; return the first."""
+    domain = release.domain
 
-    def __init__(self, design: Design, weights: Any, profiles: Any) -> None:
-        self.design, self.weights, self.profiles = design, weights, profiles
-
-    def margin(self, cells: Sequence[Cell], name: str) -> Any:
-        zeros = self.design.zeros
-        if zeros is None:
-            return self._probabilities(cells, name)
-        plan = zeros.plan(cells)
-        return conditioned(self._probabilities(plan.cells, name), plan)
-
-    def _probabilities(self, cells: Sequence[Cell], name: str) -> Any:
-        products = products_of(self.design.domain, cells)
+    def margin(cells: Sequence[Cell], name: str) -> Any:
+        plan = None if design.zeros is None else design.zeros.plan(cells)
+        products = products_of(domain, cells if plan is None else plan.cells)
         arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
-        short = max(products.left.max(), products.parts[:, 1].max()) == sum(self.design.domain.shape)
-        return probabilities(self.weights, self.profiles, arrays, products.left.shape[1] + 1, short=bool(short))
+        short = max(products.left.max(), products.parts[:, 1].max()) == sum(domain.shape)
+        found = probabilities(weights, profiles, arrays, products.left.shape[1] + 1, short=bool(short))
+        return found if plan is None else conditioned(found, plan)
 
-
-def _record_released(margin: Any, cells: int) -> None:
-    """Add the probabilities of released cells to the model, of very many those of evenly spaced ones."""
-    if cells <= MAX_EXACT_CELLS:
-        pm.Deterministic("margin", margin, dims="count")
-    else:
-        pm.Deterministic("margin_sample", margin[:: -(-cells // MAX_EXACT_CELLS)])
-
-
-def _record(mixture: _Mixture, record_cells: bool | None) -> None:
-    """Add the probabilities of margins that were not released, and of all cells, to the model."""
-    domain = mixture.design.domain
-    wanted = {margin_name(names): names for names in mixture.design.margins}
+    released, step = margin(_released_cells(release), "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
+    if step == 1:
+        pm.Deterministic("margin", released, dims="count")
+    else:  # of very many those of evenly spaced ones
+        pm.Deterministic("margin_sample", released[::step])
+    wanted = {margin_name(names): names for names in design.margins}
     if domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells:
         wanted["cell"] = domain.names
     for name, names in wanted.items():
-        values = mixture.margin(cells_of(domain, names), name)
-        pm.Deterministic(name, values.reshape(domain.project(names).shape), dims=tuple(map(dimension_name, names)))
+        values = margin(cells_of(domain, names), name).reshape(domain.project(names).shape)
+        pm.Deterministic(name, values, dims=tuple(map(dimension_name, names)))
+    return released
 
 
 def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
