@@ -48,7 +48,7 @@ from pytensor.tensor.random.basic import (
 )
 from pytensor.tensor.random.utils import normalize_size_param
 
-from dpbayes._arguments import shown
+from dpbayes._arguments import one_of, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw, check_law
 
@@ -458,8 +458,8 @@ class Released(Distribution):
                 "tables of that total; write the cells as Poisson counts of mean total * p (latent='poisson'), which "
                 "is the same model with a total that varies"
             )
-        if latent is not None and (not isinstance(latent, str) or latent not in _LATENTS):
-            raise InputError(f"latent must be one of {', '.join(_LATENTS)} or None, got {shown(latent)}")
+        if latent is not None:
+            one_of(latent, _LATENTS, "latent", remedy="None sums no count out")
         for name, value, owner in (("alpha", alpha, "negative-binomial"), ("n", n, "binomial")):
             if (value is not None) != (latent == owner):
                 raise InputError(f"{name} belongs to a {owner} count and only to it; got latent={shown(latent)}")

@@ -7,7 +7,6 @@ value that was refused and the remedy. A warning derives from `DPBayesWarning` a
 __all__ = [
     "AccuracyWarning",
     "BudgetExceededError",
-    "CostWarning",
     "DPBayesError",
     "DPBayesWarning",
     "DamagedFileError",
@@ -71,7 +70,3 @@ class DPBayesWarning(UserWarning):
 
 class AccuracyWarning(DPBayesWarning):
     """An approximation is used where it is known to be poor."""
-
-
-class CostWarning(DPBayesWarning):
-    """What was asked for may take hours."""

@@ -372,7 +372,7 @@ def test_the_regression_of_released_counts_is_calibrated():
         ({"law": [Geometric(1.0), 2.0]}, "a noise law is an object"),
         (
             {"latent": "geometric"},
-            "latent must be one of poisson, negative-binomial, binomial or None, got 'geometric'",
+            "latent must be 'poisson', 'negative-binomial' or 'binomial', got 'geometric'; None sums no count out",
         ),
         ({"latent": "multinomial"}, "write the cells as Poisson counts of mean total"),
         ({"latent": "negative-binomial"}, "alpha belongs to a negative-binomial count"),

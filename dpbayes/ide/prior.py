@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import Floats, as_array, instance, real_numbers, shown, whole_number
+from dpbayes._arguments import Floats, as_array, instance, positive_finite, real_numbers, shown, whole_number
 from dpbayes.data.domain import Domain, Level
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
@@ -73,8 +73,8 @@ class Prior:
         total = math.fsum(weights)
         if total <= 0:
             raise InputError("all weights of the prior are zero; give at least one record a positive weight")
-        if self.n_records is not None and not (math.isfinite(self.n_records) and self.n_records > 0):
-            raise InputError(f"n_records must be positive or None (no sample), got {self.n_records!r}")
+        if self.n_records is not None:
+            positive_finite(self.n_records, "n_records", remedy="None says that the prior is no sample")
         codes, weights = codes.astype(np.int32), weights / total
         codes.setflags(write=False)
         weights.setflags(write=False)

@@ -1,14 +1,13 @@
 """What a fit will take, by arithmetic, before anything is built or paid for."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from dpbayes._arguments import check_memory as check_bytes
 from dpbayes._arguments import instance, one_of, ordered, whole_number
 from dpbayes.data.domain import Domain
-from dpbayes.errors import InputError
 from dpbayes.latent_class.design import (
     FEW_CELLS,
     MAX_EXACT_CELLS,
@@ -122,9 +121,6 @@ def cost_of(
 
 def check_memory(cost: Cost) -> None:
     """Refuse a fit that this machine's memory does not hold."""
-    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    if cost.gigabytes > held:
-        raise InputError(
-            f"the fit would take {cost.words}, and this machine has {held:.1f} GB; release or fit fewer tables "
-            "(dpbayes.latent_class.plan proposes them), or merge levels"
-        )
+    what = f"a fit of {cost.cells:,} counts with {cost.unknowns:,} unknowns"
+    remedy = "release or fit fewer tables (dpbayes.latent_class.plan proposes them), or merge levels"
+    check_bytes(cost.gigabytes * 2**30, what, remedy=remedy)

@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
-from dpbayes._arguments import ordered, shown
+from dpbayes._arguments import one_of, ordered, positive_finite, shown, whole_number
 from dpbayes._names import variable_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -104,19 +104,16 @@ class Design:
         sets = tuple(tuple(names) for names in tables)
         if not sets or not all(sets):
             raise InputError(f"a margin needs one attribute or more, got the attribute sets {list(sets)!r}")
-        classes = classes_for(domain, sets) if n_classes is None else n_classes
-        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-            raise InputError(f"n_classes must be a whole number of at least 1, got {n_classes!r}")
-        if profiles not in ("common", "dirichlet"):
-            raise InputError(f"profiles must be 'common' or 'dirichlet', got {profiles!r}")
-        if likelihood not in ("cells", "tables", None):
-            raise InputError(f"likelihood must be 'cells', 'tables' or None, got {likelihood!r}")
+        classes = classes_for(domain, sets) if n_classes is None else whole_number(n_classes, "n_classes")
+        one_of(profiles, get_args(Profiles.__value__), "profiles")
+        if likelihood is not None:
+            one_of(likelihood, get_args(Likelihood.__value__), "likelihood", remedy="None chooses")
         if likelihood == "cells" and impossible:
             raise InputError("likelihood='cells' does not go with structural zeros (impossible=); leave it out")
         checked_concentration(concentration)
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
-            if value is not None and not _is_positive(value):
-                raise InputError(f"{name} must be a positive and finite number, such as 0.5; got {shown(value)}")
+            if value is not None:
+                positive_finite(value, name, remedy="such as 0.5")
         if taken := _OF_DRAWS.intersection(domain.names):
             raise InputError(f"attribute {min(taken)!r} has the name of a dimension of posterior draws; rename it")
         requested = _requested(domain, margins or ())

@@ -325,12 +325,6 @@ class MatrixGaussian(GaussianCost):
         """Rows and columns of the noise."""
         return self.row_cov.size, self.col_cov.size
 
-    @property
-    def total_stddev(self) -> float:
-        """Root mean square of the noise over all entries of the matrix."""
-        rows, columns = self.row_cov.marginal_variances, self.col_cov.marginal_variances
-        return math.sqrt(float(rows.mean()) * float(columns.mean()))
-
 
 def calibrate(
     row_shape: CovarianceLike, col_shape: CovarianceLike, sensitivity: Sensitivity, *, epsilon: float, delta: float

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import Floats, Ints, number, positive_finite, probability_below_one, shown
+from dpbayes._arguments import Floats, Ints, number, one_of, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
@@ -626,10 +626,7 @@ def check_law(law: Any) -> NoiseLaw:
 
 def law_named(name: Any, *, pure: bool = False) -> type[NoiseLaw]:
     """Return the class of a law by its name; with `pure` only one whose cost is an epsilon."""
-    known = [law for law in LAWS.values() if law.is_pure or not pure]
-    if not isinstance(name, str) or name not in (law.name for law in known):
-        raise InputError(f"noise must be one of {', '.join(law.name for law in known)}, got {shown(name)}")
-    return LAWS[name]
+    return LAWS[one_of(name, (law.name for law in LAWS.values() if law.is_pure or not pure), "noise")]
 
 
 def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:

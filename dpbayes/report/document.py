@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpbayes._arguments import one_of
 from dpbayes._files import write_text
 from dpbayes.errors import InputError
 
@@ -196,8 +197,7 @@ class PrivacyTerms:
     delta: float | None = 0.0
 
     def __post_init__(self) -> None:
-        if self.adjacency not in _CHANGES:
-            raise InputError(f"adjacency must be one of {', '.join(_CHANGES)}, got {self.adjacency!r}")
+        one_of(self.adjacency, _CHANGES, "adjacency")
         if self.adjacency == "one-position" and self.unit != "position":
             raise InputError(f"under one-position the unit is 'position', got {self.unit!r}")
         if self.delta is not None and not 0.0 <= self.delta < 1.0:

@@ -232,7 +232,7 @@ def test_a_unit_or_an_attribute_unknown_to_the_prior_is_named(public):
         ({"max_rows_per_unit": 0}, "max_rows_per_unit must be a whole number"),
         ({"max_rows_per_unit": 2}, "needs the column"),
         ({"hierarchy": {"a": "A"}}, "hierarchy must be a Hierarchy"),
-        ({"noise": "gaussian"}, "noise must be one of"),
+        ({"noise": "gaussian"}, "noise must be 'two-sided-geometric' or 'laplace'"),
         ({"unit_sets": []}, "unit_sets"),
         ({"group_sets": [("nope",)]}, "'nope' is not in the domain"),
     ],

@@ -41,8 +41,8 @@ def test_minutes_follow_chains_moves_and_steps():
 
 
 def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
-    monkeypatch.setattr(cost.os, "sysconf", lambda name: 1)
-    with pytest.raises(InputError, match=r"GB of memory, and this machine has 0\.0 GB; release or fit fewer tables"):
+    monkeypatch.setattr("os.sysconf", lambda name: 1)
+    with pytest.raises(InputError, match=r"GB, and this machine has 0\.0; release or fit fewer tables"):
         cost.check_memory(cost_of(*many(3, 2)))
 
 

@@ -61,7 +61,8 @@ def test_noise_of_the_anchors():
     for m, n, gamma, s2, delta, by_bound, by_curve in cases:
         ball = FrobeniusBall(s2, "replace-one")
         noise = unimodal_noise(np.full(m, 1 / m), None, n=n, gamma=gamma, sensitivity=ball, epsilon=1.0, delta=delta)
-        assert noise.total_stddev == pytest.approx(by_bound, rel=7e-3 if m == 10 else 5e-4)
+        variances = noise.row_cov.marginal_variances.mean() * noise.col_cov.marginal_variances.mean()
+        assert math.sqrt(variances) == pytest.approx(by_bound, rel=7e-3 if m == 10 else 5e-4)
         assert s2 / mu_for(1.0, delta) == pytest.approx(by_curve, rel=2e-5)
 
 
