@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "build_model": "model",
         "combine": "synthesis",
-        "cost_of": "cost",
+        "cost_of": "planning",
         "functional": "analysis",
         "margin_draws": "analysis",
         "Plan": "planning",

@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits, released_vector
-from dpbayes.latent_class.cost import check_memory, cost_of
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     FEW_CELLS,
@@ -50,6 +49,7 @@ from dpbayes.latent_class.likelihood import (
     rotation,
     sampling_ratio,
 )
+from dpbayes.latent_class.planning import check_memory, cost_of
 from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_of_records
 

@@ -349,8 +349,8 @@ def _check_counts(spec: Spec, design: Release) -> None:
 
 def expected_cost(spec: Spec, design: Release) -> str:
     """Say what the package's model will take on such a release."""
-    from dpbayes.latent_class.cost import cost_of
     from dpbayes.latent_class.model import default_likelihood
+    from dpbayes.latent_class.planning import cost_of
 
     settings = spec.sampling.settings(design)
     form = spec.model.likelihood or default_likelihood(
