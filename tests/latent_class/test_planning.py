@@ -1,4 +1,4 @@
-"""Plans of tables: the budget adds up, scores move by two at most, and dependent pairs are found; costs follow the model."""
+"""Plans of tables: the budget adds up, scores move by two at most, dependent pairs are found; what a fit costs."""
 
 import math
 from itertools import combinations, product
