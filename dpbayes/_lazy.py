@@ -1,23 +1,20 @@
 """Public names of a package that load on first use, so that importing it imports none of what they need."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 
 def lazy_exports(
-    package: str, exports: Mapping[str, str]
+    package: str, **modules: Sequence[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package: public name to the module below it, or ``""``.
-
-    A name with the module ``""`` is itself a submodule.
-    """
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package: modules below it, and their public names."""
+    home = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> Any:
-        if name not in exports:
+        if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = exports[name]
-        return getattr(import_module(f"{package}.{module}"), name) if module else import_module(f"{package}.{name}")
+        return getattr(import_module(f"{package}.{home[name]}"), name)
 
-    names = sorted(exports)
+    names = sorted(home)
     return load, lambda: names, names

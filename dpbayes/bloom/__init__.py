@@ -7,19 +7,9 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "BitDistribution": "filters",
-        "BloomRelease": "filters",
-        "ReachLattice": "reach",
-        "ReachNumbers": "reach",
-        "WeeklyFilters": "filters",
-        "bloom_epsilon": "calibration",
-        "build_filters": "filters",
-        "build_lattice_model": "model",
-        "estimate_reach": "reach",
-        "exchange_bound": "claims",
-        "flip_prob_for": "calibration",
-        "read_reach_numbers": "reach",
-        "shuffle_flip": "filters",
-    },
+    calibration=["bloom_epsilon", "flip_prob_for"],
+    claims=["exchange_bound"],
+    filters=["BitDistribution", "BloomRelease", "WeeklyFilters", "build_filters", "shuffle_flip"],
+    model=["build_lattice_model"],
+    reach=["ReachLattice", "ReachNumbers", "estimate_reach", "read_reach_numbers"],
 )

@@ -7,18 +7,8 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "Estimate": "estimation",
-        "GroupRelease": "groups",
-        "Hierarchy": "groups",
-        "Prior": "prior",
-        "bootstrap_score": "prior",
-        "choose_workloads": "groups",
-        "credibility": "pooling",
-        "estimate": "estimation",
-        "k_marginal_score": "prior",
-        "pool": "pooling",
-        "release_groups": "groups",
-        "synthesize_groups": "groups",
-    },
+    estimation=["Estimate", "estimate"],
+    groups=["GroupRelease", "Hierarchy", "choose_workloads", "release_groups", "synthesize_groups"],
+    pooling=["credibility", "pool"],
+    prior=["Prior", "bootstrap_score", "k_marginal_score"],
 )

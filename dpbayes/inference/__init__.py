@@ -7,20 +7,10 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "CompiledModel": "sampling",
-        "compile_model": "sampling",
-        "Finding": "convergence",
-        "PosteriorSummary": "summary",
-        "Verdict": "convergence",
-        "check_convergence": "convergence",
-        "read_trace": "schema",
-        "write_trace": "schema",
-        "sample": "sampling",
-        "sample_whole_counts": "whole_counts",
-        "summarize": "summary",
-        "plot_ranks": "sbc",
-        "simulate_and_rank": "sbc",
-        "uniformity": "sbc",
-    },
+    convergence=["Finding", "Verdict", "check_convergence"],
+    sampling=["CompiledModel", "compile_model", "sample"],
+    sbc=["plot_ranks", "simulate_and_rank", "uniformity"],
+    schema=["read_trace", "write_trace"],
+    summary=["PosteriorSummary", "summarize"],
+    whole_counts=["sample_whole_counts"],
 )

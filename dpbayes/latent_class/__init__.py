@@ -7,18 +7,9 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "build_model": "model",
-        "combine": "synthesis",
-        "cost_of": "planning",
-        "functional": "analysis",
-        "margin_draws": "analysis",
-        "Plan": "planning",
-        "plan": "planning",
-        "release_plan": "planning",
-        "regress": "analysis",
-        "sampler_defaults": "design",
-        "summarize": "analysis",
-        "synthesize": "synthesis",
-    },
+    analysis=["functional", "margin_draws", "regress", "summarize"],
+    design=["sampler_defaults"],
+    model=["build_model"],
+    planning=["Plan", "cost_of", "plan", "release_plan"],
+    synthesis=["combine", "synthesize"],
 )

@@ -7,21 +7,11 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "Covariance": "matrix",
-        "FeatureRanges": "sensitivity",
-        "FrobeniusBall": "sensitivity",
-        "MomentQuery": "moments",
-        "MomentRelease": "moments",
-        "build_moment_model": "model",
-        "calibrate": "matrix",
-        "calibrate_moments": "moments",
-        "compare_noise": "allocation",
-        "moment_posterior": "posterior",
-        "naive_regression": "regression",
-        "optimal_covariance": "allocation",
-        "release_moments": "moments",
-        "release_records": "matrix",
-        "whiten_moments": "regression",
-    },
+    allocation=["compare_noise", "optimal_covariance"],
+    matrix=["Covariance", "calibrate", "release_records"],
+    model=["build_moment_model"],
+    moments=["MomentQuery", "MomentRelease", "calibrate_moments", "release_moments"],
+    posterior=["moment_posterior"],
+    regression=["naive_regression", "whiten_moments"],
+    sensitivity=["FeatureRanges", "FrobeniusBall"],
 )

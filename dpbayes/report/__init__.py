@@ -6,5 +6,7 @@ What a document is made of is in `dpbayes.report.document`.
 from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
-    __name__, {"Document": "document", "compare_runs": "compare", "write_report": "document"}
+    __name__,
+    compare=["compare_runs"],
+    document=["Document", "write_report"],
 )

@@ -8,12 +8,7 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "LoadedSpec": "spec",
-        "RunResult": "execution",
-        "calibrate": "calibration",
-        "execute": "execution",
-        "load_spec": "spec",
-        "rebuild_report": "execution",
-    },
+    calibration=["calibrate"],
+    execution=["RunResult", "execute", "rebuild_report"],
+    spec=["LoadedSpec", "load_spec"],
 )

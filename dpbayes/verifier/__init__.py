@@ -7,19 +7,10 @@ from dpbayes._lazy import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {
-        "PartitionCounts": "partition",
-        "build_model": "model",
-        "coefficient_posterior": "means",
-        "count_partitions": "claim",
-        "count_statistic": "claim",
-        "count_surface": "design",
-        "design_surface": "design",
-        "draw_posterior": "exact",
-        "pilot_shares": "design",
-        "posterior": "exact",
-        "release_counts": "partition",
-        "smallest_epsilon": "design",
-        "sum_estimates": "means",
-    },
+    claim=["count_partitions", "count_statistic"],
+    design=["count_surface", "design_surface", "pilot_shares", "smallest_epsilon"],
+    exact=["draw_posterior", "posterior"],
+    means=["coefficient_posterior", "sum_estimates"],
+    model=["build_model"],
+    partition=["PartitionCounts", "release_counts"],
 )
