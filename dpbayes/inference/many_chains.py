@@ -132,7 +132,8 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     # What is recorded is of few points: code would take longer to compile than to run.
     record = _over_points(recorded, free, "interpreted")
     size = sum(map(math.prod, shapes))
-    largest = max(size, *(int(np.prod(model.rvs_to_values[one].shape.eval())) for one in model.observed_RVs), 1)
+    observed = [model.rvs_to_values[one].size.eval(mode="FAST_COMPILE") for one in model.observed_RVs]
+    largest = max(size, *map(int, observed), 1)
 
     def variables(at: Floats) -> dict[str, Floats]:
         found = zip(kept, map(np.asarray, record(*_parts(at, shapes))), strict=True)
