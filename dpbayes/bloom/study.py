@@ -21,7 +21,7 @@ from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
-from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, simulation_warning
+from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, show_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Tune
 
@@ -353,12 +353,16 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
-    mean, low, high = mean_and_interval(posterior)
+    mean, low, high = show_interval(*(reached := mean_and_interval(posterior)))
     rows = _estimates(release, truth)
-    often = [f"{value:,.0f} by {name.removeprefix('exactly ')}" for name, _, value, _ in rows if "exactly" in name]
+    often = [
+        f"{show_interval(value, value - 1.96 * stderr, value + 1.96 * stderr)[0]} by {name.removeprefix('exactly ')}"
+        for name, _, value, stderr in rows
+        if "exactly" in name
+    ]
     answer = (
-        f"{release.n_filters} publishers have reached {mean:,.0f} people together (95 % interval "
-        f"{low:,.0f} to {high:,.0f}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
+        f"{release.n_filters} publishers have reached {mean} people together (95 % interval "
+        f"{low} to {high}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
     )
     prior = _prior_section(result, release, posterior, step)
     return Findings(
@@ -373,7 +377,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         ],
         headline=[
             Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
-            Fact("reach", "people reached, posterior mean", float(mean), f"{mean:,.0f}"),
+            Fact("reach", "people reached, posterior mean", float(reached[0]), mean),
         ],
         judged="The shares of all sets of publishers are judged.",
         named={
@@ -386,9 +390,9 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
 
 
 def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
-    """Put what the release costs first: for the paper's pair, and for every pair."""
+    """Put what the release costs first: for every pair, and for the paper's."""
     every = _every_pair(claims)
-    shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon": claims[0], "epsilon_every": every}
+    shown = {"epsilon": claims[0]} if every == claims[0] else {"epsilon_every": every, "epsilon": claims[0]}
     return [
         Fact(key, f"epsilon at delta {claim['delta']:g}, {claim['scope']}", upper, f"{upper:.4f}")
         for key, claim in shown.items()
@@ -475,7 +479,7 @@ def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
     words = (
         "The posterior and the standard errors count both flipping and hashing. The estimates below are "
         "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
-        "under whose prior (Jeffreys', of the logo shares) no share is below zero, is not."
+        "under whose prior (Jeffreys', of the shares of sets) no share is below zero, is not."
     )
     which = "Posterior of the people reached by at least one publisher."
     table = Table("posterior", which, interval_columns(",.0f"), [mean_and_interval(posterior).tolist()])
@@ -536,13 +540,13 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
     draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
     return prior_section(
         draws,
-        {"logo shares": thinned(prior)},
+        {"prior of the shares": thinned(prior)},
         variables=["people_reached", "logo_probability"],
         what="Its one part is Jeffreys' prior of the shares of sets of publishers: of all positions of the filters, "
         "the share that exactly these publishers set.",
         log_likelihood=thinned(likelihood),
         answers=["people_reached"],
-        called={"people_reached": "reach", "logo_probability": "shares of sets of publishers"},
+        called={"people_reached": "people reached", "logo_probability": "shares of sets of publishers"},
         named={"logo_probability": _set_names(release.n_filters)},
     )
 
@@ -564,24 +568,30 @@ def _set_names(k: int) -> list[str]:
 def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return the page of a reach lattice."""
     lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
-    mean, low, high = mean_and_interval(lattice.union()).tolist()
+    mean, low, high = show_interval(*(reached := mean_and_interval(lattice.union()).tolist()))
     when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
-    people = f"{mean:,.0f} people together ({low:,.0f} to {high:,.0f})"
+    people = f"{mean} people together ({low} to {high})"
     alone = {name: mean_and_interval(lattice.union([name])).tolist() for name in lattice.publishers}
     smallest = min(alone, key=lambda name: alone[name][0])
-    mean_alone, low_alone, high_alone = alone[smallest]
+    mean_alone, low_alone, high_alone = show_interval(*alone[smallest])
     answer = (
         f"{when}{len(alone)} publishers have reached {people}, and the smallest, {smallest}, "
-        f"{mean_alone:,.0f} ({low_alone:,.0f} to {high_alone:,.0f}); posterior means with 95 % intervals."
+        f"{mean_alone} ({low_alone} to {high_alone}); posterior means with 95 % intervals."
     )
     sections = [_lattice_section(lattice, release, truth), _frequency_section(lattice, truth)]
     published = isinstance(release, ReachNumbers)
+    by_week = [f" by week {week}" for week in range(1, lattice.n_weeks + 1)] if when else [""]
     return Findings(
         answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
         sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
-        headline=[Fact("reach", "people reached, posterior mean", mean, f"{mean:,.0f}")],
+        headline=[Fact("reach", "people reached, posterior mean", reached[0], mean)],
         picture=_lattice_picture(lattice, release if published else None),
         judged="The reach of each publisher, each pair and all, by each week, is judged.",
+        named={
+            "reach": [
+                f"reach of {name}{when}" for name in result["posterior"].to_dataset()["set"].values for when in by_week
+            ]
+        },
         terms=None if published else PrivacyTerms("one-position", "position", _delta(spec)),
         cost=[NO_COST] if published else _epsilon_facts(kept[_CERTIFICATE]),
     )
@@ -642,24 +652,26 @@ def _lattice_picture(lattice: ReachLattice, numbers: ReachNumbers | None) -> Fig
     if lattice.n_weeks == 1:
         estimates = mean_and_interval(np.array([lattice.union(names) for _, names in sets]).T)
         labels = [label for label, _ in sets]
-        drawn = estimate_plot(labels, estimates, xlabel="people reached", format=",.0f")
-        return Figure(drawn, f"People reached: posterior means with 95 % intervals.{some}", alternative)
+        bars = estimate_plot(labels, estimates, xlabel="people reached", format=",.0f")
+        return Figure(bars, f"People reached: posterior means with 95 % intervals.{some}", alternative)
     figure, axis = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
     weeks = range(1, lattice.n_weeks + 1)
+    drawn: list[int] | None = None if numbers is None else []  # the marks are the published numbers'
     for place, (label, names) in enumerate(sets):
         low, middle, high = np.array(
             [np.quantile(lattice.union(names, week=week), [0.025, 0.5, 0.975]) for week in weeks]
         ).T
-        colour, style = COLOURS[place % len(COLOURS)], ("-", "--")[place // len(COLOURS)]
+        colour, style, mark = COLOURS[place % len(COLOURS)], ("-", "--")[place // len(COLOURS)], "os^Dv*PX"[place % 8]
         axis.fill_between(weeks, low, high, color=colour, alpha=0.25, linewidth=0)
-        axis.plot(weeks, middle, style, color=colour, label=label)
+        axis.plot(weeks, middle, style, color=colour, label=label, marker=mark, markersize=5, markevery=drawn)
         if numbers is not None:
             member = np.isin(lattice.publishers, names)
             same = (numbers.sets == member).all(axis=1)
-            axis.plot(numbers.weeks[same], numbers.values[same], ".", color=colour, markersize=4)
+            axis.plot(numbers.weeks[same], numbers.values[same], mark, color=colour, markersize=5)
     axis.set_xlabel("week")
     axis.set_ylabel("people reached")
     axis.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axis.legend(fontsize=8, ncols=2)
-    caption = "Reach by week: posterior median with 95 % bands, and the published numbers as points." + some
+    beside = "" if numbers is None else ", and the published numbers as marks"
+    caption = f"Reach by week: posterior median with 95 % bands{beside}.{some}"
     return Figure(figure, caption, alternative)

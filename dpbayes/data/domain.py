@@ -99,14 +99,13 @@ class Attribute:
         Examples
         --------
         >>> Attribute("age", (0, 1)).phrases, Attribute("age", (0, 1), ("under 18", "18 or over")).phrases
-        (('age=0', 'age=1'), ('under 18', '18 or over'))
+        (('age: 0', 'age: 1'), ('under 18', '18 or over'))
         """
-        if not self.labels:
-            return tuple(f"{self.name}={word}" for word in self.words)
-        given = zip(self.levels, self.labels, strict=True)
+        given = zip(self.levels, self.words, strict=True)
         # A level as it is, a yes or no, and what was not given tell nothing by themselves.
         return tuple(
-            f"{self.name}: {own}" if own == str(level) or own.casefold() in _BARE else own for level, own in given
+            own if self.labels and own != str(level) and own.casefold() not in _BARE else f"{self.name}: {own}"
+            for level, own in given
         )
 
 
@@ -230,7 +229,7 @@ class Domain:
         Examples
         --------
         >>> Domain.from_levels({"age": (0, 1), "sex": ("f", "m")}).cell_labels()
-        ['age=0, sex=f', 'age=0, sex=m', 'age=1, sex=f', 'age=1, sex=m']
+        ['age: 0, sex: f', 'age: 0, sex: m', 'age: 1, sex: f', 'age: 1, sex: m']
         """
         labels = [""]
         for attribute in self:

@@ -97,7 +97,7 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
         f"1000), the public prior's to {scores['score']['prior'] / 10:.1f}\N{NO-BREAK SPACE}%"
     )
     closer = np.asarray(scores["errors"][name]) < np.asarray(scores["errors"]["prior"])
-    text += f"; closer than the prior in {closer.sum()} of {closer.size}."
+    text += f"; closer than the prior in {closer.sum()} of {closer.size} groups."
     return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
@@ -170,7 +170,7 @@ def _strength_blocks(certificate: Mapping[str, Any]) -> list[Block]:
         return [Paragraph(text)]
     caption = (
         "Strength read off the release: the joint likelihood of all released cells, heavy-tailed departures included. "
-        "Taken is the posterior's geometric mean; beforehand the populations agree up to sampling with probability .8."
+        "Taken is the posterior's geometric mean; beforehand the populations agree up to sampling with probability 0.8."
     )
     alt = (
         f"Log-likelihood over strengths: largest at {certificate['most_likely']:,.0f} records, "
@@ -236,7 +236,7 @@ def _group_section(result: Mapping[str, Any]) -> Section:
     unit_columns = [
         Column("unit"),
         Column("records", ",.0f"),
-        Column("change from the prior (KL divergence)", ".4g", "kl"),
+        Column("change from the prior (KL divergence)", ".3f", "kl"),
         Column("prior worth (records)", ",.0f", "strength"),
     ]
     columns = [
@@ -244,13 +244,13 @@ def _group_section(result: Mapping[str, Any]) -> Section:
         Column("unit"),
         Column("records", ",d", "size"),
         Column("L1 distance to the released tables", ".4f", "l1_loss"),
-        Column("change from the unit (KL divergence)", ".4g", "kl"),
+        Column("change from the unit (KL divergence)", ".3f", "kl"),
     ]
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
     return Section(
         "Units and groups",
         [
-            Paragraph("Estimates are points without intervals: there is no width to split by source."),
+            Paragraph("A group's estimate is one distribution, without intervals: no width is split by source."),
             Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
             Table("groups", "Groups, each from its unit's distribution", columns, rows),
         ],
@@ -368,8 +368,11 @@ def _group_table(scores: Mapping[str, Any]) -> Table:
     columns = [Column(scores["by"], key="group"), *[Column(key, ".4f") for key in scores["errors"]]]
     values = [scores["groups"], *scores["errors"].values()]
     if "sizes" in scores:
-        columns += [Column("records too many or too few", "+,d", "size_missed"), Column("mark")]
-        values += [scores["sizes"]["missed"], _marks(scores)]
+        columns.append(Column("records too many or too few", "+,d", "size_missed"))
+        values.append(scores["sizes"]["missed"])
+        if any(marks := _marks(scores)):
+            columns.append(Column("mark"))
+            values.append(marks)
     caption = "Mean L1 distance of all two-way marginals, by group"
     return Table("error_by_group", caption, columns, list(zip(*values, strict=True)))
 

@@ -39,7 +39,7 @@ _CHECKS = {
     "ess_tail": ("smallest tail effective sample size", "≥"),
     "divergences": ("share of divergent transitions", "≤"),
     "tree_depth": ("share of transitions at the maximal tree depth", "≤"),
-    "bfmi": ("lowest BFMI of a chain", "≥"),
+    "bfmi": ("lowest Bayesian fraction of missing information of a chain", "≥"),
     "drift": ("drift of the log-likelihood in its standard deviations", "≤"),
 }
 

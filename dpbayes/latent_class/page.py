@@ -140,11 +140,6 @@ def _mention(name: str, question: str) -> float:
     return next((i for i, w in words if any(w == p or w[:5] == p[:5] for p in parts if w[4:] or w == p)), math.inf)
 
 
-def _phrase(attribute: Attribute, level: int) -> str:
-    """Return what a level is called in a sentence."""
-    return attribute.phrases[level] if attribute.labels else f"{attribute.name}: {attribute.words[level]}"
-
-
 def _answer(
     trace: xr.DataTree, release: Release, shares: dict[Attribute, Floats], asked: Attribute | None = None
 ) -> str:
@@ -152,7 +147,7 @@ def _answer(
     parts = []
     for attribute, estimates in list(shares.items())[:MOST_ANSWERED]:
         level = _first_level(attribute, estimates)
-        parts.append(f"{_phrase(attribute, level)} {_percent(estimates[level])}")
+        parts.append(f"{attribute.phrases[level]} {_percent(estimates[level])}")
     more = "" if len(shares) <= MOST_ANSWERED else f", and {len(shares) - MOST_ANSWERED} more attributes below"
     kept = "of the population behind these records" if release.n_public else "of the population"
     text = f"Shares {kept}, with 95 % intervals: {'; '.join(parts)}{more}."
@@ -187,8 +182,8 @@ def _association(trace: xr.DataTree, release: Release, asked: Attribute | None) 
         told = [mean_and_interval(given[:, row, column]) for row in (low, high)]
         if told[0][2] >= told[1][1]:  # intervals that overlap tell no difference
             continue
-        words = [f"{_percent(one)} among {_phrase(first, row)}" for one, row in zip(told, (low, high), strict=True)]
-        best = strength, f"The strongest association: {_phrase(second, column)} has a share of {' and '.join(words)}."
+        words = [f"{_percent(one)} among {first.phrases[row]}" for one, row in zip(told, (low, high), strict=True)]
+        best = strength, f"The strongest association: {second.phrases[column]} has a share of {' and '.join(words)}."
     return [] if best is None else [best[1]]
 
 
@@ -209,14 +204,14 @@ def _picture(shares: dict[Attribute, Floats], asked: Collection[Attribute] = ())
         then = "then those that the question asks for, " if asked else ""
         some = f" Drawn are {SCREEN_ROWS} of {len(rows)} levels: one of each attribute first, {then}then the largest."
         rows = [row for row in rows if row in drawn]
-    alt = "; ".join(f"{_phrase(a, level)} {_percent(shares[a][level])}" for a, level in rows)
+    alt = "; ".join(f"{a.phrases[level]} {_percent(shares[a][level])}" for a, level in rows)
     caption = f"The population's shares with 95 % intervals: privacy noise and sampling are in them.{some}"
     return Figure(_share_plot(shares, rows), caption, alt)
 
 
 def _share_plot(shares: dict[Attribute, Floats], rows: Sequence[tuple[Attribute, int]]) -> MatplotlibFigure:
     return estimate_plot(
-        [_phrase(attribute, level) for attribute, level in rows],
+        [attribute.phrases[level] for attribute, level in rows],
         100 * np.array([shares[attribute][level] for attribute, level in rows]),
         xlabel="share of the population (%)",
         limits=(0, 100),
@@ -347,7 +342,7 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
     summary = mean_and_interval(_draws(trace, "cell") * n)
     labels = release.domain.cell_labels()
     # A share that is never above zero is a structural zero's: no mixture of positive parts gives one.
-    possible = summary[:, 0] > 0
+    possible, order = summary[:, 0] > 0, np.argsort(-summary[:, 0], kind="stable")
     text = (
         f"The population's cells, per {n.mean():,.0f} records: privacy noise and sampling both widen their intervals. "
     )
@@ -362,11 +357,11 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         text += f" {np.sum(~possible)} of the {len(labels)} cells were declared impossible and are zero with certainty."
     blocks: list[Block] = [Paragraph(text)]
     if possible.sum() <= MOST_CELLS_DRAWN:
-        order = np.argsort(-np.where(possible, summary[:, 0], -1.0))[: int(possible.sum())]
+        drawn = order[: int(possible.sum())]
         short = release.domain.cell_labels(" · ", names=False)
         figure = estimate_plot(
-            [short[i] for i in order],
-            summary[order],
+            [short[i] for i in drawn],
+            summary[drawn],
             xlabel="records (logarithmic axis; an interval that reaches the left edge goes on to zero)",
             format=",.0f",
             log=True,
@@ -377,7 +372,7 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         )
         alt = "Estimated counts of every cell of the full table with 95 % intervals, sorted."
         blocks.append(Figure(figure, caption, alt))
-    rows = [[label, *map(float, row)] for label, row in zip(labels, summary, strict=True)]
+    rows = [[labels[i], *map(float, summary[i])] for i in order]
     blocks.append(Table("cells", "The population's full table, in records", [Column("cell"), *_ESTIMATE], rows))
     return Section("The full table", blocks)
 

@@ -338,5 +338,5 @@ def noise_ellipses(
     axis.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     if far:
-        axis.set_title(f"Off this scale: {', '.join(far)}", fontsize=8, loc="left")
+        axis.set_title(f"Off this scale: {'; '.join(far)}", fontsize=8, loc="left")
     return figure

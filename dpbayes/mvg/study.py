@@ -332,6 +332,7 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
         cost=[Fact("epsilon", f"epsilon at delta {delta:g}, replace-one", epsilon, f"{epsilon:.4g}")],
         terms=PrivacyTerms(release.adjacency, release.protects.removeprefix("one "), delta),
         judged="The quantities of interest: intercept, coefficients, residual.",
+        named=_NAMED,
         facts={"clipping": _CLIPPING},
         provenance={"records": source},
     )
@@ -350,7 +351,7 @@ def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> 
 def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any, ...]:
     draws = trace["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
     exact = None if truth is None else truth["residual_stddev"]
-    return ("residual sd", *mean_and_interval(draws).tolist(), None, None, None, exact)
+    return ("residual standard deviation", *mean_and_interval(draws).tolist(), None, None, None, exact)
 
 
 def _found(rows: Sequence[Sequence[Any]], trace: xr.DataTree, response: str) -> str:
@@ -470,7 +471,7 @@ def _sources(trace: xr.DataTree, white: WhitenedMoments, naive: NaiveFit) -> Pag
     )
     splits = list(zip(naive.terms, privacy.tolist(), sampling.tolist(), strict=True))
     unit = "in the coefficient's unit"
-    return shares_section(splits, subject="term", rest="sampling", meaning=meaning, unit=unit, format=".3g")
+    return shares_section(splits, subject="term", rest="sampling", meaning=meaning, unit=unit, format="#.3g")
 
 
 def _prior(trace: xr.DataTree, white: WhitenedMoments) -> PageSection:
@@ -482,9 +483,13 @@ def _prior(trace: xr.DataTree, white: WhitenedMoments) -> PageSection:
         "means and covariance; all are stated in half-widths of the public ranges."
     )
     quantities = ["intercept", "coefficient", "residual_stddev"]
-    return prior_section(trace, parts, variables=quantities, what=what, log_likelihood=likelihood)
+    return prior_section(
+        trace, parts, variables=quantities, what=what, log_likelihood=likelihood, called=_RESIDUAL, named=_NAMED
+    )
 
 
+_RESIDUAL = {"residual_stddev": "residual standard deviation"}
+_NAMED = {name: [words] for name, words in _RESIDUAL.items()}
 _CLIPPING = (
     "Before that, a value outside the declared range of its column was clipped to it, and a missing one set to the "
     "range's middle. How many were is confidential, and neither is modelled: where there were many, the coefficients "
@@ -498,9 +503,9 @@ def _release_section(release: MomentRelease, epsilon: float, delta: float) -> Pa
     query, mu = release.query, release.noise.mu
     text = (
         f"The second moments of {query.n:,} records, {query.size} by {query.size} with an intercept, plus symmetric "
-        f"Gaussian noise of standard deviation {release.noise.stddev:.3g} in units of squared half-ranges; mu = "
-        f"{mu.value:.4g} ({mu.method}), epsilon {epsilon:.4g} at delta {delta:g} under replace-one. The guarantee "
-        f"protects {query.protects}. The noise was drawn by {drawn}."
+        f"Gaussian noise of standard deviation {release.noise.stddev:.3g} in units of squared half-ranges: Gaussian "
+        f"differential privacy with mu = {mu.value:.4g} ({mu.method}), epsilon {epsilon:.4g} at delta {delta:g} under "
+        f"replace-one. The guarantee protects {query.protects}. The noise was drawn by {drawn}."
     )
     return PageSection(
         "What was released", [Paragraph(text), Paragraph(_CLIPPING), *simulation_warning(release.sampler)]

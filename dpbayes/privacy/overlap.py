@@ -28,7 +28,6 @@ _NUMBERS = 3e8  # of simulated noise in all
 _BLOCK = 1 << 22
 _PARTS = 4096  # subsets T, lowest order first
 _CLEAR = 6.0  # standard deviations above the threshold from which it cannot have chosen among the counts
-_WIDTH = 2.5758293035489004  # of a 99 % interval
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class StatedNoise:
         Standard deviation that the data show over the stated one, with an approximate 99 % interval; for one table as
         if the others' noise were as stated.
     z
-        Distance of the sum of squares from its expectation, in standard deviations.
+        Distance of the cube root of the sum of squares from its expectation, in standard deviations.
     """
 
     table: str
@@ -364,10 +363,11 @@ def _judged(
     z = (root - centre) / spread
     largest = np.abs((roots - centre) / spread).max(axis=1)
     p_value = (1 + int((largest >= np.abs(z).max()).sum())) / (len(roots) + 1)
-    expected, sd = simulated[:, held].mean(axis=0), simulated[:, held].std(axis=0)
-    factor = np.maximum(1.0 + (observed[held] - expected) / own[held], 0.0)
-    error = _WIDTH * sd / own[held] * np.maximum(factor, 0.1)
-    bounds = np.sqrt(np.maximum([factor, factor - error, factor + error], 0.0))
+    expected, ends = simulated[:, held].mean(axis=0), np.quantile(simulated[:, held], [0.995, 0.005], axis=0)
+    # With other noise the sum of squares keeps its shape, about, and has its scale from that noise's share.
+    with np.errstate(divide="ignore"):
+        scales = np.stack([observed[held] / expected, *(observed[held] / ends)])
+    bounds = np.sqrt(np.maximum(1.0 + expected * (scales - 1.0) / own[held], 0.0))
     labels = ["all tables", *(source.label for source in sources)]
     ratio, lower, upper = bounds.tolist()
     rows = tuple(

@@ -21,7 +21,9 @@ from dpbayes.report.plots import intervals_of_runs, ladder_panels
 type Scalar = str | int | float | bool | None
 type Row = Mapping[str, Scalar]
 
-MOST_ROWS, MOST_DRAWN = 120, 16
+MOST_ROWS, MOST_DRAWN, MOST_COLUMNS = 120, 16, 9
+_OF_THE_SAMPLER = ("draws", "rhat", "ess_bulk")
+_UNEVEN = 30.0  # widths of rows further apart are in units of their own
 # Tables that answer what the page asks: the questions of a verification, pooled where they are.
 ANSWERS = ("pooled", "answers")
 _TERMS = {"adjacency": "adjacency", "unit": "neighbours differ in one", "delta": "delta"}
@@ -126,12 +128,14 @@ def _answer(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> str:
     table = _asked(tables)
     if table is None:
         return f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
-    widths = np.nanmedian(table.width(table.intervals[0]), axis=1)
-    first, last = (_printed(w) for w in (widths[0], widths[-1]))
-    what = f"{table.intervals[0].estimate.replace('_', ' ')} in “{shared_caption(runs, table.name).rstrip('.')}”"
+    first, *_, last = table.width(table.intervals[0])
+    moving = (first > 0) & (last > 0)  # not those of a structural zero
+    if not moving.any():
+        return f"No interval of “{shared_caption(runs, table.name).rstrip('.')}” has a width in both runs."
+    what = f"“{table.heads[table.intervals[0].estimate]}” of “{shared_caption(runs, table.name).rstrip('.')}”"
     many = "the intervals are in the median" if len(table.places) > 1 else "the interval is"
-    between = f"{last} wide in {runs[-1].label} and {first} in {runs[0].label}"
-    return f"For the {what}, {many} {between}: {widths[-1] / widths[0]:.2g} times as wide."
+    ratio = float(np.median(last[moving] / first[moving]))
+    return f"For {what}, {many} {ratio:.2f} times as wide in {runs[-1].label} as in {runs[0].label}."
 
 
 def _picture(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> Figure | None:
@@ -180,9 +184,9 @@ def _headline_section(
         caption = "What these numbers are, where the pages say it differently"
         blocks.append(Table("headline_labels", caption, columns, different))
     moving = {
-        name.replace("_", " "): np.array(values)
+        names[name]: np.array(values)
         for name, values in headline.items()
-        if np.ptp(values) > 0 and not (ladder and values == ladder[1])
+        if np.ptp(values) > 0 and name not in _OF_THE_SAMPLER and not (ladder and np.allclose(values, ladder[1]))
     }
     if moving:
         blocks.append(
@@ -201,14 +205,13 @@ def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: tuple[s
     if table.left_out:
         blocks.append(Paragraph(f"{table.left_out} rows that only some of the runs have are left out."))
     if table.intervals:
-        widths = {f"width of {i.estimate.replace('_', ' ')}": table.width(i) for i in table.intervals}
+        widths = {f"width of {table.heads[i.estimate]}": table.width(i) for i in table.intervals}
         blocks += [_interval_figure(table, interval, labels) for interval in table.intervals]
         text = "Widths of the intervals. " + ("Dot: median over rows; bar: the middle half of them."
                                               if len(table.places) > 1 else "")  # fmt: skip
         alt = f"{', '.join(widths)}, across {', '.join(labels)}."
         blocks.append(Figure(ladder_panels(widths, labels, ladder=ladder), text.strip(), alt))
-    blocks.append(_wide_table(runs, table))
-    return Section(table.name.replace("_", " ").capitalize(), blocks)
+    return Section(table.name.replace("_", " ").capitalize(), [*blocks, *_side_by_side(runs, table)])
 
 
 def _interval_figure(table: SharedTable, interval: Interval, labels: Sequence[str]) -> Figure:
@@ -218,36 +221,48 @@ def _interval_figure(table: SharedTable, interval: Interval, labels: Sequence[st
     drawn = np.sort(np.argsort(-np.nan_to_num(moved), kind="stable")[:MOST_DRAWN])
     titles = [table.titles[i] or table.name.replace("_", " ") for i in drawn]
     some = "" if len(drawn) == len(table.places) else f"; the {len(drawn)} rows of {len(table.places)} that moved most"
-    name = interval.estimate.replace("_", " ")
+    name, unit = table.heads[interval.estimate], f"difference from {labels[0]}"
+    estimates, half = estimates[:, drawn], table.width(interval)[0, drawn] / 2
+    if half.min() > 0 and half.max() > _UNEVEN * half.min():
+        estimates, unit = estimates / half[:, None], f"{unit}, in halves of its interval's width"
     return Figure(
-        intervals_of_runs(titles, estimates[:, drawn], labels, unit=f"{name}: difference from {labels[0]}"),
-        f"{name.capitalize()} and its interval in each run, as the difference from {labels[0]}{some}.",
+        intervals_of_runs(titles, estimates, labels, unit=f"{name}: {unit}"),
+        f"{name[0].upper()}{name[1:]} and its interval in each run, as the {unit}{some}.",
         f"Intervals of {name} for {len(drawn)} rows, one colour a run: {', '.join(labels)}.",
     )
 
 
-def _wide_table(runs: Sequence[RunFacts], table: SharedTable) -> Table:
-    """One row per row, one column per quantity and run; bounds give way to widths, which read faster."""
+def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Table]:
+    """Return one column per quantity and run, in a table per quantity where they are many; of bounds, the width."""
     ends = {name for i in table.intervals for name in (i.lower, i.upper)}
-    columns = [Column(key.replace("_", " "), key=key) for key in table.keys]
+    keys = [Column(table.heads[key], key=key) for key in table.keys]
     formats, parts = runs[0].facts["about"][table.name]["formats"], []
     for quantity in table.quantities:
         if quantity not in ends:
-            parts.append((quantity.replace("_", " "), table.of(quantity), formats[quantity] or ".4g"))
+            parts.append((table.heads[quantity], table.of(quantity), formats[quantity] or ".4g"))
         for interval in table.intervals:
             if quantity == interval.estimate:
                 style = formats[interval.upper] or ".4g"
-                parts.append((f"width of {quantity.replace('_', ' ')}", table.width(interval), style))
-    blocks = []
+                parts.append((f"width of {table.heads[quantity]}", table.width(interval), style))
+    groups: list[tuple[str, list[tuple[str, Floats, str]]]] = []
     for name, values, style in parts:
         same = len(runs) > 1 and np.all(np.nan_to_num(values) == np.nan_to_num(values[0]))
-        for number, run in enumerate(runs[:1] if same else runs):
-            columns.append(Column(f"{name}, all runs" if same else f"{name}, {run.label}", style))
-            blocks.append((values[number], style.endswith("d")))
+        said = ["all runs"] if same else [run.label for run in runs]
+        groups.append((name, [(run, values[number], style) for number, run in enumerate(said)]))
     shown = range(min(len(table.places), MOST_ROWS))
-    rows = [[*table.places[i], *(_plain(block[i], whole) for block, whole in blocks)] for i in shown]
     more = "" if len(shown) == len(table.places) else f" The first {len(shown)} of {len(table.places)} rows."
-    return Table(table.name, f"{shared_caption(runs, table.name).rstrip('.')}.{more}", columns, rows)
+    caption = shared_caption(runs, table.name).rstrip(".")
+
+    def made(name: str, caption: str, columns: Sequence[tuple[str, Floats, str]]) -> Table:
+        heads = [*keys, *(Column(head, style) for head, _, style in columns)]
+        numbers = ([_plain(values[i], style.endswith("d")) for _, values, style in columns] for i in shown)
+        rows = [[*table.places[i], *row] for i, row in zip(shown, numbers, strict=True)]
+        return Table(name, f"{caption}.{more}", heads, rows)
+
+    columns = [(f"{name}, {run}", values, style) for name, part in groups for run, values, style in part]
+    if len(keys) + len(columns) <= MOST_COLUMNS or len(groups) == 1:
+        return [made(table.name, caption, columns)]
+    return [made(f"{table.name}: {name}", f"{caption}: {name}", part) for name, part in groups]
 
 
 def _plain(value: float, whole: bool) -> float | None:
@@ -328,6 +343,10 @@ def read_run(folder: str | Path) -> RunFacts:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
     if not isinstance(facts, dict) or not facts.keys() >= _PARTS:
         raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
+    if any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
+        raise DamagedFileError(
+            f"{folder}/facts.json is of an earlier version; write it again with `dpbayes report {folder}`"
+        )
     return RunFacts(folder, folder.name, settings, facts)
 
 
@@ -415,6 +434,7 @@ class SharedTable:
     quantities: tuple[str, ...]
     values: Floats
     intervals: tuple[Interval, ...]
+    heads: Mapping[str, str]
 
     def of(self, quantity: str) -> Floats:
         """Return one quantity, shape ``(runs, rows)``."""
@@ -436,7 +456,8 @@ def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
     for name in runs[0].tables:
         tables = [run.tables.get(name) for run in runs]
         if all(tables):
-            shared = _shared(name, [list(table) for table in tables if table])
+            heads = runs[0].facts["about"][name]["heads"]
+            shared = _shared(name, [list(table) for table in tables if table], heads)
             if shared is not None:
                 found.append(shared)
     return found
@@ -459,7 +480,7 @@ def shared_caption(runs: Sequence[RunFacts], name: str) -> str:
     return "".join(part for pair in zip(words.pop(), [*kept, ""], strict=True) for part in pair)
 
 
-def _shared(name: str, tables: Sequence[Sequence[Row]]) -> SharedTable | None:
+def _shared(name: str, tables: Sequence[Sequence[Row]], heads: Mapping[str, str]) -> SharedTable | None:
     columns = [key for key in tables[0][0] if all(key in row for rows in tables for row in rows)]
     keys = _keys(columns, tables)
     if keys is None:
@@ -478,7 +499,7 @@ def _shared(name: str, tables: Sequence[Sequence[Row]]) -> SharedTable | None:
     values = np.array([[[_number(one[place][q]) for q in quantities] for place in places] for one in maps])
     left_out = len({place for one in maps for place in one}) - len(places)
     return SharedTable(
-        name, keys, tuple(places), left_out, tuple(quantities), values, _intervals(columns, quantities, values)
+        name, keys, tuple(places), left_out, tuple(quantities), values, _intervals(columns, quantities, values), heads
     )
 
 

@@ -114,9 +114,10 @@ class Table:
         return [dict(zip(keys, row, strict=True)) for row in self.rows]
 
     def about(self) -> dict[str, Any]:
-        """Return what the records of `facts` do not say: the caption with its units, and the columns' formats."""
+        """Return what the records of `facts` do not say: the caption with its units, the columns' heads and formats."""
         return {
             "caption": self.caption,
+            "heads": {column.key or column.name: column.name for column in self.columns},
             "formats": {column.key or column.name: column.format for column in self.columns},
         }
 
@@ -164,10 +165,10 @@ class Fact:
 
 
 _CHANGES = {
-    "replace-one": "one {unit} replaced by another (replace-one)",
-    "add-remove": "one {unit} more or less (add-remove)",
-    "one-position": "one {unit} of the filters (one-position): a person more or less, or one person's other publishers",
-    "either": "one {unit} replaced, or one {unit} more or less: the cost is the same under replace-one and add-remove",
+    "replace-one": "one replaced by another (replace-one)",
+    "add-remove": "one more or less (add-remove)",
+    "one-position": "one changed: a person more or less, or one person's other publishers (one-position)",
+    "either": "one replaced, or one more or less: the cost is the same under replace-one and add-remove",
 }
 
 
@@ -188,8 +189,8 @@ class PrivacyTerms:
 
     Examples
     --------
-    >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.endswith("The guarantee protects one row. Delta is 1e-05.")
-    True
+    >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.partition(": ")[2]
+    'neighbouring data sets have one replaced by another (replace-one). Delta is 1e-05.'
     """
 
     adjacency: Relation | Literal["either"]
@@ -206,8 +207,8 @@ class PrivacyTerms:
     @property
     def sentence(self) -> str:
         """The terms in words."""
-        change = f"Neighbouring data sets differ in {_CHANGES[self.adjacency].format(unit=self.unit)}. "
-        change += f"The guarantee protects one {self.unit}."
+        unit = "position of the filters" if self.adjacency == "one-position" else self.unit
+        change = f"The guarantee protects one {unit}: neighbouring data sets have {_CHANGES[self.adjacency]}."
         if self.delta is None:
             return change
         return f"{change} " + (f"Delta is {self.delta:g}." if self.delta else "Epsilon is pure: delta is 0.")

@@ -161,7 +161,7 @@ def convergence_section(
 ) -> Section:
     """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
     words = _words(trace, verdict, named or {})
-    columns = [Column("check"), Column("at"), Column("value", ".4g"), Column("wanted"), Column("passed")]
+    columns = [Column("check"), Column("at"), Column("value", ",.4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, words.get(f.quantity, f.quantity), f.value, f.threshold_text, f.passed) for f in verdict.findings]
     return Section(
         "Did the sampler converge?",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import rankdata
 
 from dpbayes._arguments import Floats
 from dpbayes.report.document import show_number
@@ -54,11 +53,16 @@ def panel_grid(
 
 
 def rank_plot(titles: Sequence[str], draws: Floats, effective: Floats) -> Figure:
-    """Plot how each chain's ranks among all draws, array ``(titles, chains, draws)``, depart from uniform ones."""
+    """Plot how each chain's ranks among all draws, array ``(titles, chains, draws)``, depart from uniform ones.
+
+    Equal draws, such as of a count, are ranked in random order: chains that agree have uniform ranks then too.
+    """
+    rng = np.random.default_rng(1)
     figure, axes = panel_grid(len(titles), columns=3, size=(3.6, 2.3), sharex=True, sharey=True)
     for axis, title, values, size in zip(axes, titles, draws, effective, strict=True):
         chains, length = values.shape
-        ranks = np.sort((rankdata(values).reshape(values.shape) - 0.5) / values.size, axis=1)
+        order = np.lexsort((rng.random(values.size), values.ravel()))
+        ranks = np.sort((np.argsort(order).reshape(values.shape) + 0.5) / values.size, axis=1)
         grid = (np.arange(length) + 0.5) / length
         for place, chain in enumerate(ranks):
             axis.plot(chain, grid - chain, linewidth=1, color=COLOURS[place % len(COLOURS)])

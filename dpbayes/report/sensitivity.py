@@ -145,14 +145,16 @@ def _likelihood_text(sensitive: npt.NDArray[np.bool_], parts: int) -> str:
     """Read prior and likelihood together, after the diagnosis of the paper's Table 1."""
     count, prior, likelihood = len(sensitive), sensitive[:, :parts].any(axis=1), sensitive[:, parts]
     both, alone, neither = (int(kind.sum()) for kind in (prior & likelihood, prior & ~likelihood, ~prior & ~likelihood))
-    text = f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. Of {count} quantities, "
     parts_of = [
-        (both, "are sensitive to both: prior and release pull on them, and may disagree"),
+        (both, "to both: prior and release pull on them, and may disagree"),
         (alone, "to the prior alone: the release says little of them"),
         (neither, "to neither: a small change of either moves them little"),
         (count - both - alone - neither, "to the release alone"),
     ]
-    return text + "; ".join(f"{number} {words}" for number, words in parts_of if number) + "."
+    (first, words), *rest = [part for part in parts_of if part[0]]
+    told = [f"{first} {'is' if first == 1 else 'are'} sensitive {words}", *(f"{number} {how}" for number, how in rest)]
+    number = "1 quantity" if count == 1 else f"{count} quantities"
+    return f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. Of {number}, {'; '.join(told)}."
 
 
 def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> MatplotlibFigure:
@@ -275,12 +277,12 @@ def shares_section(
         Column("standard deviation", format, "sd"),
         Column(f"{PRIVACY} alone", format, "privacy_sd"),
         Column(f"{rest} alone", format, "rest_sd"),
-        Column("share of the noise", ".2f", "privacy_share"),
+        Column("variance due to noise", ".0%", "privacy_share"),
         *(column for column, _ in beside),
     ]
     figure = Figure(
         _bars([row[0] for row in rows], shares, rest),
-        f"Share of each posterior variance that the privacy noise accounts for, and {rest}.",
+        f"Shares of the privacy noise and of {rest} in each posterior variance.",
         f"Stacked bars: privacy noise has {range_text} of the variance.",
     )
     caption = f"Posterior standard deviations by source, {unit}; their squares add up"

@@ -28,6 +28,17 @@ def mean_and_interval(draws: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.stack([values.mean(axis=0), *np.quantile(values, [0.025, 0.975], axis=0)], axis=-1)
 
 
+def show_interval(mean: float, low: float, high: float) -> tuple[str, str, str]:
+    """Return a mean and a 95 % interval of counts as text, to two digits of the standard deviation, or whole.
+
+    >>> show_interval(2_728_061, 2_644_730, 2_809_537), show_interval(17.4, 12.6, 24.2)
+    (('2,728,000', '2,645,000', '2,810,000'), ('17', '13', '24'))
+    """
+    stddev = (high - low) / 3.92
+    place = max(0, math.floor(math.log10(stddev)) - 1) if stddev > 0 else 0
+    return f"{round(mean, -place):,.0f}", f"{round(low, -place):,.0f}", f"{round(high, -place):,.0f}"
+
+
 def interval_columns(format: str) -> list[Column]:
     """Return the columns of `mean_and_interval`."""
     return [Column("mean", format), Column("2.5 %", format, "low"), Column("97.5 %", format, "high")]
@@ -77,8 +88,8 @@ def released_section(release: Release) -> Section:
     public = isinstance(release.n, int)
     size = f"{release.n:,} records, a public number" if public else "records, their number released with noise"
     text = (
-        f"{release.n_counts} counts in {len(release.tables)} tables of {size}. Neighbouring data sets are related "
-        f"by {release.adjacency}; the guarantee protects {release.protects}. {_total_words(release)}"
+        f"{release.n_counts} counts in {len(release.tables)} tables of {size}, under {release.adjacency} adjacency. "
+        f"{_total_words(release)}"
     )
     table = Table("released", "What left the custodian", released_columns(release), released_rows(release))
     return Section("What was released", [Paragraph(text), *simulation_warning(release.sampler), table])
@@ -99,7 +110,7 @@ def _published_section(release: Release, publication: Publication) -> Section:
         (
             table.label,
             table.counts.size,
-            table.noise.name,
+            table.noise.words,
             math.sqrt(float(table.variances.min())),
             math.sqrt(float(table.variances.max())),
             int(table.withheld.sum()),
@@ -154,4 +165,4 @@ def simulation_warning(sampler: str) -> list[Callout]:
 
 
 def _law(noise: NoiseLaw) -> str:
-    return f"{noise.name}, {noise.parameter} {noise.spread:.6g}"
+    return f"{noise.words}, {noise.parameter} {noise.spread:.6g}"

@@ -618,14 +618,14 @@ def partition_warnings(
         what = "vary much and some fail" if family == "gaussian" else "vary much, some fail, and the rest are biased"
         said.append(
             f"{about} hold fewer than ten for each of the {len(columns)} parameters of {formula}: estimates {what}; "
-            + (f"take up to {most:,} partitions" if most else "this formula needs more records")
+            + (f"take at most {most:,} partitions" if most else "this formula needs more records")
         )
     if skew is not None and size < 28 + 25 * skew**2:
         most = int(n_units / (28 + 25 * skew**2))
         said.append(
             f"{about} are too small for a response of skewness {skew:g}, which asks for {28 + 25 * skew**2:,.0f}: the "
             "share of partitions beyond a threshold may lie on the other side of one half than the coefficient of all "
-            f'records; take up to {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
+            f'records; take at most {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
         )
     for name, shares in (level_shares or {}).items():
         missing = _without_a_level([float(s) for s in shares.values()], size, n_units, n_partitions, strata == name)

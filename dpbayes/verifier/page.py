@@ -102,13 +102,12 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         headline=[
             Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
             Fact("questions", "question" if len(labels) == 1 else "questions", len(labels), str(len(labels))),
-            Fact("mass_left_out", "posterior mass left out, at most", left_out, f"{left_out:.0e}" if left_out else "0"),
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
         judged="All shares are judged, and what they have in common.",
         picture=picture,
         caution=" ".join([*(f"{one}." for one in warnings), *([SHARE_CAUTION] if shares else [])]),
-        provenance={"one record": record_words(release.protected_unit)},
+        facts={"mass_left_out": left_out},
     )
 
 
@@ -210,7 +209,7 @@ def _released(release: Release) -> Section:
         for table in release.tables
         for level, value in zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
     ]
-    columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".4g", "noise_sd")]
+    columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".1f", "noise_sd")]
     columns += [("epsilon of the question", ".4g", "question_epsilon")]
     warned = [
         Callout(one.tone, one.title, ["Seeded generators drew partitions and noise.", *one.lines])
@@ -231,12 +230,12 @@ def _answers(
         ("97.5 %", ".3f", "high"),
         ("sd", ".3f"),
         ("probability of a majority", "p", "prob_majority"),
-        ("not computable, most likely", ".3f", "e-hat"),
+        ("not computable, mean", ".3f", "failed"),
     ]
     rows: list[tuple[Value, ...]] = []
     for name, one in exact.items():
         modes = one.modes
-        numbers = (modes["r-hat"], one.mean, *one.interval(), one.sd, one.prob_greater(0.5), modes.get("e-hat"))
+        numbers = (modes["r-hat"], one.mean, *one.interval(), one.sd, one.prob_greater(0.5), failed_share(one))
         rows.append((name, *numbers))
     alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
     meaning = (
@@ -279,7 +278,7 @@ def _coefficients(claims: Mapping[str, Question], means: Mapping[str, Coefficien
 
 def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     """Tabulate where the true counts probably are: their exact posterior under the noise law."""
-    columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".2f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")]
+    columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".1f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")]
     rows: list[tuple[Value, ...]] = []
     for table in filter(is_count_table, release.tables):
         one = exact[table.label]
@@ -322,7 +321,7 @@ def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPos
     splits = [(name, *claim_variances(one)) for name, one in shares.items()]
     splits += [(name, one.noise_sd**2 + one.clipping_sd**2, one.sampling_sd**2) for name, one in means.items()]
     return shares_section(
-        splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format=".4g"
+        splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format="#.3g"
     )
 
 
@@ -399,7 +398,7 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
 
     surface = xr.Dataset.from_dict(study["surface"])
     designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
-    columns = [("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".4g")]
+    columns = [("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".3g")]
     wanted = Paragraph(
         f"The smallest epsilon with which the chance of the right decision reaches {asked.wanted:g}; a dash "
         "where not even a release without noise reaches it."
@@ -425,7 +424,7 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
             "Against epsilon, a line per design.",
         ),
         caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
-        "share itself moves: try a [pilot].",
+        "share itself moves: try the claim on public records ([pilot] in a spec).",
         terms=PrivacyTerms("either", "unit"),
     )
 
@@ -514,7 +513,10 @@ def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
             Fact("n_units", "units of the confidential records", spec.pilot.n_units, f"{spec.pilot.n_units:,}"),
             Fact("partitions", "partitions drawn for each number", spec.pilot.partitions, f"{spec.pilot.partitions:,}"),
         ],
-        sections=[_tried_section(question, tried[question.name]) for question in spec.questions],
+        sections=[
+            *(_tried_section(question, tried[question.name]) for question in spec.questions),
+            _reading_section(with_means=any(question.answer_by == "mean" for question in spec.questions)),
+        ],
         picture=Figure(
             pilot_plot(tried), f"The {SHARE}, against their number; bars of two standard errors.", f"The {SHARE}."
         ),
@@ -543,20 +545,26 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
     whole = float(found.attrs["whole"])
     text = (
         f"{claim_words(question)} In all of the pilot the coefficient is {whole:.4g}: the claim "
-        f"{'holds' if found.attrs['beyond'] else 'does not hold'}. The share is that of partitions, drawn from the "
-        "pilot with replacement, in which it holds. Safe: it lies on the pilot's side of one half by two standard "
-        "errors, at most a tenth of the partitions fail, and so at every smaller number. Right decision: its chance at "
-        "the privacy cost asked for. The range is a public one for a question about the coefficient itself "
-        '(answer_by = "mean"): five standard deviations of the estimates to either side, or, with many partitions, as '
-        "many as make what it may cut off no more than the noise."
+        f"{'holds' if found.attrs['beyond'] else 'does not hold'}."
     )
-    if question.answer_by == "mean":
+    table = _table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
+    return Section(question.name, [Paragraph(text), table])
+
+
+def _reading_section(*, with_means: bool) -> Section:
+    text = (
+        "The share is that of partitions, drawn from the pilot with replacement, in which the claim holds. Safe: it "
+        "lies on the pilot's side of one half by two standard errors, at most a tenth of the partitions fail, and so "
+        "at every smaller number. Right decision: its chance at the privacy cost asked for. The range is a public one "
+        'for a question about the coefficient itself (answer_by = "mean"): five standard deviations of the estimates '
+        "to either side, or, with many partitions, as many as make what it may cut off no more than the noise."
+    )
+    if with_means:
         text += (
             " Coverage: that of the 95 % interval with the question's own range, at the least over all laws of "
             "estimates with this mean and standard deviation."
         )
-    table = _table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
-    return Section(question.name, [Paragraph(text), table])
+    return Section("How to read the tables", [Paragraph(text)])
 
 
 def density_plot(panels: Mapping[str, Panel], xlabel: str, *, shared: bool = False) -> Picture:

@@ -962,7 +962,7 @@ def noise_section(
         Column("noise sd / range", ".4g", "stddev"),
         Column("times optimal", ".4g", "ratio"),
         Column("exact epsilon", ".4g", "epsilon"),
-        Column("mu known by", "", "method"),
+        Column("epsilon known by", "", "method"),
     ]
     rows = [(c.mechanism, c.stddev, c.ratio, c.epsilon, c.noise.mu.method) for c in costs]
     blocks: list[Any] = [

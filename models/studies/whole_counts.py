@@ -134,6 +134,7 @@ def sections(spec: Spec, release: Release, result: xr.DataTree, kept: Mapping[st
             Fact("empty", "cells whose interval is 0 to 0", int((high == 0).sum()), f"{(high == 0).sum():,}"),
         ],
         judged="Every cell, and the shape of the cells' spread about independence.",
+        named={"counts": release.domain.cell_labels()},
     )
 
 
@@ -173,7 +174,11 @@ def _published(table: NoisyTable, names: tuple[str, ...]) -> tuple[Any, Any]:
 def _table(name: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:
     from dpbayes.report.document import Column, Table
 
-    columns = [*(Column(one) for one in names), Column("published", ",.0f"), Column("noise ±", ".1f", "noise")]
+    columns = [
+        *(Column(one) for one in names),
+        Column("published", ",.0f"),
+        Column("95 % of the noise: ±", ".1f", "noise"),
+    ]
     columns += [Column("mean", ",.1f"), Column("2.5 %", ",d", "low"), Column("97.5 %", ",d", "high")]
     return Table(f"counts_{name}", f"Counts by {', '.join(names)}", columns, rows)
 
@@ -196,7 +201,9 @@ def _figure(cells: list[tuple[Any, ...]], attributes: int) -> Any:
     figure.legend(handles.values(), handles, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     axes.axvline(0.0, color="black", lw=0.6)
     axes.set_xlabel("records from the estimate, 95 % intervals", fontsize=9)
-    names = [f"{', '.join(ordered[k][:attributes])}: {ordered[k][-3]:,.1f}" for k in places]
+    # Beside many records a tenth of one says nothing.
+    told = [f"{mean:,.0f}" if mean >= 10 else f"{mean:.1f}" for mean in (ordered[k][-3] for k in places)]
+    names = [f"{', '.join(ordered[k][:attributes])}: {mean}" for k, mean in zip(places, told, strict=True)]
     axes.set_yticks(range(len(places)), names, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -348,13 +348,14 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     """Return what the page says."""
     from dpbayes.report.document import Column, Fact, Figure, Paragraph, Table
     from dpbayes.report.document import Section as PageSection
-    from dpbayes.report.tables import NO_COST
+    from dpbayes.report.tables import NO_COST, show_interval
 
     rows = _rows(result, kept)
     draws = result["posterior"]["views_summer"]
     others = draws.drop_sel(summer=spec.asked).mean("summer")
     ratio = (draws.sel(summer=spec.asked) / others).quantile([0.025, 0.5, 0.975]).to_numpy()
     asked = next(row for row in rows if row[0].startswith(str(spec.asked)))
+    views, low, high = show_interval(asked[7], asked[6], asked[8])
     columns = [
         Column("summer"),
         Column("page-days with a row", ",d"),
@@ -377,9 +378,8 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
     words = "Simulated twin. " if "truth" in kept else ""
     return Findings(
         answer=(
-            f"{words}In the summer of {asked[0]} the pages had {asked[7]:,.0f} views from Australia (95 % interval "
-            f"{asked[6]:,.0f} to {asked[8]:,.0f}), {ratio[1]:.2f} times the mean of the other summers "
-            f"({ratio[0]:.2f} to {ratio[2]:.2f})."
+            f"{words}In the summer of {asked[0]} the pages had {views} views from Australia (95 % interval {low} to "
+            f"{high}), {ratio[1]:.2f} times the mean of the other summers ({ratio[0]:.2f} to {ratio[2]:.2f})."
         ),
         picture=Figure(_figure(rows), f"{caption}.", "Views by summer with two intervals each"),
         sections=[
@@ -388,7 +388,7 @@ def sections(spec: Spec, release: None, result: xr.DataTree, kept: Mapping[str, 
         ],
         cost=[NO_COST],
         headline=[
-            Fact("views", f"views in the summer of {asked[0]}", asked[7], f"{asked[7]:,.0f}"),
+            Fact("views", f"views in the summer of {asked[0]}", asked[7], views),
             Fact("ratio", "times the mean of the other summers", float(ratio[1]), f"{ratio[1]:.2f}"),
         ],
         judged="The views by summer and the model's parameters; not the thousands of daily states.",
@@ -409,7 +409,7 @@ def _figure(rows: Sequence[tuple[Any, ...]]) -> Any:
 
     from dpbayes.report.plots import ESTIMATE, RELEASED
 
-    figure = Picture(figsize=(7.2, 3.4), layout="constrained")
+    figure = Picture(figsize=(7.2, 3.7), layout="constrained")
     axes = figure.subplots()
     place = np.arange(len(rows))
     _, _, _, total, naive_low, naive_high, low, _, high, *truth = (np.array(each) for each in zip(*rows, strict=True))
@@ -426,5 +426,5 @@ def _figure(rows: Sequence[tuple[Any, ...]]) -> Any:
     axes.yaxis.set_minor_formatter("")
     axes.set_xticks(place, [row[0] for row in rows], fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     return figure

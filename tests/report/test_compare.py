@@ -60,7 +60,7 @@ def test_one_number_that_differs_becomes_the_ladder_and_the_widths_are_compared(
     document = compare_runs(folders)
     assert document.question == "What changes with privacy.epsilon?"
     assert list(document.provenance)[1:] == ["epsilon 1", "epsilon 2", "epsilon 4"]
-    assert "1 wide in epsilon 4 and 4 in epsilon 1: 0.25 times as wide" in document.answer
+    assert "the intervals are in the median 0.25 times as wide in epsilon 4 as in epsilon 1" in document.answer
     wide = tables(document)["cells"]
     records = wide.facts()
     assert records[1]["estimate, all runs"] == 20.0
@@ -247,3 +247,39 @@ def test_what_is_not_a_run_is_refused(tmp_path):
     (two / "facts.json").write_text("[1]")
     with pytest.raises(DamagedFileError, match="holds no facts"):
         compare_runs([one, two])
+
+
+def test_many_columns_become_a_table_per_quantity_and_rows_in_units_of_their_own_are_scaled(tmp_path):
+    columns = [Column("term"), Column("noise-aware", ".3f", "estimate"), Column("2.5 %", ".3f", "low")]
+    columns += [Column("97.5 %", ".3f", "high"), Column("naive", ".3f")]
+    folders = []
+    for epsilon in (1.0, 2.0, 4.0, 8.0):
+        rows = [("intercept", 70.0, 70 - 10 / epsilon, 70 + 10 / epsilon, 71.0), ("age", 0.5, 0.4, 0.6, 0.5 + epsilon)]
+        folder = make_run(tmp_path / f"r{epsilon}", epsilon=epsilon, tables=[Table("terms", "Terms", columns, rows)])
+        folders.append(folder)
+    section = next(one for one in compare_runs(folders).sections if one.title == "Terms")
+    shown = [block for block in section.blocks if isinstance(block, Table)]
+    assert [table.caption for table in shown] == [
+        "Terms: noise-aware.",
+        "Terms: width of noise-aware.",
+        "Terms: naive.",
+    ]
+    assert [column.name for column in shown[1].columns] == ["term", *(f"epsilon {e}" for e in (1, 2, 4, 8))]
+    assert shown[1].rows[0][1:] == pytest.approx([20.0, 10.0, 5.0, 2.5])
+    figure = next(block for block in section.blocks if isinstance(block, Figure))
+    assert "in halves of its interval's width" in figure.caption
+    # Each row's interval in the first run reaches from -1 to 1.
+    ends = np.concatenate([line.get_segments() for line in figure.figure.axes[0].collections[:1]])[:, :, 0]
+    assert ends == pytest.approx(np.array([[-1.0, 1.0], [-1.0, 1.0]]))
+
+
+def test_facts_of_an_earlier_version_are_refused_by_name(tmp_path):
+    folders = [make_run(tmp_path / f"r{e}", epsilon=e) for e in (1.0, 2.0)]
+    path = folders[0] / "facts.json"
+    facts = json.loads(path.read_text())
+    del facts["about"]["cells"]["heads"]
+    path.write_text(json.dumps(facts))
+    with pytest.raises(
+        DamagedFileError, match=r"r1\.0/facts\.json is of an earlier version; write it again with `dpbayes"
+    ):
+        compare_runs(folders)

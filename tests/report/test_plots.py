@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dpbayes.report.plots import interval_panels, residual_plot
+from dpbayes.report.plots import interval_panels, rank_plot, residual_plot
 
 
 @pytest.mark.parametrize("n_tables", [1, 2, 6, 7])
@@ -43,3 +43,20 @@ def test_names_of_many_tables_do_not_lie_upon_one_another():
     boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
     assert len(boxes) == 36 and all(a.x1 <= b.x0 for a, b in pairwise(boxes))
     plt.close(figure)
+
+
+def test_chains_of_a_count_that_agree_stay_in_the_band_of_their_ranks():
+    """Whole draws with many ties: 24 chains leave a 95 % band (of Dvoretzky, Kiefer and Wolfowitz) six times at most.
+
+    So many or more have a probability below 0.001.
+    """
+    draws = np.random.default_rng(3).poisson(0.7, (6, 4, 1000))
+    figure = rank_plot([f"count {k}" for k in range(6)], draws, np.full(6, 4000.0))
+    left = 0
+    for axis in figure.axes:
+        band = axis.patches[0].get_height() / 2
+        assert band == pytest.approx(np.sqrt(np.log(2 / 0.05) / 2000))
+        chains = [line.get_ydata() for line in axis.lines if len(line.get_ydata()) == 1000]
+        assert len(chains) == 4
+        left += sum(np.abs(chain).max() > band for chain in chains)
+    assert left <= 6

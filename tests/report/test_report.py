@@ -62,7 +62,11 @@ def test_facts_hold_the_unrounded_values(tmp_path):
     write_report(document(facts={"extra": float("nan")}), tmp_path)
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["tables"]["counts"] == [{"cell": "a", "n": 1234}, {"cell": "b", "n": None}]
-    assert facts["about"]["counts"] == {"caption": "Counts", "formats": {"cell": "", "n": ",d"}}
+    assert facts["about"]["counts"] == {
+        "caption": "Counts",
+        "heads": {"cell": "cell", "n": "n"},
+        "formats": {"cell": "", "n": ",d"},
+    }
     assert facts["headline"] == {"epsilon": 1.0}
     assert facts["about"]["headline"] == {"epsilon": "epsilon in total"}
     assert facts["privacy"] == {"adjacency": "replace-one", "unit": "record", "delta": 0.0}
@@ -89,34 +93,33 @@ def test_a_page_that_states_an_epsilon_states_its_adjacency(tmp_path):
     assert json.loads((tmp_path / "facts.json").read_text())["privacy"] is None
 
 
-RELATION = "Neighbouring data sets differ in one "
-
-
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
         (
             PrivacyTerms("replace-one", "position", 1e-3),
-            "position replaced by another (replace-one). The guarantee protects one position. Delta is 0.001.",
+            "The guarantee protects one position: neighbouring data sets have one replaced by another (replace-one). "
+            "Delta is 0.001.",
         ),
         (
             PrivacyTerms("add-remove"),
-            "record more or less (add-remove). The guarantee protects one record. Epsilon is pure: delta is 0.",
+            "The guarantee protects one record: neighbouring data sets have one more or less (add-remove). "
+            "Epsilon is pure: delta is 0.",
         ),
         (
             PrivacyTerms("add-remove", delta=None),
-            "record more or less (add-remove). The guarantee protects one record.",
+            "The guarantee protects one record: neighbouring data sets have one more or less (add-remove).",
         ),
         (
             PrivacyTerms("either", "unit", None),
-            "unit replaced, or one unit more or less: the cost is the same under replace-one and add-remove. "
-            "The guarantee protects one unit.",
+            "The guarantee protects one unit: neighbouring data sets have one replaced, or one more or less: the cost "
+            "is the same under replace-one and add-remove.",
         ),
     ],
 )
 def test_the_page_says_what_its_epsilons_are_relative_to(tmp_path, terms, words):
     page = write_report(document(privacy=terms), tmp_path).read_text()
-    assert f"{RELATION}{words}</p>" in page
+    assert f" {words}</p>" in page
 
 
 def test_terms_out_of_range_are_refused():

@@ -69,11 +69,11 @@ def test_prior_and_release_are_read_together():
     trace, parts = normal_fit(1.0, 1.0)
     draws = trace["posterior"].to_dataset()["mu"]
     both = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * (2.0 - draws) ** 2)
-    assert "1 are sensitive to both" in both.blocks[4].text
+    assert "1 is sensitive to both" in both.blocks[4].text
     trace, parts = normal_fit(0.5, 50.0)
     draws = trace["posterior"].to_dataset()["mu"]
     weak = prior_section(trace, parts, variables=["mu"], what="", log_likelihood=-0.5 * ((2.0 - draws) / 50.0) ** 2)
-    assert "1 to the prior alone" in weak.blocks[4].text
+    assert "1 is sensitive to the prior alone" in weak.blocks[4].text
 
 
 def test_the_caution_says_what_is_sensitive_and_is_empty_where_nothing_is():

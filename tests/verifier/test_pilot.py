@@ -94,11 +94,11 @@ FACTS = {"n_units": 10_000, "n_partitions": 100, "formula": "y ~ x + z"}
     ("change", "message"),
     [
         ({}, None),
-        ({"n_partitions": 500}, "fewer than ten for each of the 3 parameters.*take up to 333 partitions"),
+        ({"n_partitions": 500}, "fewer than ten for each of the 3 parameters.*take at most 333 partitions"),
         ({"n_partitions": 500, "family": "logistic"}, "biased"),
         ({"skew": 1.0}, None),
         # 28 + 25 * 9 = 253 rows; 10,000 / 253.
-        ({"skew": 3.0}, "asks for 253.*take up to 39 partitions"),
+        ({"skew": 3.0}, "asks for 253.*take at most 39 partitions"),
         # 1 - (1 - .001)^100 = .0952 of partitions hold one.
         ({"level_shares": {"z": {"a": 0.999, "b": 0.001}}}, "90 % of the 100 partitions .* lack a level of 'z'"),
         ({"level_shares": {"z": {"a": 0.95, "b": 0.05}}}, None),

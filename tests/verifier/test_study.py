@@ -51,7 +51,7 @@ def test_a_verification_runs_and_reports(tmp_path):
         "unit": "unit of column 'person' (all its rows)",
         "delta": 0.0,
     }
-    assert facts["headline"]["mass_left_out"] < 1e-12
+    assert facts["mass_left_out"] < 1e-12
     # Each row shows the cost of its whole question: the head says so, and the rows do not add to the total.
     assert {row["question_epsilon"] for row in facts["tables"]["released"]} == {0.5}
     # Where the true counts lie, by outcome: their means add to M for each question.
