@@ -463,7 +463,9 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
             counts = np.concatenate([[0], _ecdf_counts(values[None], bins)[0], [np.isfinite(values).sum()]])
             axes.plot(grid, counts / len(values) - grid, linewidth=0.8, alpha=0.7)
         axes.axhline(0.0, color="0.5", linewidth=0.8)
-        axes.set(title=name, xlabel="position of the truth (PIT)", ylabel="ECDF minus uniform")
+        axes.set(
+            title=name.replace("_", " "), xlabel="share of draws below the truth", ylabel="cumulative less uniform"
+        )
     return figure
 
 

@@ -74,7 +74,14 @@ def calibration_document(
             Fact("adjusted_p", "smallest p-value, after Bonferroni", adjusted, f"{adjusted:.2g}"),
             Fact("fits_passed", "fits that passed the convergence check", good, f"{good} of {size}"),
         ],
-        sections=[_ranks_section(study), _coverage_section(study, verdict), _fits_section(study)],
+        sections=[_coverage_section(study, verdict), _fits_section(study)],
+        picture=Figure(
+            plot_ranks(study),
+            "Cumulative share of the ranks less that of uniform ones, a line per quantity. A calibrated quantity's "
+            "whole line stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: "
+            "intervals too narrow; valley then hill: too wide; on one side throughout: biased.",
+            "Cumulative shares of the ranks less uniform ones, with simultaneous 95 % bands.",
+        ),
         provenance={
             "study seed": str(study.attrs["random_seed"]),
             "ranked among": f"{study.attrs['n_ranks']} draws",
@@ -99,25 +106,6 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
     return Callout("warning" if cautions else "good", "No miscalibration found.", cautions)
 
 
-def _ranks_section(study: xr.DataTree) -> Section:
-    return Section(
-        "Ranks of the truth among posterior draws",
-        [
-            Paragraph(
-                "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If "
-                "model and sampler are right, the rank of each true value among its posterior draws is uniform."
-            ),
-            Figure(
-                plot_ranks(study),
-                "ECDF of the ranks minus the uniform one, a line per quantity. A calibrated quantity's whole line "
-                "stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals "
-                "too narrow; valley then hill: too wide; on one side throughout: biased.",
-                "ECDF difference plots of the ranks with simultaneous 95 % bands.",
-            ),
-        ],
-    )
-
-
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
     dataset = study["prior_sbc"].to_dataset()
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
@@ -129,8 +117,12 @@ def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Sectio
         rows.append([name, len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
     ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
     return Section(
-        "Coverage",
+        "Ranks and coverage",
         [
+            Paragraph(
+                "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If "
+                "model and sampler are right, the rank of each true value among its posterior draws is uniform."
+            ),
             Table(
                 "variables",
                 "Variables: the smallest p-value among their quantities, and mean coverage of central intervals",

@@ -232,7 +232,7 @@ def _interval_figure(table: SharedTable, interval: Interval, labels: Sequence[st
     )
 
 
-def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Table]:
+def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
     """Return one column per quantity and run, in a table per quantity where they are many; of bounds, the width."""
     ends = {name for i in table.intervals for name in (i.lower, i.upper)}
     keys = [Column(table.heads[key], key=key) for key in table.keys]
@@ -251,18 +251,19 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Table]:
         groups.append((name, [(run, values[number], style) for number, run in enumerate(said)]))
     shown = range(min(len(table.places), MOST_ROWS))
     more = "" if len(shown) == len(table.places) else f" The first {len(shown)} of {len(table.places)} rows."
-    caption = shared_caption(runs, table.name).rstrip(".")
+    caption = f"{shared_caption(runs, table.name).rstrip('.')}.{more}"
 
-    def made(name: str, caption: str, columns: Sequence[tuple[str, Floats, str]]) -> Table:
+    def made(name: str, caption: str, columns: Sequence[tuple[str, Floats, str]]) -> Block:
         heads = [*keys, *(Column(head, style) for head, _, style in columns)]
         numbers = ([_plain(values[i], style.endswith("d")) for _, values, style in columns] for i in shown)
         rows = [[*table.places[i], *row] for i, row in zip(shown, numbers, strict=True)]
-        return Table(name, f"{caption}.{more}", heads, rows)
+        return Table(name, caption, heads, rows)
 
     columns = [(f"{name}, {run}", values, style) for name, part in groups for run, values, style in part]
     if len(keys) + len(columns) <= MOST_COLUMNS or len(groups) == 1:
         return [made(table.name, caption, columns)]
-    return [made(f"{table.name}: {name}", f"{caption}: {name}", part) for name, part in groups]
+    parted = [made(f"{table.name}: {name}", f"{name[0].upper()}{name[1:]}", part) for name, part in groups]
+    return [Paragraph(caption), *parted]
 
 
 def _plain(value: float, whole: bool) -> float | None:

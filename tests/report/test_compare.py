@@ -259,11 +259,7 @@ def test_many_columns_become_a_table_per_quantity_and_rows_in_units_of_their_own
         folders.append(folder)
     section = next(one for one in compare_runs(folders).sections if one.title == "Terms")
     shown = [block for block in section.blocks if isinstance(block, Table)]
-    assert [table.caption for table in shown] == [
-        "Terms: noise-aware.",
-        "Terms: width of noise-aware.",
-        "Terms: naive.",
-    ]
+    assert [table.caption for table in shown] == ["Noise-aware", "Width of noise-aware", "Naive"]
     assert [column.name for column in shown[1].columns] == ["term", *(f"epsilon {e}" for e in (1, 2, 4, 8))]
     assert shown[1].rows[0][1:] == pytest.approx([20.0, 10.0, 5.0, 2.5])
     figure = next(block for block in section.blocks if isinstance(block, Figure))
