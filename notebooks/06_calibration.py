@@ -90,7 +90,7 @@ for name, pit in (("knows the noise", exact), ("takes the counts as exact", naiv
 # ## An average, and only an average
 #
 # Calibration holds on average over the prior. At one fixed truth the coverage may be anything; sorted by the truth, the same
-# simulations show it.
+# simulations show it. (Grey: two standard errors about 95 %.)
 
 # %%
 inside = (exact > 0.025) & (exact < 0.975)
@@ -98,8 +98,9 @@ edges = np.linspace(0, 1, 6)
 fig, ax = plt.subplots(figsize=(7, 3))
 for low, high in zip(edges[:-1], edges[1:], strict=True):
     chosen = (np.array(truths) >= low) & (np.array(truths) < high)
-    share, size = inside[chosen].mean(), chosen.sum()
-    ax.errorbar((low + high) / 2, share, yerr=2 * np.sqrt(0.95 * 0.05 / size), fmt="o", color=BLUE)
+    share, error = inside[chosen].mean(), 2 * np.sqrt(0.95 * 0.05 / chosen.sum())
+    ax.vlines((low + high) / 2, 0.95 - error, min(1, 0.95 + error), color="0.85", linewidth=9)
+    ax.plot((low + high) / 2, share, "o", color=BLUE)
 ax.axhline(0.95, color="0.6", linewidth=0.8)
 ax.set(xlabel="true r, the share of partitions in which the claim holds", ylabel="coverage of 95 % intervals", ylim=(0.8, 1.02))
 plt.show()

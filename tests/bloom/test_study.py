@@ -91,7 +91,7 @@ def test_the_page_states_the_exchange_of_a_person_by_the_bound_for_all_pairs(tmp
 def test_the_page_names_the_prior_in_use():
     section = study._reach_section([("a", 10, 9.0, 1.0)], np.arange(9.0))
     words = " ".join(getattr(block, "text", "") for block in section.blocks)
-    assert "Jeffreys', of the logo shares" in words and "equally likely" not in words
+    assert "Jeffreys', of the shares of sets" in words and "equally likely" not in words
     assert inspect.signature(build_model).parameters["concentration"].default == 0.5
 
 

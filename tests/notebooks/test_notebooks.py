@@ -44,6 +44,15 @@ def _texts(notebook: dict) -> list[tuple[str, str]]:
     return [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
 
 
+def _check_named(figure) -> None:
+    """Every figure says in words what is along x, and what along y unless the ticks are words themselves."""
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for axis in figure.axes for label in axis.get_yticklabels()]
+    in_words = any(re.search("[A-Za-z]{3}", text.replace("mathdefault", "")) for text in ticks)
+    assert figure.get_supxlabel() or any(axis.get_xlabel() for axis in figure.axes)
+    assert figure.get_supylabel() or in_words or any(axis.get_ylabel() for axis in figure.axes)
+
+
 def test_every_notebook_has_both_forms():
     assert SOURCES
     assert {path.stem for path in SOURCES} == {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
@@ -59,6 +68,8 @@ def test_source_runs(source, monkeypatch):
             namespace = runpy.run_path(str(source), run_name="__main__")
             assert namespace["SMOKE"] is True
             assert plt.get_fignums(), "a notebook without a figure"
+            for number in plt.get_fignums():
+                _check_named(plt.figure(number))
         finally:
             plt.close("all")
 

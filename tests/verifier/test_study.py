@@ -87,7 +87,7 @@ model = {draws = 10}
     blocks = [block for section in page.sections for block in section.blocks]
     assert "Different unit" in [block.title for block in blocks if isinstance(block, Callout)]
     # What is compared are the answers, here of one question, and not the three true counts.
-    assert page.answer.startswith("For the mean in “Share of partitions in which each claim holds”, the interval is ")
+    assert page.answer.startswith("For “mean” of “Share of partitions in which each claim holds”, the interval is ")
     assert any(isinstance(block, Figure) for s in page.sections if s.title == "Answers" for block in s.blocks)
     terms = [json.loads((folder / "facts.json").read_text())["privacy"]["unit"] for folder in folders]
     # By rows the unit is that of a table of records.
