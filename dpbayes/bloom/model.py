@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, WeeklyFilters, transition_matrix
+from dpbayes.bloom.kernel import reach_of_sets
 from dpbayes.bloom.reach import ReachNumbers, empty_positions, shown_sets
 from dpbayes.errors import InputError
 
@@ -120,21 +121,19 @@ def build_lattice_model(
         share = final[:, None] * growth
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
         # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
-        offset = _offset(final, taste, scores) if k > 1 else 0.0
+        offset = _offset(final, taste, scores, k) if k > 1 else 0.0
         scale = pm.Normal("activity_apart", np.log(_ACTIVITY) - offset, 0.5) + offset
         activity = pm.Deterministic("activity_sd", pt.exp(scale)) * scores
         spread = activity[:, None] + taste
         position = pm.Deterministic("position", spread - spread.mean(axis=0), dims=("class", "publisher"))
-        level = pm.Deterministic("level", _level(share, position), dims=("publisher", "week"))
-        # log(1 - p), by publisher, week and class
-        stay = -pt.log1p(pt.exp(level[:, :, None] + position.T[:, None, :]))
 
         def reach(membership: npt.NDArray[np.bool_]) -> Any:
-            missed = pt.exp(pt.dot(membership.astype(float), stay.reshape((k, weeks * c))))
-            return people * (1.0 - missed.reshape((len(membership), weeks, c)).mean(axis=2))
+            return people * reach_of_sets(share, position, membership)[1]
 
         membership = np.array([[place in which for place in range(k)] for which in sets])
-        pm.Deterministic("reach", reach(membership), dims=("set", "week"))
+        level, shown = reach_of_sets(share, position, membership)
+        pm.Deterministic("level", level, dims=("publisher", "week"))
+        pm.Deterministic("reach", people * shown, dims=("set", "week"))
         if isinstance(data, ReachNumbers):
             _observe_numbers(data, reach)
         else:
@@ -162,29 +161,18 @@ def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArr
     pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
 
 
-def _level(share: Any, position: Any) -> Any:
-    """Return the level whose mean probability over classes is the share: a Newton step from Zeger's formula."""
-    steep = pt.sqrt(1.0 + 0.346 * (position**2).mean(axis=0))[:, None]
-    logit = pt.log(share) - pt.log1p(-share)
-    level = steep * logit
-    p = 1.0 / (1.0 + pt.exp(-level[:, :, None] - position.T[:, None, :]))
-    mean, slope = p.mean(axis=2), (p * (1.0 - p)).mean(axis=2)
-    return level + (logit - pt.log(mean) + pt.log1p(-mean)) * mean * (1.0 - mean) / slope
-
-
-def _offset(final: Any, taste: Any, scores: Floats) -> Any:
+def _offset(final: Any, taste: Any, scores: Floats, k: int) -> Any:
     """Return the change in the log scale of activity that makes up for tastes: a secant step near its prior median.
 
     Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
     shares are so small that nobody overlaps, the small term below the fraction keeps the step small.
     """
-    k, c, quarters = taste.shape[1], len(scores), np.array([0.25, 0.5, 0.75, 1.0])
+    quarters = np.array([0.25, 0.5, 0.75, 1.0])
     cases = [(-0.25, 1.0), (0.25, 1.0), (0.0, 0.0)]
     spread = pt.concatenate([_ACTIVITY * np.exp(h) * scores[:, None] + on * taste for h, on in cases], axis=1)
     position = spread - spread.mean(axis=0)
-    level = _level(pt.tile(final, 3)[:, None] * quarters, position)
-    stay = -pt.softplus(level[:, :, None] + position.T[:, None, :])
-    together = 1.0 - pt.exp(stay.reshape((3, k, 4 * c)).sum(axis=1)).mean(axis=1)
+    share = pt.tile(final[:, None] * quarters, (3, 1))
+    together = reach_of_sets(share, position, np.kron(np.eye(3), np.ones(k)) > 0)[1].mean(axis=1)
     low, high, without = together[0], together[1], together[2]
     return (without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without)
 
