@@ -42,7 +42,7 @@ class Source:
         """Columns with levels; those of the header with levels to fill in where there is no codebook."""
         if self.codebook:
             return {name: entry for name, entry in self.codebook.items() if entry.levels}
-        return {name: Entry(["?", "?"]) for name in self.columns or ("attribute_1", "attribute_2")}
+        return {name: Entry() for name in self.columns or ("attribute_1", "attribute_2")}
 
     @property
     def numeric(self) -> dict[str, tuple[float, float]]:
@@ -73,13 +73,14 @@ def init(
         raise InputError(f"system {system!r} is not known; it is one of {', '.join(_SPECS)}")
     target = out or (data.parent if data else Path()) / f"{name}.toml"
     if target.exists():
-        raise InputError(f"{target} is already there; choose another --out")
+        raise InputError(f"{target} is already there; remove it, or choose another --out")
     entries = {} if codebook is None else read_codebook(codebook)
     columns = [] if data is None else read_header(data, entries)
     file, other = ("" if p is None else Path(os.path.relpath(p, target.parent)).as_posix() for p in (data, public))
     source = Source(file, other, columns, entries)
     target.write_text(_SPECS[name](source), encoding="utf-8")
-    typer.echo(f"spec: {target}\nnext: read it, then `dpbayes check {target}` and `dpbayes run {target}`")
+    fill = "" if source.codebook else ", fill in the levels (or give a --codebook)"
+    typer.echo(f"spec: {target}\nnext: read it{fill}, then `dpbayes check {target}` and `dpbayes run {target}`")
 
 
 def read_codebook(path: Path) -> dict[str, Entry]:
@@ -181,7 +182,7 @@ def _levels(entries: dict[str, Entry], *, labels: bool = True, text: bool = Fals
     """Return the sections of levels and labels."""
     lines = ["[data.levels] # from the codebook: a level that nobody has is still a level"]
     for name, entry in entries.items():
-        hint = " # fill in its levels, in order" if "?" in entry.levels else ""
+        hint = "" if entry.levels else " # fill in its levels, in order"
         lines.append(f"{_key(name)} = {_toml([str(level) if text else level for level in entry.levels])}{hint}")
     labelled = {name: entry.labels for name, entry in entries.items() if entry.labels}
     if labels and labelled:

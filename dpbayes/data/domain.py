@@ -73,6 +73,8 @@ class Attribute:
                 f"levels of {self.name!r} mix text and integers, got {shown(list(self.levels))}; "
                 f"make all of them text: {shown([str(level) for level in self.levels])}"
             )
+        if not self.levels:
+            raise InputError(f"attribute {self.name!r} has no levels; list them in order, from its codebook")
         if len(self.levels) < 2:
             raise InputError(
                 f"attribute {self.name!r} needs at least two levels, got {list(self.levels)!r}; "

@@ -328,7 +328,7 @@ def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
         except (KeyError, TypeError):  # lists and structs cannot be looked up
             raise InputError(
                 f"column {attribute.name!r} holds a missing value or a level outside the domain "
-                f"{shown(list(attribute.levels))}; add the level (a code for missing, say) or recode the column"
+                f'{shown(list(attribute.levels))}; add the level ("" for a blank, say) or recode the column'
             ) from None
     counts = np.zeros(domain.shape, dtype=np.int64)
     np.add.at(

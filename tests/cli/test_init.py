@@ -107,8 +107,8 @@ def test_a_verifier_without_a_number_to_explain_is_refused(tmp_path):
 def test_without_a_codebook_the_levels_are_left_to_fill_in(folder):
     invoke(folder, "latent-class", files=("data",))
     text = (folder / "latent-class.toml").read_text()
-    assert 'age = ["?", "?"] # fill in its levels, in order' in text
-    with pytest.raises(DPBayesError, match="repeats level"):
+    assert "age = [] # fill in its levels, in order" in text
+    with pytest.raises(DPBayesError, match="attribute 'age' has no levels; list them in order, from its codebook"):
         load_spec(folder / "latent-class.toml")
 
 
@@ -153,7 +153,7 @@ def test_a_codebook_that_cannot_be_read_is_refused(folder, codebook, message):
 
 def test_a_spec_is_never_overwritten_and_an_unknown_system_is_named(folder):
     invoke(folder, "mvg")
-    assert "already there; choose another --out" in str(invoke(folder, "mvg").exception)
+    assert "already there; remove it, or choose another --out" in str(invoke(folder, "mvg").exception)
     assert "'latent' is not known; it is one of bloom, ide" in str(invoke(folder, "latent").exception)
 
 

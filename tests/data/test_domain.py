@@ -12,7 +12,7 @@ def test_domain_projects_in_the_order_asked_for():
     assert domain.axes(["c", "a"]) == (2, 0)
     assert domain.size == 12
     assert len(domain.cell_labels()) == 12
-    assert domain.cell_labels()[1] == "a=0, b=x, c=7"
+    assert domain.cell_labels()[1] == "a: 0, b: x, c: 7"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_labels_are_shown_and_decide_nothing():
     labels = {"age": {0: "under 18", "1": "18 or over"}, "car": ["no", "yes"]}
     domain = Domain.from_levels({a.name: a.levels for a in plain}, labels)
     assert domain == plain and hash(domain) == hash(plain)
-    assert domain.cell_labels()[-1] == "18 or over, sex=2, car: yes"
+    assert domain.cell_labels()[-1] == "18 or over, sex: 2, car: yes"
     assert domain.cell_labels(" ", names=False)[0] == "under 18 1 no"
     assert domain["sex"].words == ("1", "2") and domain["age"].labels == ("under 18", "18 or over")
     assert Domain.from_dict(domain.to_dict()).cell_labels() == domain.cell_labels()
@@ -106,7 +106,7 @@ def test_labels_of_an_attribute_without_levels_are_refused():
 def test_a_blank_level_has_a_name_on_pages_and_pictures():
     domain = Domain.from_levels({"vote": ("yes", ""), "town": (" ", "Zürich")})
     assert domain["vote"].words == ("yes", "(blank)") and domain["town"].words == ("(blank)", "Zürich")
-    assert domain.cell_labels()[2] == "vote=(blank), town=(blank)"
+    assert domain.cell_labels()[2] == "vote: (blank), town: (blank)"
 
 
 def test_long_names_and_levels_and_many_of_them_are_refused_in_a_short_message():

@@ -313,7 +313,7 @@ def test_an_analyst_runs_on_a_finished_release(small, tmp_path):
 def test_intervals_hold_the_estimate_and_most_true_shares(small, tmp_path):
     folder = run(small, tmp_path / "run").folder
     truth = pl.read_csv(tmp_path / "private.csv").group_by("place", "own").len()
-    shares = {f"place={place}, own={own}": n / 400 for place, own, n in truth.iter_rows()}
+    shares = {f"place: {place}, own: {own}": n / 400 for place, own, n in truth.iter_rows()}
     rows = json.loads((folder / "facts.json").read_text())["tables"]["estimated"]
     assert all(row["low"] - 0.5 / 400 <= row["estimate"] <= row["high"] + 0.5 / 400 for row in rows)
     found = [row["low"] <= shares[row["cell"]] <= row["high"] for row in rows if row["cell"] in shares]

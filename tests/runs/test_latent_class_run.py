@@ -134,7 +134,7 @@ def test_a_run_with_combinations_that_cannot_occur(tmp_path):
     assert float(cell.sel(age="child", work="yes").max()) == 0.0
     np.testing.assert_allclose(cell.sum(["age", "marital", "work", "income"]), 1.0, atol=1e-9)
     facts = json.loads((result.folder / "facts.json").read_text())
-    impossible = [row for row in facts["tables"]["margins"] if row["cell"] == "age=child, work=yes"]
+    impossible = [row for row in facts["tables"]["margins"] if row["cell"] == "age: child, working"]
     assert [(row["records"], row["records_upper"], row["population"]) for row in impossible] == [(0.0, 0.0, 0.0)]
     assert "17 of the 54 cells were declared impossible" in (result.folder / "report.html").read_text()
     for path in (result.folder / "synthetic").iterdir():
