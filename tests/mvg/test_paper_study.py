@@ -250,7 +250,7 @@ def test_a_comparison_takes_no_spread_of_draws_for_an_interval():
     table = _document(_rows(1000, 1e-3, 0.2)).sections[0].blocks[0]
     row = table.facts()[1]
     assert row["draws_q025"] < row["rss_shares"] < row["draws_q975"]
-    facts = {"tables": {"covariance": table.facts()}, "about": {"tables": {"covariance": table.about()}}}
+    facts = {"tables": {"covariance": table.facts()}, "about": {"covariance": table.about()}}
     shared = shared_tables([RunFacts(Path(name), name, {}, facts) for name in "ab"])
     assert [table.intervals for table in shared] == [()]
 

@@ -92,7 +92,11 @@ draws = 300
     other, lines = _run(tmp_path, analyst, name="other")
     assert other.passed, other.summary
     facts = json.loads((other.folder / "facts.json").read_text())
-    assert [row["term"] for row in facts["tables"]["coefficients"]] == ["intercept", "systolic_mmhg", "residual sd"]
+    assert [row["term"] for row in facts["tables"]["coefficients"]] == [
+        "intercept",
+        "systolic_mmhg",
+        "residual standard deviation",
+    ]
     assert facts["headline"]["epsilon"] == pytest.approx(
         MomentRelease.read(result.folder / "release.json").noise.epsilon(1e-6), rel=1e-12
     )
