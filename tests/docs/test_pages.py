@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GALLERY = (ROOT / "models" / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "models" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LIST = re.compile(r"<p>(?:(?!</p>).)*\n[*] ", re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -155,3 +156,9 @@ def test_no_formula_is_set_in_italics(page):
     text = markdown.markdown(page.read_text(encoding="utf-8"), extensions=["tables", "fenced_code"])
     set_so = [re.sub(r"<code>.*?</code>", "", part) for part in re.findall(r"<em>(.*?)</em>", text, re.DOTALL)]
     assert [part for part in set_so if re.search(r"[=+^_‖|]", part)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_lists_are_lists(page):
+    markdown = pytest.importorskip("markdown")
+    assert not LIST.search(markdown.markdown(page.read_text(encoding="utf-8"), extensions=["tables"]))
