@@ -171,8 +171,14 @@ class _Operation(Op):
     __props__ = ()
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node, whose two outputs are matrices."""
-        return Apply(self, list(map(pt.as_tensor, inputs)), [pt.dmatrix(), pt.dmatrix()])
+        """Return the node, whose two outputs are matrices; known shapes save checks and their compiling."""
+        given = list(map(pt.as_tensor, inputs))
+        shapes = self.infer_shape(None, [one.type.shape for one in given])
+        return Apply(self, given, [pt.tensor(dtype="float64", shape=shape) for shape in shapes])
+
+    def infer_shape(self, node: Apply | None, shapes: Any) -> list[Any]:
+        """Return the shapes of the outputs."""
+        raise NotImplementedError
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
@@ -185,8 +191,8 @@ class SetReach(_Operation):
 
     code = staticmethod(_reach)
 
-    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
-        """Return the shapes of the outputs."""
+    def infer_shape(self, node: Apply | None, shapes: Any) -> list[Any]:
+        """Return the shapes of levels and reach."""
         return [shapes[0], (shapes[2][0], shapes[0][1])]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
@@ -208,7 +214,7 @@ class _SetReachBack(_Operation):
 
     code = staticmethod(_reach_back)
 
-    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, ...]]:
+    def infer_shape(self, node: Apply | None, shapes: Any) -> list[Any]:
         """Return the shapes of shares and positions."""
         return shapes[:2]
 

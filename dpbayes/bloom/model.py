@@ -121,11 +121,11 @@ def build_lattice_model(
         share = final[:, None] * growth
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
         # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
-        offset = _offset(final, taste, scores, k) if k > 1 else 0.0
+        apart = taste - taste.mean(axis=0)  # the scores' mean is 0
+        offset = _offset(final, apart, scores, k) if k > 1 else 0.0
         scale = pm.Normal("activity_apart", np.log(_ACTIVITY) - offset, 0.5) + offset
-        activity = pm.Deterministic("activity_sd", pt.exp(scale)) * scores
-        spread = activity[:, None] + taste
-        position = pm.Deterministic("position", spread - spread.mean(axis=0), dims=("class", "publisher"))
+        activity = pm.Deterministic("activity_sd", pt.exp(scale)) * scores[:, None]
+        position = pm.Deterministic("position", activity + apart, dims=("class", "publisher"))
 
         def reach(membership: npt.NDArray[np.bool_]) -> Any:
             return people * reach_of_sets(share, position, membership)[1]
@@ -161,19 +161,18 @@ def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArr
     pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
 
 
-def _offset(final: Any, taste: Any, scores: Floats, k: int) -> Any:
+def _offset(final: Any, apart: Any, scores: Floats, k: int) -> Any:
     """Return the change in the log scale of activity that makes up for tastes: a secant step near its prior median.
 
     Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
     shares are so small that nobody overlaps, the small term below the fraction keeps the step small.
     """
-    quarters = np.array([0.25, 0.5, 0.75, 1.0])
-    cases = [(-0.25, 1.0), (0.25, 1.0), (0.0, 0.0)]
-    spread = pt.concatenate([_ACTIVITY * np.exp(h) * scores[:, None] + on * taste for h, on in cases], axis=1)
-    position = spread - spread.mean(axis=0)
-    share = pt.tile(final[:, None] * quarters, (3, 1))
-    together = reach_of_sets(share, position, np.kron(np.eye(3), np.ones(k)) > 0)[1].mean(axis=1)
-    low, high, without = together[0], together[1], together[2]
+    share, activity = (
+        final[:, None] * np.array([0.25, 0.5, 0.75, 1.0]),
+        _ACTIVITY * np.repeat(scores[:, None], k, axis=1),
+    )
+    positions = [np.exp(-0.25) * activity + apart, np.exp(0.25) * activity + apart, activity]
+    low, high, without = (reach_of_sets(share, one, np.ones((1, k), dtype=bool))[1].mean() for one in positions)
     return (without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without)
 
 
@@ -197,8 +196,9 @@ def _growth(weeks: int) -> Any:
     # Independent weekly parts of relative variance v make a log-ratio of halves of variance v (1/first + 1/second).
     uneven = pm.HalfNormal("unevenness", 1.0) * np.sqrt(1.0 / first + 1.0 / second)
     split = np.log(first / second) + uneven * pm.Normal("split_share", 0.0, 1.0, dims=("publisher", "split"))
-    parts = pt.exp(-pt.dot(pt.softplus(-split), left.T) - pt.dot(pt.softplus(split), right.T))
-    return pt.minimum(pt.cumsum(parts, axis=1), 1.0)
+    # A half's log share is -softplus(-split), the other's that less the split.
+    parts = pt.exp(-pt.dot(pt.softplus(-split), (left + right).T) - pt.dot(split, right.T))
+    return pt.minimum(pt.dot(parts, np.triu(np.ones((weeks, weeks)))), 1.0)
 
 
 def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, random_seed: int) -> Ints:
