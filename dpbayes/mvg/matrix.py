@@ -349,7 +349,7 @@ def calibrate(
     Examples
     --------
     >>> noise = calibrate([[1.0]], Covariance.identity(10), FrobeniusBall(1.0, "replace-one"), epsilon=1.0, delta=1e-5)
-    >>> round(noise.total_stddev, 6)
+    >>> round(noise.row_cov.marginal_variances.item() ** 0.5, 6)
     3.730632
     """
     row = as_covariance(row_shape, "row_shape")

@@ -84,7 +84,7 @@ def test_threshold_holds_back_absent_and_empty_counts(tmp_path: Path) -> None:
             ("A,f,0,9,8\n", ""),
             {"scale": 2.0},
             {},
-            r"lacks 1 of the 4 cells of age x sex: age=0, sex=f; give a threshold",
+            r"lacks 1 of the 4 cells of age x sex: age: 0, sex: f; give a threshold",
         ),
         (("A,f,0", "A,m,0"), {"scale": 2.0}, {}, r"row 2 repeats the cell of row 1"),
         (("A,f,0,9", "A,f,0,x"), {"scale": 2.0}, {}, r"row 1: noisy must be a number, got 'x'"),

@@ -269,7 +269,7 @@ def test_entries_are_confirmed_together(tmp_path, monkeypatch):
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"epsilon": float("inf")}, "epsilon must be positive"),
-        ({"noise": "gaussian"}, "two-sided-geometric, laplace"),
+        ({"noise": "gaussian"}, "'two-sided-geometric' or 'laplace', got 'gaussian'"),
         ({"adjacency": "bounded"}, "adjacency"),
         ({"shares": (1, 2)}, "shares"),
         ({"rng": 7}, "rng"),
