@@ -167,10 +167,8 @@ def _offset(final: Any, apart: Any, scores: Floats, k: int) -> Any:
     Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
     shares are so small that nobody overlaps, the small term below the fraction keeps the step small.
     """
-    share, activity = (
-        final[:, None] * np.array([0.25, 0.5, 0.75, 1.0]),
-        _ACTIVITY * np.repeat(scores[:, None], k, axis=1),
-    )
+    share = final[:, None] * np.array([0.25, 0.5, 0.75, 1.0])
+    activity = _ACTIVITY * np.repeat(scores[:, None], k, axis=1)
     positions = [np.exp(-0.25) * activity + apart, np.exp(0.25) * activity + apart, activity]
     low, high, without = (reach_of_sets(share, one, np.ones((1, k), dtype=bool))[1].mean() for one in positions)
     return (without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without)
