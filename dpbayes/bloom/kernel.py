@@ -106,14 +106,10 @@ def _reach(share: Floats, position: Floats, ends: Ints, members: Ints) -> tuple[
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _reach_back(
-    share: Floats, position: Floats, ends: Ints, members: Ints, along_level: Floats, along_reach: Floats
-) -> tuple[Floats, Floats]:
-    """Return the slopes in shares and positions, given those in levels and in the sets' reach."""
-    _, first, missed = _cells(share, position)
-    (k, weeks), classes = share.shape, len(position)
-    in_share, in_position = np.empty((k, weeks)), np.empty(position.shape)
-    inside, product, start = np.zeros((k, classes, weeks)), np.empty(weeks), 0
+def _cells_back(missed: Floats, ends: Ints, members: Ints, along_reach: Floats) -> Floats:
+    """Return the slopes in l_i + a_ic by publisher, class and week, given those in the sets' reach."""
+    k, classes, weeks = missed.shape
+    slopes, product, start = np.zeros(missed.shape), np.empty(weeks), 0
     for s in range(len(ends)):
         which = members[start : ends[s]]
         for c in range(classes):
@@ -122,8 +118,24 @@ def _reach_back(
                 product[t] *= along_reach[s, t] / classes
             for i in which:
                 for t in range(weeks):
-                    inside[i, c, t] += product[t]
+                    slopes[i, c, t] += product[t]
         start = ends[s]
+    for i in range(k):
+        for c in range(classes):
+            for t in range(weeks):
+                slopes[i, c, t] *= 1.0 - missed[i, c, t]
+    return slopes
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _reach_back(
+    share: Floats, position: Floats, ends: Ints, members: Ints, along_level: Floats, along_reach: Floats
+) -> tuple[Floats, Floats]:
+    """Return the slopes in shares and positions, given those in levels and in the sets' reach."""
+    _, first, missed = _cells(share, position)
+    inside = _cells_back(missed, ends, members, along_reach)
+    k, classes, weeks = missed.shape
+    in_share, in_position = np.empty((k, weeks)), np.empty(position.shape)
     slope, in_mean, in_spread, in_start = np.empty(weeks), np.empty(weeks), np.empty(weeks), np.empty(weeks)
     mean, spread = np.empty(weeks), np.empty(weeks)
     for i in range(k):
@@ -131,8 +143,6 @@ def _reach_back(
         slope[:] = along_level[i]
         mean[:], spread[:] = 0.0, 0.0
         for c in range(classes):
-            for t in range(weeks):
-                inside[i, c, t] *= 1.0 - missed[i, c, t]
             for t in range(weeks):
                 slope[t] += inside[i, c, t]
             for t in range(weeks):
