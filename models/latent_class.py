@@ -10,6 +10,7 @@ The package sums the counts out (`dpbayes.latent_class.build_model`) and is held
     model = latent_class(release, n_classes=5)          # the paper: a multinomial for each table, as if independent
     model = one_table(release, n_classes=5)             # the ideal: all tables are margins of one table
     model = one_table(release, n_classes=5, shares=...)  # profiles about common shares, the package's default
+    model = one_table(release, n_classes=5, shares=..., varied=True)  # where noise is small: no mixture is quite right
 """
 
 import numpy as np
@@ -72,12 +73,21 @@ def latent_class(release, n_classes):
     return model
 
 
-def one_table(release, n_classes, shares=None):
-    """State the ideal model: one confidential table X, and every released table is a margin of it."""
+def one_table(release, n_classes, shares=None, varied=False):
+    """State the ideal model: one confidential table X, and every released table is a margin of it.
+
+    The population is the mixture P, or varies about it as Dirichlet(kappa P) does, which is summed out here: counts
+    then have 1 + overdispersion times the covariance of a multinomial.
+    """
     domain = release.domain
     with pm.Model() as model:
         P = mixture(domain, n_classes, shares)
-        X = pm.Multinomial("X", n=release.n, p=P.ravel(), shape=domain.size)
+        if varied:
+            overdispersion = pm.LogNormal("overdispersion", 0, 2)
+            kappa = pt.maximum((release.n - 1) / overdispersion - 1, 1)
+            X = pm.DirichletMultinomial("X", n=release.n, a=kappa * P.ravel(), shape=domain.size)
+        else:
+            X = pm.Multinomial("X", n=release.n, p=P.ravel(), shape=domain.size)
         for t, table in enumerate(release.tables):
             M_t = margin(domain, X.reshape(domain.shape), table.attributes)
             release_with_noise(f"released_{t}", M_t.ravel(), table.noise, table.counts.ravel())

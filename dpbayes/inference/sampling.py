@@ -243,17 +243,21 @@ class CompiledModel:
         47
         60
         """
-        import xarray as xr
-
         seed = checked_seed(random_seed)
         values = _checked_data(self.model, data or {})
+        data_now = {v.name: values.get(v.name, v.get_value(borrow=True)) for v in self.model.data_vars}
+
+        def completed(posterior: "xr.Dataset") -> "xr.Dataset":
+            complete = getattr(self.model, "complete_posterior", None)
+            return posterior if complete is None else complete(posterior, data_now, np.random.default_rng([seed, 1]))
+
         if isinstance(self.program, BatchedDensity) != isinstance(settings, ManyChainSettings):
             raise InputError(f"the model was compiled for another method than {type(settings).__name__}; compile anew")
         with data_set(self.model, values):
             groups = _data_groups(self.model)
         if isinstance(settings, ManyChainSettings):
             with data_set(self.model, values), _shown(progress, progressbar) as said:
-                posterior, sample_stats, attributes = _many(self, settings, seed, cores, said)
+                posterior, sample_stats, attributes = _many(self, settings, seed, cores, said, completed)
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
             used = {variable.name for variable in self.program.shared_var_keys}  # others enter no density
@@ -262,17 +266,12 @@ class CompiledModel:
             posterior, sample_stats, attributes = _nuts(
                 program, settings, random_seed=seed, progressbar=progressbar, progress=progress
             )
+            posterior = completed(posterior)
         declared = _declared(self.model)
         if declared is not None:
             attributes["convergence_variables"] = json.dumps(list(declared))
         groups = {"posterior": posterior, "sample_stats": sample_stats} | groups
-        tree = new_trace(groups, **attributes, compile_seconds=self.compile_seconds)
-        complete = getattr(self.model, "complete_posterior", None)
-        if complete is not None:
-            data_now = {v.name: values.get(v.name, v.get_value(borrow=True)) for v in self.model.data_vars}
-            rng = np.random.default_rng([seed, 1])
-            tree["posterior"] = xr.DataTree(complete(tree["posterior"].to_dataset(), data_now, rng))
-        return tree
+        return new_trace(groups, **attributes, compile_seconds=self.compile_seconds)
 
 
 def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
@@ -513,24 +512,34 @@ def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | M
 
 
 def _many(
-    compiled: CompiledModel, settings: ManyChainSettings, seed: int, cores: int | None, progress: Progress
+    compiled: CompiledModel,
+    settings: ManyChainSettings,
+    seed: int,
+    cores: int | None,
+    progress: Progress,
+    completed: Callable[["xr.Dataset"], "xr.Dataset"],
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
-    """Run many chains; return posterior, statistics and attributes as a trace has them."""
+    """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
     import xarray as xr
 
     model, members = compiled.model, settings.chains // settings.batches
     judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
+    sample_dims = ("chain", "draw")
+    chain = {"chain": range(settings.batches), "draw": range(members * settings.draws)}
+    posterior = xr.Dataset()
 
     def short(variables: dict[str, Any], stats: dict[str, Any]) -> list[Finding]:
+        nonlocal posterior
+        posterior = completed(_plain(_dataset(model, variables, sample_dims).assign_coords(chain)))
         shape = stats["lp"].shape
-        draws = np.concatenate([np.moveaxis(variables[name].reshape(*shape, -1), -1, 0) for name in judged])
+        draws = np.concatenate([np.moveaxis(posterior[name].to_numpy().reshape(*shape, -1), -1, 0) for name in judged])
         places = [Quantity(str(place)) for place in range(len(draws))]
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
         diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
         findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
         return [finding for finding in findings if not finding.passed]
 
-    found, stats, said = draw_many(
+    _, stats, said = draw_many(
         compiled.program,
         settings,
         random_seed=seed,
@@ -538,9 +547,6 @@ def _many(
         short=short,
         progress=progress,
     )
-    sample_dims = ("chain", "draw")
-    chain = {"chain": range(settings.batches), "draw": range(members * settings.draws)}
-    posterior = _plain(_dataset(model, found, sample_dims).assign_coords(chain))
     member = np.tile(np.repeat(np.arange(members), settings.draws), (settings.batches, 1))
     kept = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
             "n_steps": "steps", "step_size": "step"}  # fmt: skip

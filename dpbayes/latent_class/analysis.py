@@ -22,7 +22,7 @@ from dpbayes._arguments import function as given_function
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
 from dpbayes.latent_class.design import Cell, cells_of, record_numbers
-from dpbayes.latent_class.synthesis import fitted_domain, fitted_mixture, fitted_zeros
+from dpbayes.latent_class.synthesis import concentration_of, fitted_domain, fitted_mixture, fitted_zeros
 from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def record_shares(
     release: Release | None,
     mixture: Mixture,
     names: Sequence[str],
-    random_seed: int | None,
+    rng: int | np.random.Generator | None,
     whole: bool,
 ) -> Floats:
     """Draw a margin's shares among the confidential records, shape ``(draws, cells)``; each draw sums to one."""
@@ -138,7 +138,7 @@ def record_shares(
     if inside and len(inside[-1][0]) == len(names):
         counts = inside[-1][1].reshape(len(n), -1)
     else:
-        rng = np.random.default_rng(random_seed)
+        rng = np.random.default_rng(rng)
         law = np.maximum(mixture.margin(names), 0.0)
         counts = rng.multinomial(n.astype(np.int64), law / law.sum(axis=1, keepdims=True)).astype(np.float64)
         # A cell that holds nobody can be asked to hold somebody: proportional fitting needs a start above zero.
@@ -146,6 +146,41 @@ def record_shares(
         counts = counts.reshape(len(n), -1)
     counts = _whole_tables(counts, n) if whole else np.maximum(counts, _LEAST_COUNT)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def population_shares(
+    posterior: xr.Dataset,
+    release: Release | None,
+    mixture: Mixture,
+    names: Sequence[str],
+    rng: int | np.random.Generator | None,
+) -> Floats:
+    """Draw a margin's shares in the population, shape ``(draws, cells)``; each draw sums to one."""
+    shares = mixture.margin(names)
+    if "overdispersion" not in posterior:
+        return shares
+    if release is None:
+        raise InputError(
+            "this fit lets the population vary about the mixture (overdispersion), which needs the release that was "
+            "fitted; pass release=..., or build the model with overdispersion=False"
+        )
+    rng = np.random.default_rng(rng)
+    n = record_numbers(posterior, release).to_numpy().ravel()
+    varied = posterior["overdispersion"].transpose("chain", "draw").to_numpy().ravel()
+    of_records = record_shares(posterior, release, mixture, names, rng, whole=False)
+    return population_given_records(shares, n[:, None] * of_records, n, varied, rng)
+
+
+def population_given_records(
+    shares: Floats, counts: Floats, n: Floats, overdispersion: Floats, rng: np.random.Generator
+) -> Floats:
+    r"""Draw the population's shares of a margin given the mixture's P and the records' counts M, ``(..., cells)``.
+
+    Q ~ Dirichlet(:math:`\kappa P`) and n records from Q leave Q ~ Dirichlet(:math:`\kappa P + M`).
+    """
+    kappa = np.asarray(concentration_of(n, overdispersion))
+    drawn = np.maximum(rng.standard_gamma(kappa[..., None] * shares + np.maximum(counts, 0.0)), _LEAST_COUNT)
+    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True))
 
 
 def _inside(release: Release, names: Sequence[str], exact: Floats) -> list[tuple[tuple[int, ...], Floats]]:
@@ -225,13 +260,14 @@ def margin_draws(
         Attributes of the margin, in the order of its axes. Only their cells are enumerated (65,536 at most), never the
         full table.
     target
-        ``"population"``: the probabilities P that the records were drawn from. ``"records"``: the shares among the n
+        ``"population"``: the probabilities that the records were drawn from. ``"records"``: the shares among the n
         confidential records, about which the released margins say more (needs `release`, a trace with
         ``exact_counts``).
     release
-        For ``"records"``: what was fitted.
+        What was fitted: for ``"records"``, and for the population where it varies about the mixture (a trace with
+        ``overdispersion``).
     random_seed
-        For ``"records"``: seed of the draws given P and the released margins' counts.
+        Seed of the draws given the mixture and the released margins' counts, for the same.
     whole
         For ``"records"``: make each draw a table of whole counts that sums to n, or to one record where a draw of a
         noisy n is less (rounded by largest remainders), so that an interval can say that a cell is empty. Without it
@@ -280,14 +316,14 @@ def margin_draws(
             f"the margin {' x '.join(margin.names)} has {margin.size:,} cells, more than the {MAX_CELLS:,} that "
             "are taken draw by draw; name fewer attributes, or fit synthetic data sets (dpbayes.latent_class.combine)"
         )
-    if target == "records" and release is not None:
+    if release is not None:
         check_fitted(trace, release)
     posterior = _thinned(trace, thin)
     sizes = posterior.sizes
     _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)
     mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
     if target == "population":
-        values = mixture.margin(margin.names)
+        values = population_shares(posterior, release, mixture, margin.names, random_seed)
     else:
         values = record_shares(posterior, release, mixture, margin.names, random_seed, whole)
     coords = {"chain": posterior["chain"], "draw": posterior["draw"]}

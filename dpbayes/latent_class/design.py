@@ -36,6 +36,9 @@ SPREADS = (4.0, 2.5)
 PROFILE_PRIOR = 0.5
 """The default Dirichlet parameter of class profiles, where they are asked for."""
 
+OVERDISPERSION = 2.0
+"""Standard deviation of the logarithm of the overdispersion, whose median is 1, a priori."""
+
 MOST_CLASSES = 20
 
 FEW_CELLS = 100
@@ -57,7 +60,7 @@ MAX_EXACT_CELLS = 20_000
 # summaries of draws, stand beside the attributes in every result, so that no attribute may have them.
 _OF_DRAWS = {"chain", "draw", "draws", "quantile", "sample"}
 _DIMENSIONS = {"attribute", "break", "class", "count", "level", "rank", "zero_part"}
-_SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n"}
+_SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n", "overdispersion"}
 _SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
 _RECORDED = {
     "cell",
@@ -97,6 +100,7 @@ class Design:
         spread: float | None = None,
         profile_prior: float = PROFILE_PRIOR,
         likelihood: Likelihood | None = None,
+        overdispersion: bool | None = None,
         margins: Sequence[Sequence[str]] | None = None,
         impossible: Sequence[Impossible] = (),
     ) -> Self:
@@ -110,6 +114,12 @@ class Design:
             one_of(likelihood, get_args(Likelihood.__value__), "likelihood", remedy="None chooses")
         if likelihood == "cells" and impossible:
             raise InputError("likelihood='cells' does not go with structural zeros (impossible=); leave it out")
+        if overdispersion not in (None, True, False):
+            raise InputError(f"overdispersion must be True, False or None (which chooses), got {shown(overdispersion)}")
+        if overdispersion and (likelihood == "tables" or impossible):
+            raise InputError(
+                "overdispersion=True needs likelihood='cells', and no structural zeros (impossible=); leave it out"
+            )
         checked_concentration(concentration)
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
             if value is not None:

@@ -271,11 +271,12 @@ def _turned(values: Floats, matrix: Floats, ends: Any, back: bool, squared: bool
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns(
-    weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+    weights: Floats, profiles: Floats, n: float, varied_n: float, sizes: Floats, deviations: Floats, turn: Floats,
+    ends: Any,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return the classes' records, and (column, class): means, variances, deviations; roots and deviations as given.
 
-    `dpbayes.latent_class.likelihood.class_counts` and `columns_of` state them; the last column is that of products
+    `dpbayes.latent_class.likelihood.classes_of` and `columns_of` state them; the last column is that of products
     with fewer factors. Loops compile in a third of the time that expressions of arrays take.
     """
     k, size, total, start = len(weights), profiles.shape[1], 0.0, 0
@@ -284,7 +285,8 @@ def _columns(
     records, scale, common = np.empty(k), np.empty(k), np.empty(k)
     for h in range(k):
         root = math.sqrt(weights[h])
-        records[h], scale[h] = n * weights[h] + math.sqrt(n) * root * (sizes[h] - root * total), math.sqrt(n) * root
+        scale[h] = math.sqrt(varied_n) * root
+        records[h] = n * weights[h] + scale[h] * (sizes[h] - root * total)
     means, roots, given = np.ones((size + 1, k)), np.empty((size, k)), np.empty((size, k))
     variances, moves = np.empty((size + 1, k)), np.zeros((size + 1, k))
     for i in range(size):
@@ -317,15 +319,15 @@ def _columns(
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns_back(
-    weights: Floats, n: float, sizes: Floats, turn: Floats, ends: Any, in_records: Floats, in_means: Floats,
-    in_variances: Floats, in_moves: Floats, means: Floats, roots: Floats, given: Floats,
+    weights: Floats, n: float, varied_n: float, sizes: Floats, turn: Floats, ends: Any, in_records: Floats,
+    in_means: Floats, in_variances: Floats, in_moves: Floats, means: Floats, roots: Floats, given: Floats,
     in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
-) -> float:  # fmt: skip
-    """Add the slopes in weights, and write those in profiles, sizes and deviations; return that in n.
+) -> tuple[float, float]:  # fmt: skip
+    """Add the slopes in weights, and write those in profiles, sizes and deviations; return those in both n.
 
     They follow from the slopes in what `_columns` gives.
     """
-    k, start, total, in_total, in_n = len(weights), 0, 0.0, 0.0, 0.0
+    k, start, total, in_total, in_n, in_varied_n = len(weights), 0, 0.0, 0.0, 0.0, 0.0
     if len(turn):
         for i in range(len(roots)):
             for h in range(k):
@@ -341,7 +343,7 @@ def _columns_back(
                 in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
     common, pull, in_root, scale = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     for h in range(k):
-        scale[h] = math.sqrt(n) * math.sqrt(weights[h])
+        scale[h] = math.sqrt(varied_n) * math.sqrt(weights[h])
     for end in ends:
         for h in range(k):
             common[h], pull[h] = 0.0, 0.0
@@ -363,22 +365,22 @@ def _columns_back(
             in_profiles[h, i], in_deviations[h, i] = in_means[i, h], in_moves[i, h]
     for h in range(k):
         total += math.sqrt(weights[h]) * sizes[h]
-        in_total -= math.sqrt(n) * in_records[h] * weights[h]
+        in_total -= math.sqrt(varied_n) * in_records[h] * weights[h]
     for h in range(k):
         root = math.sqrt(weights[h])
         in_root[h] *= scale[h]
-        in_n += in_records[h] * (weights[h] + 0.5 / math.sqrt(n) * root * (sizes[h] - root * total))
-        in_n += 0.5 * in_root[h] / n
-        in_sizes[h] = (math.sqrt(n) * in_records[h] + in_total) * root
-        in_own = in_root[h] / root + math.sqrt(n) * in_records[h] * (sizes[h] - 2.0 * root * total)
+        in_n += in_records[h] * weights[h]
+        in_varied_n += 0.5 * (in_records[h] * scale[h] * (sizes[h] - root * total) + in_root[h]) / varied_n
+        in_sizes[h] = (math.sqrt(varied_n) * in_records[h] + in_total) * root
+        in_own = in_root[h] / root + math.sqrt(varied_n) * in_records[h] * (sizes[h] - 2.0 * root * total)
         in_own += in_total * sizes[h]
         in_weights[h] += n * in_records[h] + 0.5 * in_own / root
-    return in_n
+    return in_n, in_varied_n
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _density(
-    n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats, at: Any
+    varied_n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats, at: Any
 ) -> tuple[float, float]:
     """Return a rectangle's log-density and its slope in n; `mean` and `spread` become the slopes in themselves."""
     counts, spreads = mean.reshape(-1), spread.reshape(-1)
@@ -386,7 +388,7 @@ def _density(
     in_x, in_v, in_n = np.empty(len(at)), np.empty(len(at)), 0.0
     for i in range(len(at)):
         off[i] = value[i] - counts[at[i]]
-        varied[i] = n * spreads[at[i]] + floor[i]
+        varied[i] = varied_n * spreads[at[i]] + floor[i]
     for i in range(len(limit)):
         off[i] = 0.0 if value[i] == -math.inf else off[i]
     total = normal_laplace(off, varied, scale, in_x, in_v) if len(scale) else normal(off, varied, in_x, in_v)
@@ -402,7 +404,7 @@ def _density(
         counts[i], spreads[i] = 0.0, 0.0
     for i in range(len(at)):
         counts[at[i]] -= in_x[i]
-        spreads[at[i]] += n * in_v[i]
+        spreads[at[i]] += varied_n * in_v[i]
     return total, in_n
 
 
@@ -434,13 +436,19 @@ def _matrices(
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
-    weights: Floats, profiles: Floats, n: float, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
-    value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any, rectangles: Any,
+    weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
+    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
+    rectangles: Any,
     in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
-) -> tuple[float, float]:  # fmt: skip
-    """Return the log-density and its slope in n; write those in weights, profiles, sizes and deviations."""
-    k, factors, total, in_n = len(weights), left.shape[1], 0.0, 0.0
-    records, means, variances, moves, roots, given = _columns(weights, profiles, n, sizes, deviations, turn, ends)
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the log-density and its slopes in n and dispersion; write those in weights, profiles and deviations.
+
+    `varied_n` is n as variances have it, times the dispersion.
+    """
+    k, factors, total, in_varied_n, varied_n = len(weights), left.shape[1], 0.0, 0.0, n * dispersion
+    records, means, variances, moves, roots, given = _columns(
+        weights, profiles, n, varied_n, sizes, deviations, turn, ends
+    )
     in_records, in_means = np.zeros(k), np.zeros(means.shape)
     in_variances, in_moves = np.zeros(means.shape), np.zeros(means.shape)
     for h in range(k):
@@ -456,8 +464,8 @@ def _cells(
         counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
         if factors > 1:
             spread += np.dot(rest, second.T)
-        found = _density(n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
-        total, in_n = total + found[0], in_n + found[1]
+        found = _density(varied_n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
+        total, in_varied_n = total + found[0], in_varied_n + found[1]
         in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
         in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
         if factors > 1:
@@ -481,31 +489,35 @@ def _cells(
                 adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
                 adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
             _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
-    in_n += _columns_back(
-        weights, n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
+    in_n, in_moved_n = _columns_back(
+        weights, n, varied_n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
         in_weights, in_profiles, in_sizes, in_deviations,
     )  # fmt: skip
-    return total, in_n
+    in_varied_n += in_moved_n
+    return total, in_n + dispersion * in_varied_n, n * in_varied_n
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _points(
-    weights: Floats, profiles: Floats, n: Floats, sizes: Floats, deviations: Floats, turn: Floats, ends: Any,
-    value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any, rectangles: Any,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
-    """Return points' log-densities and slopes in weights, profiles, n, sizes and deviations.
+    weights: Floats, profiles: Floats, n: Floats, dispersion: Floats, sizes: Floats, deviations: Floats, turn: Floats,
+    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
+    rectangles: Any,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
+    """Return points' log-densities and slopes in weights, profiles, n, dispersion, sizes and deviations.
 
-    Weights and n may be those of all points, in one row.
+    Weights, n and dispersion may be those of all points, in one row.
     """
     total, in_weights, in_profiles = np.empty(len(sizes)), np.empty(sizes.shape), np.empty(deviations.shape)
     in_n, in_sizes, in_deviations = np.empty(len(sizes)), np.empty(sizes.shape), np.empty(deviations.shape)
+    in_dispersion = np.empty(len(sizes))
     for i in range(len(sizes)):
-        total[i], in_n[i] = _cells(
-            weights[min(i, len(weights) - 1)], profiles[i], n[min(i, len(n) - 1)], sizes[i], deviations[i],
+        total[i], in_n[i], in_dispersion[i] = _cells(
+            weights[min(i, len(weights) - 1)], profiles[i], n[min(i, len(n) - 1)],
+            dispersion[min(i, len(dispersion) - 1)], sizes[i], deviations[i],
             turn, ends, value, floor, scale, limit, left, right, at, rectangles,
             in_weights[i], in_profiles[i], in_sizes[i], in_deviations[i],
         )  # fmt: skip
-    return total, in_weights, in_profiles, in_n, in_sizes, in_deviations
+    return total, in_weights, in_profiles, in_n, in_dispersion, in_sizes, in_deviations
 
 
 class _Operation(Op):
@@ -573,27 +585,27 @@ def _sums(values: Floats, ends: Any) -> Floats:
 
 
 class ReleasedCells(_Operation):
-    """The log-density of a block's cells, and its slopes in the first five inputs, which have no derivatives.
+    """The log-density of a block's cells, and its slopes in the first six inputs, which have no derivatives.
 
     `scale` is that of Laplace noise, which `floor` then leaves out; it is empty where noise is normal. Counts of -inf
     were held back below `limit`, which is empty where none can be.
     """
 
-    differentiated = 5
+    differentiated = 6
 
     def make_node(self, *inputs: Any) -> Any:
-        """Return the operation on weights, profiles, n, deviations of sizes and levels, and data as of `_points`."""
+        """Return the operation on weights, profiles, n, dispersion, deviations of sizes and levels, and data."""
         given = [pt.as_tensor(one) for one in inputs]
-        axes = given[3].ndim - 1
+        axes = given[4].ndim - 1
         if axes:
-            given[:5] = [one if one.ndim == dims + 1 else one[None] for one, dims in zip(given, _DIMS, strict=False)]
+            given[:6] = [one if one.ndim == dims + 1 else one[None] for one, dims in zip(given, _DIMS, strict=False)]
         outputs = [pt.tensor(dtype="float64", shape=(None,) * (axes + dims)) for dims in (0, *_DIMS)]
         return Apply(self, given, outputs)
 
     def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
         """Evaluate in NumPy."""
-        point = inputs[3].ndim == 1
-        inputs = [one[None] if point else one for one in inputs[:5]] + inputs[5:]
+        point = inputs[4].ndim == 1
+        inputs = [one[None] if point else one for one in inputs[:6]] + inputs[6:]
         found = _points(*map(np.ascontiguousarray, inputs))
         for place, one in zip(outputs, found, strict=True):
             place[0] = np.asarray(one[0]) if point else one
@@ -617,20 +629,20 @@ class ReleasedCells(_Operation):
         return [cotangents[0] * slope for slope in outputs[1:]] + self.data_slopes(inputs)
 
 
-_DIMS = (1, 2, 0, 1, 2)  # axes of what is differentiated, for one point
+_DIMS = (1, 2, 0, 0, 1, 2)  # axes of what is differentiated, for one point
 
 
 @register_funcify_and_cache_key(ReleasedCells)
 def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
     @numba_njit
-    def cells(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: Any, *data: Any) -> Any:
-        total, in_w, in_p, in_n, in_s, in_d = _points(
-            np.expand_dims(weights, 0), np.expand_dims(profiles, 0), n.reshape(1), np.expand_dims(sizes, 0),
-            np.expand_dims(deviations, 0), *data,
+    def cells(weights: Any, profiles: Any, n: Any, dispersion: Any, sizes: Any, deviations: Any, *data: Any) -> Any:
+        total, in_w, in_p, in_n, in_f, in_s, in_d = _points(
+            np.expand_dims(weights, 0), np.expand_dims(profiles, 0), n.reshape(1), dispersion.reshape(1),
+            np.expand_dims(sizes, 0), np.expand_dims(deviations, 0), *data,
         )  # fmt: skip
-        return np.asarray(total[0]), in_w[0], in_p[0], np.asarray(in_n[0]), in_s[0], in_d[0]
+        return np.asarray(total[0]), in_w[0], in_p[0], np.asarray(in_n[0]), np.asarray(in_f[0]), in_s[0], in_d[0]
 
-    many = node.inputs[3].ndim == 2
+    many = node.inputs[4].ndim == 2
     return _points if many else cells, f"{_SOURCE} {many}"
 
 
@@ -656,14 +668,15 @@ def _jax_law(order: int, turned: bool) -> Any:
     from pytensor.graph import FunctionGraph
     from pytensor.link.jax.dispatch import jax_funcify
 
-    from dpbayes.latent_class.likelihood import class_counts, released_law
+    from dpbayes.latent_class.likelihood import classes_of, released_law
 
     jax_funcify.register(SumsWithin)(lambda op, **_: op.jax)
-    weights, profiles, n, sizes, deviations = pt.vector(), pt.matrix(), pt.scalar(), pt.vector(), pt.matrix()
+    weights, profiles, n, dispersion = pt.vector(), pt.matrix(), pt.scalar(), pt.scalar()
+    sizes, deviations = pt.vector(), pt.matrix()
     turn, ends, left, parts = pt.matrix(), pt.lvector(), pt.lmatrix(), pt.lmatrix()
-    classes = (weights, profiles, n, *class_counts(weights, profiles, n, sizes, deviations, ends))
+    classes = classes_of(weights, profiles, n, dispersion, sizes, deviations, ends)
     law = released_law(classes, (left, parts), order, turn if turned else None)
-    inputs = [weights, profiles, n, sizes, deviations, turn, ends, left, parts]
+    inputs = [weights, profiles, n, dispersion, sizes, deviations, turn, ends, left, parts]
     return jax_funcify(FunctionGraph(inputs, law, clone=False))
 
 

@@ -18,6 +18,9 @@ against its table's noise, cell by cell: Gaussian noise adds variances, Laplace 
 closed form. Tables with Gaussian noise are first rotated by the eigenvectors of the released shares' covariances: one
 direction per attribute is the constant, in which R vanishes, and the others are nearly uncorrelated.
 
+Where the population varies about the mixture as Dirichlet(:math:`\kappa P`) does, all these covariances are
+:math:`(n + \kappa)/(1 + \kappa)` times as large, the dispersion: variances then have n times that in place of n.
+
 A count that a threshold held back enters by the chance of that, in closed form too (`dpbayes.latent_class.kernel`).
 
 A cell is the product of a last factor, from the attribute of its table with the most levels, with the others: these
@@ -28,23 +31,20 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
-from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arguments import Floats, Ints
-from dpbayes.inference.noisy_counts import released_limits, released_vector
-from dpbayes.latent_class.design import SPREADS, Cell, dimension_name, profile_name
+from dpbayes.inference.noisy_counts import released_vector
+from dpbayes.latent_class.design import SPREADS, Cell
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dpbayes.data.domain import Domain
     from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import NoisyTable, Release
@@ -239,13 +239,18 @@ def _turned(release: Release, tables: Tables, turn: Floats, counts: Floats) -> F
     return found
 
 
-def class_counts(weights: Any, profiles: Any, n: Any, sizes: Any, deviations: Any, ends: Any) -> tuple[Any, Any]:
-    r"""Return the records of every class and the deviations of its levels' counts, from standard normal variables."""
-    root, spread = pt.sqrt(weights), pt.sqrt(profiles)
-    records = n * weights + pt.sqrt(n) * root * (sizes - root * pt.sum(root * sizes))
+def classes_of(
+    weights: Any, profiles: Any, n: Any, dispersion: Any, sizes: Any, deviations: Any, ends: Any
+) -> tuple[Any, ...]:
+    """Return weights, profiles, what multiplies variances, the classes' records and deviations of their levels' counts.
+
+    `sizes` and `deviations` are standard normal variables.
+    """
+    root, spread, varied = pt.sqrt(weights), pt.sqrt(profiles), n * dispersion
+    records = n * weights + pt.sqrt(varied) * root * (sizes - root * pt.sum(root * sizes))
     moved = spread * deviations
     common = SumsWithin()(moved, ends)
-    return records, pt.sqrt(n) * root[:, None] * (moved - profiles * common)
+    return weights, profiles, varied, records, pt.sqrt(varied) * root[:, None] * (moved - profiles * common)
 
 
 def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order: int, *, short: bool = True) -> Any:
@@ -262,12 +267,12 @@ def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order:
 
 
 def columns_of(classes: Sequence[Any], turn: Any | None) -> tuple[Any, ...]:
-    """Return weights, n, the classes' records, and mean, variance and deviation of every column within a class."""
-    weights, profiles, n, records, moved = classes
+    """Return weights, what multiplies variances, classes' records, and means, variances, deviations of columns."""
+    weights, profiles, varied, records, moved = classes
     if turn is None:
-        return weights, n, records, profiles, profiles * (1.0 - profiles), moved
+        return weights, varied, records, profiles, profiles * (1.0 - profiles), moved
     mean = pt.dot(profiles, turn)
-    return weights, n, records, mean, pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean), pt.dot(moved, turn)
+    return weights, varied, records, mean, pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean), pt.dot(moved, turn)
 
 
 def released_law(
@@ -277,7 +282,7 @@ def released_law(
 
     `products` are the arrays of `Products` for cells of at most `order` factors.
     """
-    weights, n, records, *columns = columns_of(classes, turn)
+    weights, varied, records, *columns = columns_of(classes, turn)
     left, parts = products
     own = _Factors(*columns)
     m, d, first, rest = _product(own, left, order - 1)
@@ -285,7 +290,7 @@ def released_law(
     spread = pt.dot((weights[:, None] * first).T, own.variance)
     if rest is not None:
         spread += pt.dot((weights[:, None] * rest).T, pt.sqr(own.mean) + own.variance)
-    return total[parts[:, 0], parts[:, 1]], n * spread[parts[:, 0], parts[:, 1]]
+    return total[parts[:, 0], parts[:, 1]], varied * spread[parts[:, 0], parts[:, 1]]
 
 
 def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any]:
@@ -427,107 +432,3 @@ def _slopes(
     scores = in_profiles[:, :-1] * profiles
     scores -= profiles * (scores @ membership @ membership.T)
     return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
-
-
-@dataclass(frozen=True, eq=False)
-class Completion:
-    """Adds to a posterior what needs no gradient: profiles by attribute, and the exact counts behind the release."""
-
-    release: Release
-    tables: Tables
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What a trace has that the model has not."""
-        return ("exact_counts", *map(profile_name, self.release.domain.names))
-
-    def __call__(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.Dataset:
-        """Return the completed posterior."""
-        ends = np.cumsum(self.release.domain.shape)
-        profiles = posterior["profiles"]
-        for attribute, end in zip(self.release.domain, ends, strict=True):
-            dim = dimension_name(attribute.name)
-            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
-            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
-        kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
-        if "sampling_root" in data:
-            kept["exact_counts"] = self._jointly(posterior, data, rng)
-        elif "given_mean" in posterior:
-            kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
-        return kept
-
-    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
-        """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
-        margin = posterior["margin"].transpose("chain", "draw", "count")
-        mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
-        # Those held back are pulled towards their limit, as in the model.
-        off = np.maximum(data["released_counts"], released_limits(self.release)) - mean.to_numpy()
-        pulled = off @ data["count_gain"].T
-        free = "count_deviations" in posterior
-        z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
-        return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
-
-    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
-        mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
-        counts = np.array(mean.to_numpy())
-        # Chain by chain: what is drawn from takes several times the memory of the counts.
-        for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
-            for block in self.tables.blocks:
-                own[:, block.places] += _rest_of(block, own, variance, data, limits, rng)
-            own[:] = turned_back(self.release, self.tables, data["rotation"], own)
-        return mean.copy(data=counts)
-
-
-def _rest_of(
-    block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], limits: Floats, rng: np.random.Generator
-) -> Floats:
-    """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
-    spread, noise = np.maximum(variance[:, block.places], 1e-12), block.variances
-    released = data["rotated_counts" if block.gaussian else "released_counts"][block.places]
-    held, laplace, mean = np.isinf(released), block.kind == "laplace", mean[:, block.places]
-    off = np.where(held, 0.0, released) - mean
-    if laplace:
-        found = normal_given_laplace(off, spread, np.sqrt(0.5 * noise), rng)
-    else:
-        share = spread / (spread + noise)
-        found = share * off + np.sqrt(share * noise) * rng.standard_normal(off.shape)
-    if held.any():
-        room = (limits[block.places] - mean)[:, held]
-        unseen = np.broadcast_to(noise[held], room.shape)
-        found[:, held] = normal_given_below(laplace, room, spread[:, held], unseen, rng)
-    return found
-
-
-def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.random.Generator) -> Floats:
-    """Draw normal variables of mean zero, given their sums with Laplace variables."""
-    root, shift = np.sqrt(variance), variance / scale
-    below, above = log_ndtr((off - shift) / root) - off / scale, log_ndtr(-(off + shift) / root) + off / scale
-    lower = np.log(rng.random(off.shape)) < below - np.logaddexp(below, above)
-    u = np.log(rng.random(off.shape))
-    left = shift + root * ndtri_exp(log_ndtr((off - shift) / root) + u)
-    right = -shift - root * ndtri_exp(log_ndtr(-(off + shift) / root) + u)
-    return np.where(lower, left, right)
-
-
-def normal_given_below(laplace: bool, x: Floats, variance: Floats, noise: Floats, rng: np.random.Generator) -> Floats:
-    """Draw normal variables of mean zero, given that their sums with noise are below x.
-
-    With Laplace noise of scale b by rejection: the envelope is their density, times exp((x - c)/b)/2 beyond x.
-    """
-    if not laplace:
-        total = np.sqrt(variance + noise)
-        off = total * ndtri_exp(log_ndtr(x / total) + np.log(rng.random(x.shape)))
-        return variance / total**2 * off + np.sqrt(variance * noise) / total * rng.standard_normal(x.shape)
-    scale, root = np.sqrt(0.5 * noise), np.sqrt(variance)
-    drawn, open_ = np.empty(x.shape), np.ones(x.shape, dtype=bool)
-    while open_.any():
-        r, b, sd = x[open_], scale[open_], root[open_]
-        shift = sd**2 / b
-        inside, outside = log_ndtr(r / sd), log_ndtr(-(r + shift) / sd)
-        first, where, kept = np.log(rng.random((3, len(r))))
-        is_inside = first < -np.logaddexp(0.0, outside + (r + 0.5 * shift) / b - np.log(2.0) - inside)
-        low, high = sd * ndtri_exp(inside + where), -shift - sd * ndtri_exp(outside + where)
-        taken = ~is_inside | (kept < np.log1p(-0.5 * np.exp(np.minimum((low - r) / b, 0.0))))
-        places = np.flatnonzero(open_)[taken]
-        drawn.flat[places], open_.flat[places] = np.where(is_inside, low, high)[taken], False
-    return drawn

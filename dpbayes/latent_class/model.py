@@ -12,11 +12,13 @@ import pytensor.tensor as pt
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits, released_vector
+from dpbayes.latent_class.completion import Completion
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     FEW_CELLS,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
+    OVERDISPERSION,
     PROFILE_PRIOR,
     Cell,
     Design,
@@ -33,10 +35,9 @@ from dpbayes.latent_class.design import (
 from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
     NUGGET,
-    Completion,
     Tables,
     cell_covariance,
-    class_counts,
+    classes_of,
     default_spread,
     filled_counts,
     joint_law,
@@ -72,6 +73,7 @@ def build_model(
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
     likelihood: Likelihood | None = None,
+    overdispersion: bool | None = None,
     margins: Sequence[Sequence[str]] | None = None,
     record_cells: bool | None = None,
     impossible: Sequence[Impossible] = (),
@@ -111,6 +113,12 @@ def build_model(
         its variances. Right where noise is small against sampling, and for structural zeros, at a cost of the square
         of the number of cells. By default ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is
         above 1/2 and there are at most 1,500, or where there are structural zeros.
+    overdispersion
+        Whether the population varies about the mixture, which some dozen classes describe too coarsely where many
+        tables have little noise: Q ~ Dirichlet(kappa P), so that the exact counts have 1 + ``overdispersion`` times the
+        covariance of a multinomial, that being a priori log-normal of median 1 and scale 2. Intervals are then as wide
+        as the classes' misfit asks for, and the population is Q. By default with ``"cells"`` where the ratio of
+        sampling to noise is above 1/2 and there are at most 20,000 counts.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
@@ -130,7 +138,8 @@ def build_model(
         ``"tables"`` ``count_deviations`` (summed out where the noise is normal or the cells are many), with ``"cells"``
         ``size_deviations`` (class) and ``level_deviations`` (class, level); and ``n``, where only a noisy number of
         records was released, which is observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from
-        the release itself, `dpbayes.latent_class.design.prior_of_n`).
+        the release itself, `dpbayes.latent_class.design.prior_of_n`); and ``overdispersion``, where the population
+        varies about the mixture. In traces the recorded probabilities are then draws of the population's own.
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
         all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
         probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,
@@ -177,11 +186,19 @@ def build_model(
         spread=spread,
         profile_prior=profile_prior,
         likelihood=likelihood,
+        overdispersion=overdispersion,
         margins=margins,
         impossible=impossible,
     )
     _check_noise(release)
-    form = likelihood or default_likelihood(release, structural_zeros=design.zeros is not None)
+    if overdispersion and release.n_counts > MAX_EXACT_CELLS:
+        raise InputError(
+            f"overdispersion=True needs draws of the exact counts, at most {MAX_EXACT_CELLS:,}, and the release has "
+            f"{release.n_counts:,}; leave it out"
+        )
+    form = likelihood or default_likelihood(
+        release, structural_zeros=design.zeros is not None, overdispersion=overdispersion
+    )
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
     k, alpha = design.n_classes, checked_concentration(concentration)
@@ -206,11 +223,16 @@ def build_model(
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
-            _cell_by_cell(release, tables, given, (weights, psi, n, sizes, deviations), ends)
+            varies = default_overdispersion(release) if overdispersion is None else overdispersion
+            dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
+            _cell_by_cell(release, tables, given, (weights, psi, n, dispersion, sizes, deviations), ends)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
-    model.complete_posterior = Completion(release, tables)
+    recorded = {margin_name(names): names for names in design.margins}
+    if "cell" in model.named_vars:
+        recorded["cell"] = release.domain.names
+    model.complete_posterior = Completion(release, tables, recorded)
     if profiles == "common" and starts_near_shares(release):
         model.starts = _starts(model, k)
         # Given deviations of all counts, the likelihood takes their prior back: twice of it has no finite mass.
@@ -221,12 +243,21 @@ def build_model(
     return model
 
 
-def default_likelihood(release: Release, *, structural_zeros: bool = False) -> Likelihood:
+def default_likelihood(
+    release: Release, *, structural_zeros: bool = False, overdispersion: bool | None = None
+) -> Likelihood:
     """Return the form of the likelihood that suits a release; it follows from the release alone."""
+    if overdispersion:
+        return "cells"
     if structural_zeros or release.n_counts <= FEW_CELLS:
         return "tables"
     low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
+
+
+def default_overdispersion(release: Release) -> bool:
+    """Return whether noise is so small against sampling that a release shows where the population is no mixture."""
+    return release.n_counts <= MAX_EXACT_CELLS and sampling_ratio(release, released_shares(release)) > LOW_RATIO
 
 
 _LEAST_VARIANCE = 1e-100  # of a count's noise
@@ -398,7 +429,7 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
 
     def logp(value: Any, *inputs: Any) -> Any:
-        classes, at, total = inputs[:5], dict(zip(arrays, inputs[5:], strict=True)), 0.0
+        classes, at, total = inputs[:6], dict(zip(arrays, inputs[6:], strict=True)), 0.0
         for kind, _ in laws:
             places, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
             turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["no_turn"], value)
@@ -406,8 +437,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
-        weights, psi, n, sizes, deviations = classes
-        counted = (weights, psi, n, *class_counts(weights, psi, n, sizes, deviations, at["ends"]))
+        weights, psi, n, dispersion, sizes, deviations = classes
+        counted = classes_of(weights, psi, n, dispersion, sizes, deviations, at["ends"])
         turns = {"gaussian": turn}
         found = [
             released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
@@ -417,14 +448,14 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         return mean, variance
 
     def dist(*inputs: Any) -> Any:
-        mean, variance = exact(inputs[:5], dict(zip(arrays, inputs[5:-1], strict=True)), None)
+        mean, variance = exact(inputs[:6], dict(zip(arrays, inputs[6:-1], strict=True)), None)
         return noise.around(pm.Normal.dist(mean, pt.sqrt(variance)), inputs[-1])
 
     if release.n_counts <= MAX_EXACT_CELLS:
         mean, variance = exact(classes, arrays, given["rotation"])
         pm.Deterministic("given_mean", mean, dims="count")
         pm.Deterministic("given_variance", variance, dims="count")
-    shapes = ["(k)", "(k,l)", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
+    shapes = ["(k)", "(k,l)", "()", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
     pm.CustomDist(
         "released",
         *classes,

@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits, released_vector
-from dpbayes.latent_class.design import CONCENTRATION, PROFILE_PRIOR, checked_concentration, prior_of_n, record_numbers
+from dpbayes.latent_class.design import (
+    CONCENTRATION,
+    OVERDISPERSION,
+    PROFILE_PRIOR,
+    checked_concentration,
+    prior_of_n,
+    record_numbers,
+)
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import SCREEN_ROWS, estimate_plot, interval_panels, residual_plot
@@ -248,7 +255,8 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
         f"The parts are {weights if 'class weights' in parts else ''}the prior of the class profiles (how sharply a "
         f"class pins its attributes; {profiles})"
     )
-    what += ", and that of the number of records." if "number of records" in parts else "."
+    further = [f"that of the {name}" for name in ("number of records", "overdispersion") if name in parts]
+    what += f", and {' and '.join(further)}." if further else "."
     if "level_deviations" in trace["posterior"]:
         what += (
             " The confidential counts that the fit carries along are on the likelihood's side, with the noise: their "
@@ -557,6 +565,10 @@ def latent_class_densities(
         # The Jacobian takes the log-normal density's own 1 / n away.
         parts["number of records"] = -np.log(n) - 0.5 * np.square((np.log(n) - mean) / scale)
         jacobian = jacobian + np.log(n)
+    if "overdispersion" in posterior:
+        logs = np.log(_values(posterior, "overdispersion")[..., 0])
+        parts["overdispersion"] = -logs - 0.5 * np.square(logs / OVERDISPERSION)
+        jacobian = jacobian + logs
     lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
     likelihood = lp - sum(parts.values()) - jacobian
     return {name: _named(part) for name, part in parts.items()}, _named(likelihood)

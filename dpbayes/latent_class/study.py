@@ -172,6 +172,8 @@ class Model(Section):
     """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
     profiles: Literal["common", "dirichlet"] | None = None
     """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
+    overdispersion: bool | None = None
+    """Whether the population varies about the mixture; by default where noise is small and tables are many."""
     spread: float | None = Field(default=None, ge=0.01, le=50)
     """Standard deviation of the profiles about the released shares, on the log scale; by default 4,
     or 2.5 where noise is small against sampling."""
@@ -193,7 +195,7 @@ class Model(Section):
             return self
         if self.impossible:
             raise ValueError("your own model states its own structural zeros; leave impossible out")
-        own = {name: getattr(self, name) for name in (*_PRIORS, "likelihood", "margins")}
+        own = {name: getattr(self, name) for name in (*_PRIORS, "likelihood", "overdispersion", "margins")}
         given = [name for name, value in own.items() if value not in (None, [])]
         if given:
             raise ValueError(f"your own model states its own prior, margins and form; leave {' and '.join(given)} out")
@@ -210,6 +212,7 @@ class Model(Section):
         return self.priors | {
             "n_classes": self.n_classes,
             "likelihood": self.likelihood,
+            "overdispersion": self.overdispersion,
             "margins": self.margins,
             "impossible": self.impossible,
         }
@@ -353,8 +356,9 @@ def expected_cost(spec: Spec, design: Release) -> str:
     from dpbayes.latent_class.planning import cost_of
 
     settings = spec.sampling.settings(design)
-    form = spec.model.likelihood or default_likelihood(
-        design, structural_zeros=bool(spec.model.options()["impossible"])
+    options = spec.model.options()
+    form = options["likelihood"] or default_likelihood(
+        design, structural_zeros=bool(options["impossible"]), overdispersion=options["overdispersion"]
     )
     tables = [table.attributes for table in design.tables]
     chains = settings["chains"]
@@ -439,7 +443,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
 
     options = spec.model.options()
     options["likelihood"] = options["likelihood"] or default_likelihood(
-        release, structural_zeros=bool(options["impossible"])
+        release, structural_zeros=bool(options["impossible"]), overdispersion=options["overdispersion"]
     )
     form = Design.of(release.domain, [table.attributes for table in release.tables], **options)
     build = partial(build_model, release, **options)
@@ -482,11 +486,11 @@ class Simulator:
         from dpbayes.inference.sampling import prior_values
         from dpbayes.latent_class.likelihood import default_spread, released_shares
         from dpbayes.latent_class.model import release_data
-        from dpbayes.latent_class.synthesis import count_records, draw_records
+        from dpbayes.latent_class.synthesis import count_records, draw_records, of_varied_population
 
         if self._draw is None:
             model = self.build_model()
-            wanted = ["weights", "profiles", *model.convergence_variables, "n"]
+            wanted = ["weights", "profiles", *model.convergence_variables, "n", "overdispersion"]
             self._draw = prior_values(model, [name for name in wanted if name in model.named_vars])
             if "structural_zeros" in model.named_vars:
                 self._zeros = ZeroSet.from_array(self.release.domain, model["structural_zeros"].get_value())
@@ -502,6 +506,10 @@ class Simulator:
         profiles = np.split(truth.pop("profiles"), np.cumsum(self.release.domain.shape)[:-1], axis=1)
         one = truth["weights"][None], [profile[None] for profile in profiles]
         records = draw_records(*one, np.zeros(n, np.intp), rng, zeros=self._zeros)
+        if "overdispersion" in truth:
+            varied = truth.pop("overdispersion")
+            records = of_varied_population(records, float(varied), rng)
+            truth |= self._varied(truth, records, varied, rng)
         exact = count_records(records, self.release)
         ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
         parts = zip(np.split(exact, ends), self.release.tables, strict=True)
@@ -513,6 +521,27 @@ class Simulator:
         spread = self.options.get("spread") or default_spread(self.release, released_shares(self.release))
         data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
+
+    def _varied(
+        self, truth: Mapping[str, Any], records: Any, overdispersion: Any, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Return the population's own shares, every margin by itself."""
+        from dpbayes.latent_class.analysis import population_given_records
+        from dpbayes.latent_class.synthesis import count_margin
+
+        def shares(of_mixture: Any, names: tuple[str, ...]) -> Any:
+            counts = count_margin(records, self.release.domain, names).astype(float)
+            law = np.asarray(float(len(records))), overdispersion, rng
+            return population_given_records(of_mixture.ravel(), counts, *law).reshape(of_mixture.shape)
+
+        domain, tables = self.release.domain, self.release.tables
+        ends = np.cumsum([table.counts.size for table in tables])[:-1]
+        parts = zip(np.split(truth["margin"], ends), tables, strict=True)
+        margin = np.concatenate([shares(part, table.attributes) for part, table in parts])
+        design = Design.of(domain, [table.attributes for table in tables], **self.options)
+        named = {margin_name(names): names for names in design.margins} | {"cell": domain.names}
+        found = {name: shares(truth[name], names) for name, names in named.items() if name in truth}
+        return found | {"margin": margin}
 
 
 def _model(spec: Spec, release: Release, context: Context) -> pm.Model:

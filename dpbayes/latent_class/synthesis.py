@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 1000
 _MOST_RECORDS = 10**9
 _MOST_DATASETS = 10**6
+_AVERAGED = 20  # draws of the mixture behind the mean of a population that varies about it
+_FEWEST_ATOMS, _MOST_ATOMS = 50_000, 400_000  # records that stand for such a population
+_FITTING_ROUNDS = 10
 
 
 type Law = Literal["draws", "mean"]
@@ -55,7 +60,8 @@ def synthesize(
 
     Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
     so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling. Or each
-    record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw.
+    record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw. Where
+    the population varies about the mixture, records of the mixture are reweighted to a draw of that population.
 
     Parameters
     ----------
@@ -129,20 +135,29 @@ def predictive_records(
 ) -> Iterator[npt.NDArray[np.intp]]:
     """Yield data sets of records as level indices, ``(n_rows, attributes)``; `n_rows` may be a number per draw."""
     one_of(law, ("draws", "mean"), "law")
-    weights, profiles = fitted_mixture(given_trace(trace, "posterior")["posterior"].to_dataset(), domain)
+    posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
+    weights, profiles = fitted_mixture(posterior, domain)
     whole_number(n_datasets, "n_datasets", high=_MOST_DATASETS)
     if n_datasets > len(weights) and law == "draws":
         raise InputError(f"{n_datasets} data sets need as many draws, and the trace has {len(weights)}; ask for fewer")
     rng, zeros = generator(random_seed, "random_seed"), fitted_zeros(trace, domain)
     rows = _numbers_of_rows(n_rows, len(weights))
-    for draw in np.linspace(0, len(weights) - 1, n_datasets).round().astype(int):
-        if law == "mean":  # every draw as often as any other, but for one record
+    varied = VariedPopulation.of(posterior, domain) if "overdispersion" in posterior else None
+    for draw in _evenly(len(weights), n_datasets):
+        if varied is not None:
+            yield varied.mean_records(rows[draw], rng) if law == "mean" else varied.records(draw, rows[draw], rng)
+        elif law == "mean":  # every draw as often as any other, but for one record
             of = rng.permutation(np.linspace(0, len(weights), rows[draw], endpoint=False).astype(np.intp))
             yield draw_records(weights, profiles, of, rng, zeros=zeros)
         else:
             one = slice(draw, draw + 1)
             of = np.zeros(rows[draw], np.intp)
             yield draw_records(weights[one], [profile[one] for profile in profiles], of, rng, zeros=zeros)
+
+
+def _evenly(n_draws: int, n_datasets: int) -> list[int]:
+    """Return the draws that data sets come from."""
+    return np.linspace(0, n_draws - 1, n_datasets).round().astype(int).tolist()
 
 
 def _numbers_of_rows(n_rows: int | Ints, n_draws: int) -> list[int]:
@@ -165,14 +180,16 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
 
     instance(release, Release, "release", remedy="the one that was fitted")
     rng = generator(random_seed, "random_seed")
-    numbers = record_numbers(given_trace(trace, "posterior")["posterior"].to_dataset(), release).to_numpy().ravel()
-    n_rows = np.maximum(np.rint(numbers), 1).astype(np.int64)
+    posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
+    n_rows = np.maximum(np.rint(record_numbers(posterior, release).to_numpy().ravel()), 1).astype(np.int64)
     sizes = np.cumsum([table.counts.size for table in release.tables])[:-1]
     predicted = []
-    for records in predictive_records(
-        trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed
-    ):
-        exact = np.split(count_records(records, release), sizes)
+    if "overdispersion" in posterior:
+        tables = _predicted_tables(posterior, sizes, n_datasets, n_rows, rng)
+    else:
+        drawn = predictive_records(trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed)
+        tables = (np.split(count_records(records, release), sizes) for records in drawn)
+    for exact in tables:
         noisy = [part + t.simulated_noise(rng).ravel() for part, t in zip(exact, release.tables, strict=True)]
         shown = [np.where(part < t.limit, -np.inf, part) for part, t in zip(noisy, release.tables, strict=True)]
         predicted.append(np.concatenate(shown))
@@ -180,14 +197,114 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     return xr.Dataset({"released": (("chain", "draw", "count"), np.array([predicted]))}, coords={"count": counts})
 
 
+@dataclass(frozen=True, eq=False)
+class VariedPopulation:
+    """Posterior draws of a population that varies about the mixture: records of the mixture, reweighted.
+
+    Records of the mixture P stand for it. They are fitted to the draw's exact counts (iterative proportional fitting)
+    to stand for the confidential records as well, X; the population is then Dirichlet(kappa P + X) over them.
+    """
+
+    weights: Floats
+    profiles: Sequence[Floats]
+    overdispersion: Floats
+    exact: Floats
+    domain: Domain
+    tables: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(cls, posterior: xr.Dataset, domain: Domain) -> VariedPopulation:
+        """Read the draws of a posterior, chains one after another."""
+        exact = posterior["exact_counts"].transpose("chain", "draw", "count")
+        varied = posterior["overdispersion"].transpose("chain", "draw").to_numpy().ravel()
+        flat = exact.to_numpy().reshape(-1, exact.shape[-1])
+        return cls(*fitted_mixture(posterior, domain), varied, flat, domain, json.loads(exact.attrs["tables"]))
+
+    def records(self, draw: int, n_rows: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+        """Draw records from one draw of the population."""
+        atoms, shapes = self._atoms(draw, n_rows, rng)
+        shares = rng.standard_gamma(shapes)
+        return atoms[rng.choice(len(atoms), n_rows, p=shares / shares.sum())]
+
+    def mean_records(self, n_rows: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+        """Draw records from the mean of the population, over a few draws of the mixture."""
+        draws = _evenly(len(self.weights), min(_AVERAGED, len(self.weights), n_rows))
+        found = []
+        for place, draw in enumerate(draws):
+            own = n_rows * (place + 1) // len(draws) - n_rows * place // len(draws)
+            atoms, shapes = self._atoms(draw, own, rng)
+            found.append(atoms[rng.choice(len(atoms), own, p=shapes / shapes.sum())])
+        return rng.permutation(np.concatenate(found))
+
+    def _atoms(self, draw: int, n_rows: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.intp], Floats]:
+        """Return records of a draw of the mixture, and the shapes of their gamma weights."""
+        size = min(max(_FEWEST_ATOMS, 4 * n_rows), _MOST_ATOMS)
+        one = slice(draw, draw + 1)
+        of = np.zeros(size, np.intp)
+        records = draw_records(self.weights[one], [profile[one] for profile in self.profiles], of, rng)
+        cells, wanted, start = [], [], 0
+        for names in self.tables:
+            shape = self.domain.project(names).shape
+            own = self.exact[draw, start : start + math.prod(shape)]
+            cells.append(np.ravel_multi_index(tuple(records[:, list(self.domain.axes(names))].T), shape))
+            wanted.append(np.maximum(own, 0.0))
+            start += own.size
+        n = float(np.mean([own.sum() for own in wanted]))
+        return records, concentration_of(n, self.overdispersion[draw]) / size + _fitted(cells, wanted, size, n)
+
+
+def _fitted(cells: Sequence[Ints], wanted: Sequence[Floats], size: int, n: float) -> Floats:
+    """Return weights of records whose tables are those wanted, as far as these agree; they sum to n."""
+    counts = np.full(size, n / size)
+    for _ in range(_FITTING_ROUNDS):
+        for own, table in zip(cells, wanted, strict=True):
+            now = np.bincount(own, counts, minlength=table.size)
+            counts *= np.divide(table, now, out=np.zeros(table.size), where=now > 0.0)[own]
+    return counts * (n / counts.sum())
+
+
+def of_varied_population(
+    records: npt.NDArray[np.intp], overdispersion: float, rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
+    """Return records of a population that varies about the mixture from records of the mixture.
+
+    Given P, Q ~ Dirichlet(kappa P) and records from Q are Pólya's urn (Blackwell and MacQueen 1973): record i is new
+    with probability kappa / (kappa + i), else it repeats one of the i before it.
+    """
+    place, kappa = np.arange(len(records)), concentration_of(len(records), overdispersion)
+    repeats = rng.random(len(records)) >= kappa / (kappa + place)
+    source = np.where(repeats, rng.integers(0, np.maximum(place, 1)), place)
+    while np.any(source != (further := source[source])):
+        source = further
+    return records[source]
+
+
+def concentration_of(n: Any, overdispersion: Any) -> Any:
+    """Return the kappa at which n records' counts have 1 + overdispersion times the multinomial's covariance."""
+    # (n + kappa) / (1 + kappa) = 1 + overdispersion; beyond n - 1 it has no solution.
+    return np.maximum((n - 1.0) / overdispersion - 1.0, 1.0)
+
+
+def _predicted_tables(
+    posterior: xr.Dataset, sizes: Ints, n_datasets: int, n_rows: Ints, rng: np.random.Generator
+) -> Iterator[list[Ints]]:
+    """Yield tables of records of the population's own margins, each by itself."""
+    margin = posterior["margin"].transpose("chain", "draw", "count").to_numpy()
+    margin = margin.reshape(-1, margin.shape[-1])
+    for draw in _evenly(len(margin), n_datasets):
+        yield [rng.multinomial(n_rows[draw], part / part.sum()) for part in np.split(margin[draw], sizes)]
+
+
 def count_records(records: npt.NDArray[np.intp], release: Release) -> Ints:
     """Count records into the tables of a release, table after table in C order."""
-    counts = []
-    for table in release.tables:
-        columns = records[:, list(release.domain.axes(table.attributes))]
-        cells = np.ravel_multi_index(tuple(columns.T), table.domain.shape)
-        counts.append(np.bincount(cells, minlength=table.domain.size))
-    return np.concatenate(counts).astype(np.int64)
+    return np.concatenate([count_margin(records, release.domain, table.attributes) for table in release.tables])
+
+
+def count_margin(records: npt.NDArray[np.intp], domain: Domain, names: Sequence[str]) -> Ints:
+    """Count records into the cells of a margin, in C order."""
+    margin = domain.project(names)
+    cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), margin.shape)
+    return np.bincount(cells, minlength=margin.size).astype(np.int64)
 
 
 def write_synthetic(

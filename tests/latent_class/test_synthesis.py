@@ -4,11 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 import xarray as xr
+from scipy import stats
 
 from dpbayes.data import Domain, marginals
 from dpbayes.errors import InputError
-from dpbayes.latent_class.analysis import check_fitted
-from dpbayes.latent_class.synthesis import predict_release, synthesize, write_synthetic
+from dpbayes.latent_class.analysis import check_fitted, population_given_records
+from dpbayes.latent_class.synthesis import of_varied_population, predict_release, synthesize, write_synthetic
 from dpbayes.privacy import NoisyTotal, Publication, release_tables
 from dpbayes.privacy.laws import TwoSidedGeometric
 
@@ -43,6 +44,34 @@ def test_records_follow_the_mixture(trace):
     (table,) = marginals(pl.concat(frames), [["age", "sex"]], domain=DOMAIN)
     # 200,000 records: a standard error of at most .0011; 5 of them: false alarm below 1e-5 over 6 cells.
     np.testing.assert_allclose(table.counts / table.total, expected, atol=5 * 0.0011)
+
+
+def test_records_of_a_varied_population_have_its_covariance():
+    """5 standard errors of 4,000 variances, some 2.5 % each (a beta-binomial's tails add a tenth)."""
+    rng, p, n = np.random.default_rng(4), np.array([0.1, 0.2, 0.3, 0.4]), 300
+    records = np.array([of_varied_population(rng.choice(4, n, p=p)[:, None], 2.0, rng)[:, 0] for _ in range(4000)])
+    counts = (records[:, :, None] == np.arange(4)).sum(axis=1)
+    found = np.cov(counts.T) / (3.0 * n * (np.diag(p) - np.outer(p, p)))
+    np.testing.assert_allclose(np.diag(found), 1.0, atol=5 * 0.025)
+    np.testing.assert_allclose(counts.mean(axis=0), n * p, atol=5 * np.sqrt(3.0 * n * 0.25 / 4000))
+
+
+def test_the_population_given_its_records_has_the_law_that_it_had():
+    """Q ~ Dirichlet(kappa p), X from Q, Q' given X: Q' is distributed as Q, and as near to X.
+
+    Kolmogorov and Smirnov's test of three cells and a covariance at 5 standard errors: one false alarm in 30,000.
+    """
+    rng, p, n, varied = np.random.default_rng(5), np.array([0.05, 0.35, 0.6]), 500, 4.0
+    kappa = (n - 1) / varied - 1
+    population = rng.dirichlet(kappa * p, size=40_000)
+    counts = rng.multinomial(n, population).astype(float)
+    size = np.full(len(counts), float(n)), np.full(len(counts), varied)
+    found = population_given_records(np.broadcast_to(p, counts.shape), counts, *size, rng)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    for place in range(3):
+        assert stats.ks_2samp(found[:20_000, place], population[20_000:, place]).pvalue > 1e-5
+        ours, theirs = (np.corrcoef(one[:, place], counts[:, place])[0, 1] for one in (found, population))
+        assert ours == pytest.approx(theirs, abs=5 * np.sqrt(2) * (1 - theirs**2) / np.sqrt(40_000))
 
 
 def test_records_of_the_mean_take_every_draw_alike(trace):
@@ -105,6 +134,29 @@ def test_predicted_releases_add_the_noise_to_the_tables_of_predicted_records(tra
     sd = np.sqrt(expected + release.tables[0].noise.variance)
     # Mean of 12 releases, 5 standard errors: false alarm below 1e-5 over 6 cells.
     assert np.all(np.abs(predicted[:, :6].mean(0) - expected) < 5 * sd / np.sqrt(12))
+
+
+@pytest.mark.parametrize("overdispersion", [0.1, 50.0])
+def test_records_of_a_varied_population_follow_mixture_and_counts(trace, overdispersion):
+    """Shares have mean (kappa P + M) / (kappa + n): near the mixture's, or near those of the records' own counts."""
+    n, p = 2000, np.einsum("h,ha,hs->as", WEIGHTS, AGE, SEX)
+    counts = np.array([[500.0, 100, 100], [300, 600, 400]])
+    exact = ("chain", "draw", "count"), np.broadcast_to(counts.ravel(), (3, 4, 6)), {"tables": '[["age", "sex"]]'}
+    varied = ("chain", "draw"), np.full((3, 4), overdispersion)
+    posterior = trace["posterior"].to_dataset().assign(exact_counts=exact, overdispersion=varied)
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    kappa = (n - 1) / overdispersion - 1
+    expected = (kappa * p + counts) / (kappa + n)
+    for law, n_datasets in (("draws", 12), ("mean", 1)):
+        frames = synthesize(tree, n_datasets=n_datasets, n_rows=40_000, random_seed=2, law=law)
+        (table,) = marginals(pl.concat(frames), [["age", "sex"]], domain=DOMAIN)
+        # Records, atoms that stand for P and the Dirichlet's own variance: below .011 of a data set; 5 of them.
+        np.testing.assert_allclose(table.counts / table.total, expected, atol=5 * 0.011 / np.sqrt(n_datasets))
+    sets = [marginals(frame, [["age", "sex"]], domain=DOMAIN)[0].counts / 40_000 for frame in synthesize(
+        tree, n_datasets=12, n_rows=40_000, random_seed=2)]  # fmt: skip
+    # The population's variance is that of Dirichlet(kappa P + M); its estimate from 12 x 6 values is within a factor 3.
+    wanted = expected * (1 - expected) * (1 / (kappa + n + 1) + 1 / 40_000)
+    assert 1 / 3 < np.var(sets, axis=0, ddof=1).mean() / wanted.mean() < 3
 
 
 @pytest.mark.parametrize("released", [-150.0, 3000.0])

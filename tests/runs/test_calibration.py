@@ -70,6 +70,22 @@ def test_simulated_truth_and_data_are_those_of_one_table(write):
     np.testing.assert_array_equal(simulate(59)[1]["released_counts"], data["released_counts"])
 
 
+def test_a_population_that_varies_is_simulated(write):
+    """Counts vary about the population's own shares as sampling does, and the data enter the same model."""
+    text = MICRODATA.replace("n_classes = 3", 'n_classes = 3\nlikelihood = "cells"\noverdispersion = true')
+    found = calibration_of(write(text), n_records=4000)
+    offsets = []
+    for seed in range(60):
+        truth, data = found.simulate(seed)
+        exact, p = truth["exact_counts"], truth["margin"]
+        assert exact[:6].sum() == 4000 and np.isclose(p[:6].sum(), 1.0) and "overdispersion" not in truth
+        assert np.isclose(truth["cell"].sum(), 1.0)
+        offsets.append((exact - 4000 * p) / np.sqrt(4000 * p * (1 - p) + 1e-9))
+        assert {"rotated_counts", "released_counts"} <= set(data)
+    # As above: 5 relative standard errors of a standard deviation.
+    assert np.std(offsets) == pytest.approx(1.0, rel=0.3)
+
+
 def test_the_design_is_the_specs(write):
     loaded = write(MICRODATA.replace("epsilon = 1.0", 'epsilon = 1.0\nadjacency = "add-remove"\ntotal_share = 0.01'))
     found = calibration_of(loaded, n_records=300)
