@@ -311,7 +311,14 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
         records = [part.T for part in _split(np.where(counts[:, :1] > 0, held, 0.0).T, release)]
     released = [t.counts.ravel().astype(float) for t in release.tables]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
-    blocks: list[Block] = [Paragraph(_introduction(release, float(n.mean()), with_records=records is not None))]
+    agree = "Unlike the released tables, the estimates agree with one another."
+    if "overdispersion" in trace["posterior"]:
+        agree = (
+            "The classes do not describe every table, and the population is allowed to vary about them: each table is "
+            "estimated by itself, from them and from its own counts."
+        )
+    introduction = _introduction(release, float(n.mean()), with_records=records is not None)
+    blocks: list[Block] = [Paragraph(f"{introduction} {agree}")]
     if true is not None:
         blocks.append(_error_table(records, population, released, true))
     drawn, left = [], MOST_CELLS_DRAWN
@@ -500,12 +507,12 @@ def _introduction(release: Release, size: float, *, with_records: bool) -> str:
             "Two questions, two intervals. How many of these records are in a cell? Only privacy noise hides that. "
             "What share of the population behind them is in the cell? Sampling adds to the noise. The second is given "
             f"{scale}, so that both are in records (a draw below zero, which the counts' normal law allows, is taken "
-            "as none). Unlike the released tables, the estimates agree with one another."
+            "as none)."
         )
     return (
         f"What share of the population behind these records is in a cell, per {size:,.0f} persons? Privacy noise and "
         "sampling both hide it. How many of these records are in the cell is not recorded for releases of more than "
-        "20,000 counts. Unlike the released tables, the estimates agree with one another."
+        "20,000 counts."
     )
 
 
