@@ -285,6 +285,23 @@ def test_records_shares_keep_what_was_released_and_vary_as_sampling_leaves_open(
     np.testing.assert_allclose(totals, np.broadcast_to(exact[: totals.shape[1]], totals.shape), atol=0.5)
 
 
+def test_a_population_that_varies_lies_between_the_mixture_and_its_records(with_records):
+    """4,000 draws of Dirichlet(kappa P + M): 5 standard errors of a mean, and a tenth of a standard deviation."""
+    trace, release, _, p = with_records
+    posterior = trace["posterior"].to_dataset()
+    varied = posterior.assign(overdispersion=(("chain", "draw"), np.full((1, 4000), 3.0)))
+    trace = xr.DataTree.from_dict({"posterior": varied})
+    with pytest.raises(InputError, match=r"pass release=\.\.\., or build the model with overdispersion=False"):
+        margin_draws(trace, ["a", "b"])
+    kappa = (N - 1) / 3.0 - 1
+    shapes = kappa * p.sum(axis=(2, 3)).ravel() + varied["exact_counts"].to_numpy()[0, 0, : p[:, :, 0, 0].size]
+    drawn = margin_draws(trace, ["a", "b"], release=release, random_seed=1).to_numpy().reshape(4000, -1)
+    mean = shapes / shapes.sum()
+    sd = np.sqrt(mean * (1 - mean) / (shapes.sum() + 1))
+    np.testing.assert_array_less(np.abs(drawn.mean(0) - mean), 5 * sd / np.sqrt(4000))
+    np.testing.assert_allclose(drawn.std(0), sd, rtol=0.1)
+
+
 def test_records_are_whole_and_may_be_none(with_records):
     trace, release, _, _ = with_records
     options = {"target": "records", "release": release, "random_seed": 1}

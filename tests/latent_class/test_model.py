@@ -225,6 +225,24 @@ def test_the_form_follows_from_the_release(monkeypatch):
     assert "level_deviations" in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}
 
 
+def test_the_population_varies_where_noise_is_small():
+    quiet, loud = _release(), _release(laws=[TwoSidedGeometric(40.0)] * 3)
+    names = [{v.name for v in build_model(one, likelihood="cells").free_RVs} for one in (quiet, loud)]
+    assert ["overdispersion" in found for found in names] == [True, False]
+    assert "overdispersion" not in {v.name for v in build_model(quiet).free_RVs}  # taken jointly
+    chosen = {v.name for v in build_model(quiet, overdispersion=True).free_RVs}
+    assert {"overdispersion", "level_deviations"} <= chosen
+    for wrong in ({"likelihood": "tables"}, {"impossible": [{"a": 0, "b": 0}]}):
+        with pytest.raises(InputError, match="overdispersion=True needs likelihood='cells'"):
+            build_model(quiet, overdispersion=True, **wrong)
+    with pytest.raises(InputError, match=r"overdispersion must be True, False or None .* got 'yes'"):
+        build_model(quiet, overdispersion="yes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_module, "MAX_EXACT_CELLS", 3)
+        with pytest.raises(InputError, match=r"overdispersion=True needs draws of the exact counts, at most 3"):
+            build_model(quiet, overdispersion=True)
+
+
 def test_the_number_of_classes_follows_from_the_tables():
     assert n_effects(DOMAIN, SETS) == 1 + 2 + 1 + 1 + 2 + 2 + 1
     assert build_model(_release()).coords["class"] == tuple(range(8))
