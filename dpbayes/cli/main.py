@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tomllib
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -329,8 +330,9 @@ def main() -> None:
     """Run the command line; an expected error becomes one line on standard error and exit code 2, 1 after a release.
 
     An error that nobody foresaw becomes one line too, and exit code 1: a traceback ends with the error's text, and what
-    pandas or Polars write there may quote the confidential records that a command works on.
+    pandas or Polars write there may quote the confidential records that a command works on. A warning is a sentence.
     """
+    warnings.formatwarning = lambda message, *where, **line: f"warning: {message}\n"
     try:
         app()
     except (DPBayesError, OSError) as error:

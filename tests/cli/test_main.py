@@ -219,3 +219,12 @@ def test_the_shell_completes_commands():
     code = "import sys; sys.argv[0] = 'dpbayes'; from dpbayes.cli import app; app(prog_name='dpbayes')"
     done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["models"], done.stderr
+
+
+def test_a_warning_is_a_sentence_without_the_line_that_gave_it():
+    code = (
+        "import importlib, warnings; own = importlib.import_module('dpbayes.cli.main'); "
+        "own.app = lambda: warnings.warn('the noise is low', UserWarning, stacklevel=1); own.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "warning: the noise is low\n"
