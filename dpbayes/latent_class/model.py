@@ -118,7 +118,7 @@ def build_model(
         tables have little noise: Q ~ Dirichlet(kappa P), so that the exact counts have 1 + ``overdispersion`` times the
         covariance of a multinomial, that being a priori log-normal of median 1 and scale 2. Intervals are then as wide
         as the classes' misfit asks for, and the population is Q. By default with ``"cells"`` where the ratio of
-        sampling to noise is above 1/2 and there are at most 20,000 counts.
+        sampling to noise is above 1/2 and there are more than 1,500 counts, and at most 20,000.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
@@ -256,8 +256,9 @@ def default_likelihood(
 
 
 def default_overdispersion(release: Release) -> bool:
-    """Return whether noise is so small against sampling that a release shows where the population is no mixture."""
-    return release.n_counts <= MAX_EXACT_CELLS and sampling_ratio(release, released_shares(release)) > LOW_RATIO
+    """Return whether so many counts with so little noise show that the population is no mixture of a few classes."""
+    many = MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS
+    return many and sampling_ratio(release, released_shares(release)) > LOW_RATIO
 
 
 _LEAST_VARIANCE = 1e-100  # of a count's noise

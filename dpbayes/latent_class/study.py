@@ -173,7 +173,7 @@ class Model(Section):
     profiles: Literal["common", "dirichlet"] | None = None
     """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
     overdispersion: bool | None = None
-    """Whether the population varies about the mixture; by default with cells where noise is small against sampling."""
+    """Whether the population varies about the mixture; by default with many counts and little noise."""
     spread: float | None = Field(default=None, ge=0.01, le=50)
     """Standard deviation of the profiles about the released shares, on the log scale; by default 4,
     or 2.5 where noise is small against sampling."""

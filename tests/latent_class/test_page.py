@@ -24,6 +24,7 @@ BINARY = {"levels": ("x", "y")}
 CASES = {
     "cells": (lambda: build_model(release(), n_classes=3, likelihood="cells"), {}),
     "tables": (lambda: build_model(release(), n_classes=3, likelihood="tables"), {}),
+    "a population that varies": (lambda: build_model(release(), n_classes=3, overdispersion=True), {}),
     "impossible": (lambda: build_model(release(), n_classes=3, impossible=[{"a": 1, "c": "z"}]), {}),
     "noisy n": (lambda: build_model(release(**NOISY_N), n_classes=3), NOISY_N),
     "one class": (lambda: build_model(release(), n_classes=1), {}),
@@ -73,6 +74,8 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     }
     if "n" in free:
         prior["number of records"] = ["n"]
+    if "overdispersion" in free:
+        prior["overdispersion"] = ["overdispersion"]
     prior = {part: names for part, names in prior.items() if names}
     assert parts.keys() == prior.keys()
 
