@@ -183,6 +183,15 @@ def population_given_records(
     return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True))
 
 
+def population_margins(
+    release: Release, shares: Floats, counts: Floats, n: Floats, overdispersion: Floats, rng: np.random.Generator
+) -> Floats:
+    """Draw the population's shares of all released margins, ``(..., cells)``, every one by itself."""
+    ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
+    parts = zip(np.split(shares, ends, axis=-1), np.split(counts, ends, axis=-1), strict=True)
+    return np.concatenate([population_given_records(*part, n, overdispersion, rng) for part in parts], axis=-1)
+
+
 def _inside(release: Release, names: Sequence[str], exact: Floats) -> list[tuple[tuple[int, ...], Floats]]:
     """Return the released margins of some attributes."""
     found: dict[tuple[int, ...], list[Floats]] = {}
@@ -285,7 +294,7 @@ def margin_draws(
     ------
     InputError
         If the trace is not of a latent class model, an attribute is unknown, there are too many cells or draws, or
-        `release` is not the one that the trace was fitted to.
+        `release` is missing where it is needed, or not the one that the trace was fitted to.
 
     Notes
     -----

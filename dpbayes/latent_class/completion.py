@@ -12,7 +12,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits
-from dpbayes.latent_class.analysis import Mixture, population_given_records, population_shares
+from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
 from dpbayes.latent_class.design import dimension_name, profile_name, record_numbers
 from dpbayes.latent_class.likelihood import Block, Tables, turned_back
 
@@ -54,22 +54,22 @@ class Completion:
             kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
         if "overdispersion" in posterior:
             self._vary(kept, rng)
+            # Synthesis takes from it which tables the counts are of.
             kept["exact_counts"].attrs["tables"] = json.dumps([table.attributes for table in self.release.tables])
         return kept
 
     def _vary(self, posterior: xr.Dataset, rng: np.random.Generator) -> None:
         """Put draws of the population's shares in the place of the mixture's."""
-        sizes = [table.counts.size for table in self.release.tables]
-        start, n = 0, record_numbers(posterior, self.release).to_numpy()
-        margin = np.array(posterior["margin"].transpose("chain", "draw", "count"))
-        exact, varied = (posterior[name].transpose("chain", "draw", ...) for name in ("exact_counts", "overdispersion"))
-        for size in sizes:
-            part = slice(start, start := start + size)
-            law = margin[..., part], exact.to_numpy()[..., part], n, varied.to_numpy()
-            margin[..., part] = population_given_records(*law, rng)
-        posterior["margin"] = exact.copy(data=margin)
+        margin, exact, varied = (
+            posterior[name].transpose("chain", "draw", ...) for name in ("margin", "exact_counts", "overdispersion")
+        )
+        law = record_numbers(posterior, self.release).to_numpy(), varied.to_numpy(), rng
+        shares = population_margins(self.release, margin.to_numpy(), exact.to_numpy(), *law)
+        posterior["margin"] = margin.copy(data=shares)
         mixture = Mixture.of(posterior, self.release.domain, None)
         for name, attributes in self.recorded.items():
+            if name not in posterior:
+                continue
             shares = population_shares(posterior, self.release, mixture, attributes, rng)
             posterior[name] = posterior[name].copy(data=shares.reshape(posterior[name].shape))
 

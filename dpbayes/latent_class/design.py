@@ -53,6 +53,12 @@ START_RATIO = 0.05
 MAX_RECORDED_CELLS = 4096
 """Most cells of the full table that are recorded by default."""
 
+LOW_RATIO = 0.5
+"""Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
+
+MAX_JOINT_CELLS = 1500
+"""Most cells that are taken jointly: a gradient costs the square of their number."""
+
 MAX_EXACT_CELLS = 20_000
 """Most released cells whose exact counts are drawn with every draw of the posterior."""
 
@@ -120,6 +126,12 @@ class Design:
             raise InputError(
                 "overdispersion=True needs likelihood='cells', and no structural zeros (impossible=); leave it out"
             )
+        counts = sum(domain.project(names).size for names in sets)
+        if overdispersion and counts > MAX_EXACT_CELLS:
+            raise InputError(
+                f"overdispersion=True needs draws of the exact counts, of at most {MAX_EXACT_CELLS:,} cells, and there "
+                f"are {counts:,}; leave it out"
+            )
         checked_concentration(concentration)
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
             if value is not None:
@@ -130,6 +142,11 @@ class Design:
         for names in sets:
             domain.axes(names)
         return cls(domain, sets, classes, requested, ZeroSet.of(domain, impossible) if impossible else None)
+
+    @property
+    def recorded(self) -> dict[str, tuple[str, ...]]:
+        """The attributes of what may be recorded besides the released margins, by the variable's name."""
+        return {margin_name(names): names for names in self.margins} | {"cell": self.domain.names}
 
 
 def sampler_defaults(
@@ -144,8 +161,8 @@ def sampler_defaults(
         beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. Where noise is small besides, chains are 768 of
         12 draws, beyond 4,000 they are 512, that move by their own scales in at most 120 steps: such a chain stays
         near the arrangement of classes that it has found, so that many chains help more than long ones, and the worst
-        of thousands of margins needs some 500 independent draws for an R-hat below 1.01; of more than two rounds
-        of draws it got nothing.
+        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. Where the population
+        varies about the mixture by default, draws come in two rounds at most: more of them gained nothing there.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -169,7 +186,9 @@ def sampler_defaults(
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size > SEVERAL and starts_near_shares(release):
         settings |= {"chains": 512 if size > LARGE else 768, "trajectories": 12}
-        settings |= {"max_steps": 120, "own_scales": True, "rounds": 2}
+        settings |= {"max_steps": 120, "own_scales": True}
+        if default_overdispersion(release):
+            settings["rounds"] = 2
     elif size > LARGE:
         settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
     elif size > SEVERAL:
@@ -179,9 +198,18 @@ def sampler_defaults(
 
 def starts_near_shares(release: Release) -> bool:
     """Return whether noise is so small that chains which are annealed from the prior would stay behind."""
+    return _ratio(release) > START_RATIO
+
+
+def default_overdispersion(release: Release) -> bool:
+    """Return whether so many counts with so little noise show that the population is no mixture of a few classes."""
+    return MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS and _ratio(release) > LOW_RATIO
+
+
+def _ratio(release: Release) -> float:
     from dpbayes.latent_class.likelihood import released_shares, sampling_ratio  # loads PyTensor
 
-    return sampling_ratio(release, released_shares(release)) > START_RATIO
+    return sampling_ratio(release, released_shares(release))
 
 
 def classes_for(domain: Domain, tables: Sequence[Sequence[str]]) -> int:

@@ -16,7 +16,9 @@ from dpbayes.latent_class.completion import Completion
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     FEW_CELLS,
+    LOW_RATIO,
     MAX_EXACT_CELLS,
+    MAX_JOINT_CELLS,
     MAX_RECORDED_CELLS,
     OVERDISPERSION,
     PROFILE_PRIOR,
@@ -27,6 +29,7 @@ from dpbayes.latent_class.design import (
     cell_labels,
     cells_of,
     checked_concentration,
+    default_overdispersion,
     dimension_name,
     margin_name,
     prior_of_n,
@@ -54,10 +57,6 @@ from dpbayes.latent_class.planning import check_memory, cost_of
 from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_of_records
 
-LOW_RATIO = 0.5
-"""Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
-MAX_JOINT_CELLS = 1500
-"""Most cells that are taken jointly: a gradient costs the square of their number."""
 START_SPREAD = 0.3
 """Standard deviation of the starts of chains, on the unconstrained scale."""
 LOW_NOISE = 2.0
@@ -191,11 +190,7 @@ def build_model(
         impossible=impossible,
     )
     _check_noise(release)
-    if overdispersion and release.n_counts > MAX_EXACT_CELLS:
-        raise InputError(
-            f"overdispersion=True needs draws of the exact counts, at most {MAX_EXACT_CELLS:,}, and the release has "
-            f"{release.n_counts:,}; leave it out"
-        )
+    varies = default_overdispersion(release) if overdispersion is None else overdispersion
     form = likelihood or default_likelihood(
         release, structural_zeros=design.zeros is not None, overdispersion=overdispersion
     )
@@ -223,16 +218,12 @@ def build_model(
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
-            varies = default_overdispersion(release) if overdispersion is None else overdispersion
             dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
             _cell_by_cell(release, tables, given, (weights, psi, n, dispersion, sizes, deviations), ends)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
-    recorded = {margin_name(names): names for names in design.margins}
-    if "cell" in model.named_vars:
-        recorded["cell"] = release.domain.names
-    model.complete_posterior = Completion(release, tables, recorded)
+    model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
         model.starts = _starts(model, k)
         # Given deviations of all counts, the likelihood takes their prior back: twice of it has no finite mass.
@@ -253,12 +244,6 @@ def default_likelihood(
         return "tables"
     low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
     return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
-
-
-def default_overdispersion(release: Release) -> bool:
-    """Return whether so many counts with so little noise show that the population is no mixture of a few classes."""
-    many = MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS
-    return many and sampling_ratio(release, released_shares(release)) > LOW_RATIO
 
 
 _LEAST_VARIANCE = 1e-100  # of a count's noise
@@ -353,10 +338,10 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
         pm.Deterministic("margin", released, dims="count")
     else:  # of very many those of evenly spaced ones
         pm.Deterministic("margin_sample", released[::step])
-    wanted = {margin_name(names): names for names in design.margins}
-    if domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells:
-        wanted["cell"] = domain.names
-    for name, names in wanted.items():
+    with_cells = domain.size <= MAX_RECORDED_CELLS if record_cells is None else record_cells
+    for name, names in design.recorded.items():
+        if name == "cell" and not with_cells:
+            continue
         values = margin(cells_of(domain, names), name).reshape(domain.project(names).shape)
         pm.Deterministic(name, values, dims=tuple(map(dimension_name, names)))
     return released

@@ -526,22 +526,19 @@ class Simulator:
         self, truth: Mapping[str, Any], records: Any, overdispersion: Any, rng: np.random.Generator
     ) -> dict[str, Any]:
         """Return the population's own shares, every margin by itself."""
-        from dpbayes.latent_class.analysis import population_given_records
-        from dpbayes.latent_class.synthesis import count_margin
+        from dpbayes.latent_class.analysis import population_given_records, population_margins
+        from dpbayes.latent_class.synthesis import count_margin, count_records
 
-        def shares(of_mixture: Any, names: tuple[str, ...]) -> Any:
-            counts = count_margin(records, self.release.domain, names).astype(float)
-            law = np.asarray(float(len(records))), overdispersion, rng
-            return population_given_records(of_mixture.ravel(), counts, *law).reshape(of_mixture.shape)
-
-        domain, tables = self.release.domain, self.release.tables
-        ends = np.cumsum([table.counts.size for table in tables])[:-1]
-        parts = zip(np.split(truth["margin"], ends), tables, strict=True)
-        margin = np.concatenate([shares(part, table.attributes) for part, table in parts])
-        design = Design.of(domain, [table.attributes for table in tables], **self.options)
-        named = {margin_name(names): names for names in design.margins} | {"cell": domain.names}
-        found = {name: shares(truth[name], names) for name, names in named.items() if name in truth}
-        return found | {"margin": margin}
+        domain, law = self.release.domain, (np.asarray(float(len(records))), overdispersion, rng)
+        exact = count_records(records, self.release).astype(float)
+        found = {"margin": population_margins(self.release, truth["margin"], exact, *law)}
+        design = Design.of(domain, [table.attributes for table in self.release.tables], **self.options)
+        for name, names in design.recorded.items():
+            if name in truth:
+                counts = count_margin(records, domain, names).astype(float)
+                own = population_given_records(truth[name].ravel(), counts, *law)
+                found[name] = own.reshape(truth[name].shape)
+        return found
 
 
 def _model(spec: Spec, release: Release, context: Context) -> pm.Model:

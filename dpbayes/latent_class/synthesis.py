@@ -61,7 +61,8 @@ def synthesize(
     Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
     so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling. Or each
     record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw. Where
-    the population varies about the mixture, records of the mixture are reweighted to a draw of that population.
+    the population varies about the mixture, records of the mixture are reweighted to a draw of that population
+    (for the posterior mean, of twenty draws).
 
     Parameters
     ----------
@@ -216,6 +217,11 @@ class VariedPopulation:
     def of(cls, posterior: xr.Dataset, domain: Domain) -> VariedPopulation:
         """Read the draws of a posterior, chains one after another."""
         exact = posterior["exact_counts"].transpose("chain", "draw", "count")
+        if "tables" not in exact.attrs:
+            raise InputError(
+                "exact_counts of the trace lost its attribute 'tables', which says what the counts are of; pass the "
+                "trace as sample returned it, or as it was read from its file"
+            )
         varied = posterior["overdispersion"].transpose("chain", "draw").to_numpy().ravel()
         flat = exact.to_numpy().reshape(-1, exact.shape[-1])
         return cls(*fitted_mixture(posterior, domain), varied, flat, domain, json.loads(exact.attrs["tables"]))

@@ -16,6 +16,7 @@ from dpbayes.data.tables import Marginal
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
+from dpbayes.latent_class import design as design_module
 from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, dimension_name, n_effects
 from dpbayes.latent_class.model import default_likelihood, release_data
@@ -228,9 +229,11 @@ def test_the_form_follows_from_the_release(monkeypatch):
 def test_the_population_varies_where_noise_is_small(monkeypatch):
     quiet, loud = _release(), _release(laws=[TwoSidedGeometric(40.0)] * 3)
     assert "overdispersion" not in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}  # few counts
-    monkeypatch.setattr(model_module, "MAX_JOINT_CELLS", 0)
+    monkeypatch.setattr(design_module, "MAX_JOINT_CELLS", 0)
     names = [{v.name for v in build_model(one, likelihood="cells").free_RVs} for one in (quiet, loud)]
     assert ["overdispersion" in found for found in names] == [True, False]
+    monkeypatch.setattr(design_module, "SEVERAL", 0)
+    assert [design_module.sampler_defaults(one).get("rounds") for one in (quiet, loud)] == [2, None]
     assert "overdispersion" not in {v.name for v in build_model(quiet).free_RVs}  # few counts are taken jointly
     chosen = {v.name for v in build_model(quiet, overdispersion=True).free_RVs}
     assert {"overdispersion", "level_deviations"} <= chosen
@@ -239,10 +242,9 @@ def test_the_population_varies_where_noise_is_small(monkeypatch):
             build_model(quiet, overdispersion=True, **wrong)
     with pytest.raises(InputError, match=r"overdispersion must be True, False or None .* got 'yes'"):
         build_model(quiet, overdispersion="yes")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_module, "MAX_EXACT_CELLS", 3)
-        with pytest.raises(InputError, match=r"overdispersion=True needs draws of the exact counts, at most 3"):
-            build_model(quiet, overdispersion=True)
+    monkeypatch.setattr(design_module, "MAX_EXACT_CELLS", 3)
+    with pytest.raises(InputError, match=r"overdispersion=True needs draws of the exact counts, of at most 3 cells"):
+        build_model(quiet, overdispersion=True)
 
 
 def test_the_number_of_classes_follows_from_the_tables():
