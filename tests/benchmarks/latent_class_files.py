@@ -5,9 +5,11 @@
     python tests/benchmarks/latent_class_files.py --case fifty --noise gaussian --planned 80
     python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --seed 0 --peer 20 50 100
     python tests/benchmarks/latent_class_files.py FILE.csv --case resampled --epsilon 0.1 --populations 8
+    python tests/benchmarks/latent_class_files.py FILE.csv OTHER.csv --case large --epsilon 10
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
-communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables.
+communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables; the
+case large is of 48,800 records drawn from the files with replacement, with finer groups of age and income.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
@@ -54,16 +56,22 @@ BINARY = {
 }
 MIXED = ["PUMA", "AGEP", "SEX", "MSP", "HISP", "RAC1P", "NOC", "NPF", "HOUSING_TYPE", "OWN_RENT", "INDP_CAT", "EDU",
          "PINCP_DECILE", "DPHY"]  # fmt: skip
+FINE = [*MIXED[:11], "POVPIP", *MIXED[12:]]  # income as a share of the poverty line in place of education
+LARGE_N = 48_800
 
 
-def coded(path, case, cap):
+def coded(paths, case, cap):
     """Level numbers of the chosen attributes, and how many levels they have; rare ones are merged beyond `cap`."""
-    frame = pl.read_csv(path, infer_schema_length=0)
+    frame = pl.concat([pl.read_csv(path, infer_schema_length=0) for path in paths])
     if case == "sixteen":
         return frame.select(**{name: rule.cast(pl.Int64) for name, rule in BINARY.items()}).to_numpy(), [2] * 16
-    frame = frame.with_columns(AGEP=(pl.col("AGEP").cast(pl.Int64) // 10).clip(0, 9).cast(pl.String))
+    years, poverty = (5, 30) if case == "large" else (10, 100)
+    frame = frame.with_columns(
+        AGEP=(pl.col("AGEP").cast(pl.Int64) // years).clip(0, 99 // years).cast(pl.String),
+        POVPIP=(pl.col("POVPIP").cast(pl.Int64, strict=False) // poverty).fill_null(-1).cast(pl.String),
+    )
     columns = []
-    for name in MIXED:
+    for name in FINE if case == "large" else MIXED:
         values = frame[name].to_numpy()
         levels, counts = np.unique(values, return_counts=True)
         common = levels[np.argsort(-counts)][: cap - 1] if len(levels) > cap else levels
@@ -85,7 +93,7 @@ def generated(levels, n, rng):
     return np.column_stack(columns), list(levels)
 
 
-CASES = ["sixteen", "fourteen", "nine", "fifty", "loglinear", "threeway", "network", "resampled"]
+CASES = ["sixteen", "fourteen", "large", "nine", "fifty", "loglinear", "threeway", "network", "resampled"]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
 SMALL_N = 10_000
 
@@ -102,36 +110,38 @@ def loglinear(levels, n, rng, order):
     return np.column_stack(np.unravel_index(cells, levels)), list(levels)
 
 
-def resampled(path, n, rng):
-    """Records of a file with replacement: eight of its attributes at random, at most six levels each."""
-    records, _ = coded(path, "fourteen", 6)
+def resampled(paths, n, rng):
+    """Records of files with replacement: eight of its attributes at random, at most six levels each."""
+    records, _ = coded(paths, "fourteen", 6)
     records = records[rng.integers(len(records), size=n)][:, np.sort(rng.choice(records.shape[1], 8, replace=False))]
     columns = [np.unique(column, return_inverse=True)[1] for column in records.T]
     return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
 
 
-def small(case, path, seed):
+def small(case, paths, seed):
     """Records and levels of a small population."""
     rng = np.random.default_rng([seed, 7])
     if case == "resampled":
-        return resampled(path, SMALL_N, rng)
+        return resampled(paths, SMALL_N, rng)
     if case == "network":
         return generated(SMALL, SMALL_N, rng)
     return loglinear(SMALL, SMALL_N, rng, {"loglinear": 2, "threeway": 3}[case])
 
 
-def studied(case, path, cap, seed):
+def studied(case, paths, cap, seed):
     """Records, levels, and the attributes of every released table."""
     if case == "nine":
         records, shape = generated([2, 3, 4, 5, 6, 7, 8, 10, 12], 30_000, np.random.default_rng(9))
         return records, shape, [(0, 1), (1, 2, 3), (2, 4), (3, 5), (4, 6), (0, 7, 8), (5, 8)]
     if case in ("loglinear", "threeway", "network", "resampled"):
-        records, shape = small(case, path, seed)
+        records, shape = small(case, paths, seed)
     elif case == "fifty":
         sizes = [2 + (7 * place) % 19 for place in range(50)]
         records, shape = generated(sizes, 50_000, np.random.default_rng(50))
     else:
-        records, shape = coded(path, case, cap)
+        records, shape = coded(paths, case, cap)
+        if case == "large":
+            records = records[np.random.default_rng([seed, 7]).integers(len(records), size=LARGE_N)]
     return records, shape, list(combinations(range(len(shape)), 2))
 
 
@@ -218,7 +228,7 @@ def compare_peer(arguments, release, records, shape, chosen):
 def asked():
     """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?")
+    parser.add_argument("files", nargs="*")
     parser.add_argument("--case", choices=CASES, default="sixteen")
     parser.add_argument("--cap", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -234,7 +244,7 @@ def asked():
 
 def released(arguments):
     """Return the records, the sizes of attributes, the attributes of each table, exact tables and the release."""
-    records, shape, sets = studied(arguments.case, arguments.file, arguments.cap, arguments.seed)
+    records, shape, sets = studied(arguments.case, arguments.files, arguments.cap, arguments.seed)
     domain = Domain.from_levels({f"x{axis}": tuple(range(size)) for axis, size in enumerate(shape)})
     rng = np.random.default_rng([arguments.seed, 1])
     root = np.sqrt(np.log(1e9) + arguments.epsilon) - np.sqrt(np.log(1e9))
@@ -290,7 +300,7 @@ def fitted(arguments):
     trace = sample(model, random_seed=arguments.seed, **settings)
     verdict, seconds = Verdict.from_trace(trace), time.perf_counter() - started
     found = {
-        "case": {name: value for name, value in vars(arguments).items() if name not in ("file", "peer")},
+        "case": {name: value for name, value in vars(arguments).items() if name not in ("files", "peer")},
         "noise_stddev": round(release.tables[0].noise.variance ** 0.5, 2),
         "form": "cells" if "level_deviations" in model.named_vars else "tables",
         "passed": verdict.passed,
