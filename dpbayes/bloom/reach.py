@@ -335,9 +335,9 @@ def empty_positions(release: BloomRelease) -> tuple[np.ndarray, np.ndarray, np.n
     weights = solve_transition(inside.T, release.flip_prob).T
     counts = weights @ release.counts
     total = (weights * release.counts) @ weights.T - np.outer(counts, counts) / m
-    # People reached by both of two sets, with what the debiased counts say, kept within bounds.
-    empty = np.clip(release.debiased, 0.0, None)
-    share = np.maximum(subset_sums(empty)[::-1] / empty.sum(), 1.0 / m)
+    # People reached by both of two sets, with what the debiased counts say. Sums are kept within bounds, and not the
+    # counts in them: with many filters most of those are noise about 0, and what is left of them would add up.
+    share = np.clip(subset_sums(release.debiased)[::-1] / m, 1.0 / m, 1.0)
     reach = -m * np.log(share)
     code = np.array(codes)
     both = np.maximum(reach[code][:, None] + reach[code][None, :] - reach[code[:, None] | code[None, :]], 0.0)

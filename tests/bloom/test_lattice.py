@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from scipy.stats import laplace, multivariate_normal, norm
+from scipy.stats import chi2, laplace, multivariate_normal, norm
 
 from dpbayes.bloom import study
 from dpbayes.bloom.calibration import bloom_epsilon
@@ -159,6 +159,25 @@ def test_empty_positions_are_unbiased_with_their_covariance():
     # An entry of a covariance of normals has standard error sqrt((s_ij^2 + s_ii s_jj) / repeats).
     spread = np.sqrt((covariance**2 + np.outer(np.diag(covariance), np.diag(covariance))) / repeats)
     assert (np.abs(claimed - covariance) < 5 * spread).all()
+
+
+def test_the_covariance_of_ten_filters_is_that_of_their_errors():
+    """One scale of every set's reach, estimated with the covariance: its z has variance 1 over 30 audiences.
+
+    Their sum of squares is chi-square with 30 degrees of freedom: false alarm .001.
+    """
+    k, m, squares = 10, 50_000, 0.0
+    for seed in range(30):
+        first = simulated_audience(seed, k=k, kinds=3 * (seed % 2))
+        people = [np.flatnonzero(one <= 4) for one in first]
+        filters = build_filters(people, distribution=BitDistribution(m), seed=seed)
+        which, counts, root = empty_positions(shuffle_flip(filters, flip_prob=0.2, rng=RNG(100 + seed)))
+        reach = np.array([(first[row] <= 4).any(axis=0).sum() for row in which])
+        errors = np.array([counts - m * (1 - 1 / m) ** reach, reach * np.exp(-reach / m)])
+        away, along = np.linalg.solve(root, errors.T).T
+        squares += (along @ away) ** 2 / (along @ along)
+    low, high = chi2.ppf([0.0005, 0.9995], 30)
+    assert low < squares < high
 
 
 def test_csv_round_trip(tmp_path):
