@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numba
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from dpbayes._arguments import Floats, Ints
@@ -179,6 +182,7 @@ class _Operation(Op):
     """An operation on shares (publisher, week), positions (class, publisher), and sets as ends and members."""
 
     __props__ = ()
+    code: ClassVar[Any]
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node, whose two outputs are matrices; known shapes save checks and their compiling."""
@@ -192,7 +196,7 @@ class _Operation(Op):
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Evaluate outside a compiled graph."""
-        for place, one in zip(outputs, self.code(*map(np.ascontiguousarray, inputs)), strict=True):
+        for place, one in zip(outputs, _kept(self.code)(*map(np.ascontiguousarray, inputs)), strict=True):
             place[0] = one
 
 
@@ -233,6 +237,15 @@ class _SetReachBack(_Operation):
 @register_funcify_and_cache_key(_SetReachBack)
 def _compile(op: _Operation, node: Apply, **kwargs: Any) -> Any:
     return op.code, f"{_SOURCE} {type(op).__name__}"
+
+
+@cache
+def _kept(code: Any) -> Any:
+    """Return code as a function to call, whose machine code is kept on disk with that of PyTensor's graphs."""
+    name = f"{code.__name__}_called"
+    source = f"def {name}(*args): return code(*args)"
+    called = compile_numba_function_src(source, name, globals() | {"code": code}, cache_key=f"{_SOURCE} {name}")
+    return numba.njit(called, cache=pytensor.config.numba__cache, error_model="numpy", fastmath=False)
 
 
 def reach_of_sets(share: Any, position: Any, membership: npt.NDArray[np.bool_]) -> tuple[Any, Any]:

@@ -446,7 +446,8 @@ def sample(
         Called with the stage in words and the share of it that is done; it takes the place of a bar.
     predictive
         Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
-        (about a second each). The prior comes first: a model that cannot be simulated fails before it is sampled.
+        (about a second each). One draw from the prior comes first: a model that cannot be simulated fails before it is
+        sampled. The rest follow the sampling.
     prior_draws
         Draws from the prior.
     **settings
@@ -489,12 +490,14 @@ def sample(
     seed = checked_seed(random_seed)
     whole_number(prior_draws, "prior_draws")
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
-    groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
+    if predictive:
+        prior_predictive(model, draws=1, random_seed=before)
     backend = getattr(chosen, "backend", "numba")
     if progress is not None:
         progress("compiling, up to a minute the first time", 0.0)
     compiled = compile_model(model, method=method, backend=backend)
     trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)
+    groups = prior_predictive(model, draws=prior_draws, random_seed=before) if predictive else {}
     if predictive and model.observed_RVs:
         groups["posterior_predictive"] = posterior_predictive(model, trace, random_seed=after)
     trace = trace.assign({name: xr.DataTree(dataset) for name, dataset in groups.items()})

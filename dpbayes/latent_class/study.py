@@ -392,10 +392,10 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings(release)
-    prior = partial(prior_predictive, model, draws=500, random_seed=seed)
-    groups = prior() if spec.model.file else {}  # a model of one's own that cannot be simulated fails before sampling
+    if spec.model.file:  # a model of one's own that cannot be simulated fails before sampling
+        prior_predictive(model, draws=1, random_seed=seed)
     trace = sample(model, random_seed=seed, predictive=False, progressbar=False, progress=context.progress, **settings)
-    for name, drawn in (groups or prior()).items():
+    for name, drawn in prior_predictive(model, draws=500, random_seed=seed).items():
         trace[name] = xr.DataTree(drawn)
     predicted = min(_PREDICTED, settings["draws"] * settings["chains"])
     trace["posterior_predictive"] = predict_release(trace, release, n_datasets=predicted, random_seed=seed)
