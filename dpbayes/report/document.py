@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,9 @@ type Value = str | int | float | bool | None
 
 _DPI = 100
 """Pixels of a page for an inch of a figure."""
+
+_EXPONENT = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d{2,3})\b")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _POWER = r"$\mathdefault{"
 """How the labels of a logarithmic axis begin, which are formulas indeed."""
@@ -340,6 +344,7 @@ def write_report(document: Document, folder: str | Path) -> Path:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_in_powers,
     )
     environment.filters["png"] = _png
     environment.filters["raw"] = _sortable
@@ -350,9 +355,24 @@ def write_report(document: Document, folder: str | Path) -> Path:
     return folder / "report.html"
 
 
+def _in_powers(value: Any) -> Any:
+    """Return text with powers of ten in place of a computer's exponents; markup stays as it is.
+
+    >>> _in_powers("6.09e+10 at delta 1e-06, digest 1e06")
+    '6.09\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10¹⁰ at delta 10⁻⁶, digest 1e06'
+    """
+    return _EXPONENT.sub(_power, value) if type(value) is str else value
+
+
+def _power(found: re.Match[str]) -> str:
+    times = "" if found[1] == "1" else f"{found[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}"
+    return f"{times}10{str(int(found[2])).translate(_RAISED)}"
+
+
 def _png(figure: Figure) -> dict[str, Any]:
     """Return a figure as base64 PNG, twice as fine as it is shown, with its width in the page, and close it."""
     import matplotlib.pyplot as plt
+    from markupsafe import Markup
 
     _spell_out(figure.figure)
     buffer = io.BytesIO()
@@ -362,7 +382,7 @@ def _png(figure: Figure) -> dict[str, Any]:
     plt.close(figure.figure)
     width = round(figure.figure.get_size_inches()[0] * _DPI)
     note = " A letter that the figure's font lacks is drawn as a box." if said else ""
-    return {"data": base64.b64encode(buffer.getvalue()).decode("ascii"), "width": width, "note": note}
+    return {"data": Markup(base64.b64encode(buffer.getvalue()).decode("ascii")), "width": width, "note": note}
 
 
 def _spell_out(figure: Any) -> None:
@@ -379,9 +399,11 @@ def _spell_out(figure: Any) -> None:
 
 def _sortable(value: Any) -> str:
     """Return a number as the page's script reads it; empty where there is none."""
+    from markupsafe import Markup
+
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return ""
-    return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value)))
+    return Markup({math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value))))
 
 
 def plain(value: Any) -> Any:

@@ -369,9 +369,14 @@ class CovarianceResult:
     noise_alone: tuple[float, float] | None = None
 
     def summary(self) -> dict[str, float]:
-        """Return the mean and the 2.5 % and 97.5 % quantiles of `rss_shares`."""
-        low, high = np.quantile(self.rss_shares, [0.025, 0.975])
-        return {"mean": float(np.mean(self.rss_shares)), "low": float(low), "high": float(high)}
+        """Return the error of the shares over the draws, in percentage points: root mean square, middle 95 %."""
+        low, high = points(np.quantile(self.rss_shares, [0.025, 0.975])).tolist()
+        return {"mean": float(points(np.mean(self.rss_shares))), "low": low, "high": high}
+
+
+def points(rss: npt.ArrayLike) -> FloatArray:
+    """Return the root of a sum of squared differences of shares, in percentage points."""
+    return np.asarray(100.0 * np.sqrt(rss))
 
 
 def component_rss(exact: FloatArray, noisy: FloatArray, *, shares: bool) -> float:
@@ -728,10 +733,10 @@ def _covariance_findings(spec: Spec, result: dict[str, Any]) -> Findings:
     settings = {"epsilon": spec.privacy.epsilon, "delta": spec.privacy.delta}
     costs = compare_noise(ranges, n=max(row.n for row in results), **settings)
     picture = Figure(
-        rss_lines(results),
+        error_lines(results),
         f"Filled: this study. Open: the paper's Appendix C, whose data and epsilon are not known{compare}.",
-        "Eigenvalue error against the number of records, both axes logarithmic. "
-        + ", ".join(f"{row.query} at {row.n:,}: {row.summary()['mean']:.1e}" for row in results),
+        "Error of eigenvalue shares in percentage points against the number of records, both axes logarithmic. "
+        + ", ".join(f"{row.query} at {row.n:,}: {row.summary()['mean']:.3g}" for row in results),
     )
     return Findings(
         answer=_covariance_answer(results),
@@ -777,8 +782,9 @@ def _covariance_answer(results: Sequence[CovarianceResult]) -> str:
     last = max(row.n for row in results)
     mean = {row.query: row.summary()["mean"] for row in results if row.n == last}
     return (
-        f"At {last:,} records the covariance query's eigenvalue shares are off by {mean['covariance']:.1e} (sum of "
-        f"squares), the identity query's by {mean['identity']:.4g}{_beside_noise(results)}.{_slope(results)}"
+        f"At {last:,} records the covariance query's eigenvalue shares are off by {mean['covariance']:.2g} percentage "
+        f"points (root of the sum of squares), the identity query's by {mean['identity']:.3g}"
+        f"{_beside_noise(results)}.{_slope(results)}"
     )
 
 
@@ -787,9 +793,9 @@ def _beside_noise(results: Sequence[CovarianceResult]) -> str:
     inside, shown = {}, ""
     for row in sorted((row for row in results if row.noise_alone is not None), key=lambda row: row.n):
         assert row.noise_alone is not None
-        low, high = row.noise_alone
+        low, high = points(row.noise_alone).tolist()
         inside[row.n] = low <= row.summary()["mean"] <= high
-        shown = f", {'inside' if inside[row.n] else 'outside'} the {low:.4g} to {high:.4g} that noise alone gives"
+        shown = f", {'inside' if inside[row.n] else 'outside'} the {low:.3g} to {high:.3g} that noise alone gives"
     return shown + (" (inside at every size)" if len(inside) > 1 and all(inside.values()) else "")
 
 
@@ -809,22 +815,21 @@ def _covariance_table(results: Sequence[CovarianceResult]) -> Table:
     rows = []
     for row in results:
         part = row.summary()
-        rows.append(
-            (row.n, row.query, part["mean"], part["low"], part["high"], float(np.mean(row.rss)), 1e3 * row.runtime)
-        )
+        whole = float(np.sqrt(np.mean(row.rss)))
+        rows.append((row.n, row.query, part["mean"], part["low"], part["high"], whole, 1e3 * row.runtime))
     columns = [
         Column("records", ",d", "n"),
         Column("query"),
-        Column("RSS of shares", ".3e", "rss_shares"),
-        Column("2.5 % of draws", ".3e", "draws_q025"),
-        Column("97.5 % of draws", ".3e", "draws_q975"),
-        Column("RSS of eigenvalues", ".3e", "rss"),
+        Column("error of shares (points)", "#.3g", "error_shares"),
+        Column("2.5 % of draws", "#.3g", "draws_q025"),
+        Column("97.5 % of draws", "#.3g", "draws_q975"),
+        Column("error of eigenvalues", ",.3g", "error"),
         Column("a draw takes (ms)", ".2f", "runtime_ms"),
     ]
     caption = (
-        "Residual sum of squares of the covariance's eigenvalues, and of their shares of the total: mean over the "
-        "draws, between the limits that hold the middle 95 % of them. The records are fixed: the privacy noise alone "
-        "makes the draws differ"
+        "Root of the sum of squared errors of the covariance's eigenvalues, and of their shares of the total in "
+        "percentage points: root mean square over the draws, beside the limits that hold the middle 95 % of them. The "
+        "records are fixed: the privacy noise alone makes the draws differ."
     )
     return Table("covariance", caption, columns, rows)
 
@@ -1035,7 +1040,7 @@ def noise_bars(stddevs: Mapping[str, Sequence[float]], names: Sequence[str]) -> 
     return figure
 
 
-def rss_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> MatplotlibFigure:
+def error_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> MatplotlibFigure:
     """Draw the eigenvalue error of both queries against the sample size, beside the paper's table."""
     import matplotlib.pyplot as plt
 
@@ -1049,9 +1054,9 @@ def rss_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> Mat
         spread = np.array([[part["mean"] - part["low"], part["high"] - part["mean"]] for part in summary]).T
         axis.errorbar(sizes, mean, yerr=spread, color=colour, marker=marker, capsize=3, label=f"{query} query")
         if paper:
-            points = [(n, rss) for n, name, rss in PAPER_RSS if name == query]
+            published = [(n, float(points(rss))) for n, name, rss in PAPER_RSS if name == query]
             axis.plot(
-                *zip(*points, strict=True), color=colour, marker=marker, mfc="none", ls=":", label=f"{query}, paper"
+                *zip(*published, strict=True), color=colour, marker=marker, mfc="none", ls=":", label=f"{query}, paper"
             )
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -1059,7 +1064,8 @@ def rss_lines(results: Sequence[CovarianceResult], *, paper: bool = True) -> Mat
     axis.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=8)
     axis.set_xticks([], minor=True)
     axis.set_xlabel("records")
-    axis.set_ylabel("error of eigenvalue shares (sum of squares)")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_ylabel("error of eigenvalue shares (percentage points)")
     figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     return figure
 
