@@ -280,7 +280,15 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
 def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
     """Return the model of a Bloom spec; its likelihood is exact, so that it simulates for itself."""
     build, judged, sampling = _modelled(spec, design)
-    return Calibration(build, design=describe(spec, design), var_names=(judged,), sampling=sampling)
+    named = {} if isinstance(design, ReachNumbers) else {"logo_probability": _set_names(design.n_filters)}
+    return Calibration(
+        build,
+        design=describe(spec, design),
+        var_names=(judged,),
+        sampling=sampling,
+        called={"reach": "people reached", "logo_probability": "shares of sets of publishers"},
+        named=named,
+    )
 
 
 def _delta(spec: Spec) -> float:

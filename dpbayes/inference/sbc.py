@@ -412,7 +412,13 @@ def coverage(study: "xr.DataTree", *, prob: float = 0.95) -> dict[str, float]:
     return dict(zip(labels, map(float, np.nan_to_num(inside).mean(axis=1)), strict=True))
 
 
-def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, prob: float = 0.95) -> "Figure":
+def plot_ranks(
+    study: "xr.DataTree",
+    *,
+    var_names: Sequence[str] | None = None,
+    prob: float = 0.95,
+    called: Mapping[str, str] | None = None,
+) -> "Figure":
     """Plot the ECDF of the PIT values minus the uniform one, a panel per variable, with a simultaneous band.
 
     Parameters
@@ -423,6 +429,8 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
         Variables to show; by default all.
     prob
         Probability that the whole curve of a calibrated quantity stays inside the band.
+    called
+        Titles of variables that have one of their own.
 
     Returns
     -------
@@ -463,9 +471,8 @@ def plot_ranks(study: "xr.DataTree", *, var_names: Sequence[str] | None = None, 
             counts = np.concatenate([[0], _ecdf_counts(values[None], bins)[0], [np.isfinite(values).sum()]])
             axes.plot(grid, counts / len(values) - grid, linewidth=0.8, alpha=0.7)
         axes.axhline(0.0, color="0.5", linewidth=0.8)
-        axes.set(
-            title=name.replace("_", " "), xlabel="share of draws below the truth", ylabel="cumulative less uniform"
-        )
+        title = (called or {}).get(name, name.replace("_", " "))
+        axes.set(title=title, xlabel="share of draws below the truth", ylabel="cumulative less uniform")
     return figure
 
 
@@ -478,13 +485,27 @@ def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
     for name, variable in dataset.data_vars.items():
         ordered = variable.transpose("simulation", ...)
         blocks.append(ordered.to_numpy().reshape(ordered.shape[0], -1).T)
-        for index in np.ndindex(*ordered.shape[1:]):
-            parts = [
-                f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
-                for dim, place in zip(ordered.dims[1:], index, strict=True)
-            ]
-            labels.append(f"{name}[{', '.join(parts)}]" if parts else str(name))
+        labels += quantity_names(study, str(name))
     return np.concatenate(blocks), labels, int(study.attrs["n_ranks"]) + 1
+
+
+def quantity_names(study: "xr.DataTree", name: str) -> list[str]:
+    """Return how the functions of this module write the quantities of a ranked variable, the last label fastest.
+
+    >>> import xarray as xr
+    >>> ranks = xr.DataArray(np.full((1, 2), 0.5), {"city": ["Ulm", "Bonn"]}, ["simulation", "city"])
+    >>> quantity_names(xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"share": ranks})}), "share")
+    ['share[city=Ulm]', 'share[city=Bonn]']
+    """
+    dataset = study["prior_sbc"].to_dataset()
+    ordered, labels = dataset[name].transpose("simulation", ...), []
+    for index in np.ndindex(*ordered.shape[1:]):
+        parts = [
+            f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
+            for dim, place in zip(ordered.dims[1:], index, strict=True)
+        ]
+        labels.append(f"{name}[{', '.join(parts)}]" if parts else name)
+    return labels
 
 
 def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:

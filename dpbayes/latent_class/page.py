@@ -92,7 +92,7 @@ def findings(
             found[-1],
         ],
         judged=_JUDGED,
-        named=_quantity_names(release),
+        named=quantity_names(release),
     )
 
 
@@ -269,11 +269,11 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
         what=what,
         log_likelihood=likelihood,
         called=_CALLED,
-        named=_quantity_names(release),
+        named=quantity_names(release),
     )
 
 
-def _quantity_names(release: Release) -> dict[str, list[str]]:
+def quantity_names(release: Release) -> dict[str, list[str]]:
     """Return what the quantities of the judged variables are called."""
     margins = [f"{label} ({table.label})" for table in release.tables for label in table.domain.cell_labels()]
     return {"margin": margins, "cell": release.domain.cell_labels() if release.domain.size <= 2**16 else []}

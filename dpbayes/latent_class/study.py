@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
 
+_CALLED = {
+    "margin": "cells of the released tables",
+    "cell": "cells of the full table",
+    "exact_counts": "exact counts of the released tables",
+}
 _PREDICTED = 400  # releases drawn for the posterior predictive check
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 
@@ -438,6 +443,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
     if spec.data.microdata is not None and n_records is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
     from dpbayes.latent_class.model import build_model, default_likelihood
+    from dpbayes.latent_class.page import quantity_names
 
     release = design if n_records is None else _resized(design, n_records)
 
@@ -451,6 +457,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
     laws = {str(table.noise): table.noise for table in release.tables}
     law = next(iter(laws.values()))
     noise = f"{law.words} noise of {law.parameter} {law.spread:g}" if len(laws) == 1 else f"{len(laws)} noise laws"
+    names = quantity_names(release)
     return Calibration(
         build_model=build,
         simulate=Simulator(release, build, n, options),
@@ -463,6 +470,8 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
         sampling={"target_accept": spec.sampling.target_accept or 0.9},
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
         f"{release.adjacency}, {noise}",
+        called=_CALLED,
+        named=names | {"exact_counts": [f"exact count of {name}" for name in names["margin"]]},
     )
 
 

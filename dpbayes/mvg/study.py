@@ -530,4 +530,5 @@ def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int 
         design=f"moments of {design.query.n:,} records, {len(spec.regression.predictors)} predictors, epsilon "
         f"{epsilon:.4g}, replace-one",
         sampling=sampler_defaults(),
+        called=_RESIDUAL,
     )

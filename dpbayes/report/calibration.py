@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpbayes._names import given_name
 from dpbayes.errors import InputError
-from dpbayes.inference.sbc import coverage, plot_ranks, uniformity
+from dpbayes.inference.convergence import quantities_of
+from dpbayes.inference.sbc import coverage, plot_ranks, quantity_names, uniformity
 from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
 from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
 
@@ -28,16 +31,29 @@ _FEW = 100  # simulations
 
 @dataclass(frozen=True)
 class CalibrationVerdict:
-    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals."""
+    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals.
+
+    `words` says what variables and quantities are called on the page.
+    """
 
     passed: bool
     summary: str
     p_values: dict[str, float]
     coverages: dict[str, float]
+    words: dict[str, str]
 
 
-def judge(study: xr.DataTree) -> CalibrationVerdict:
-    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
+def judge(
+    study: xr.DataTree,
+    *,
+    called: Mapping[str, str] | None = None,
+    named: Mapping[str, Sequence[str]] | None = None,
+) -> CalibrationVerdict:
+    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most.
+
+    `called` gives variables in words, `named` the quantities of a variable, as a system's pages do.
+    """
+    words = _words(study, called or {}, named or {})
     p_values, coverages = uniformity(study), coverage(study)
     worst = min(p_values, key=lambda name: p_values[name])
     adjusted = min(1.0, p_values[worst] * len(p_values))
@@ -48,11 +64,27 @@ def judge(study: xr.DataTree) -> CalibrationVerdict:
     return CalibrationVerdict(
         passed,
         f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
-        f"{p_values[worst]:.2g} at {worst} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
+        f"{p_values[worst]:.2g} at {words[worst]} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
         f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %.",
         p_values,
         coverages,
+        words,
     )
+
+
+def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what variables and quantities are called, by how the ranks' functions write them."""
+    dataset = study["prior_sbc"].to_dataset()
+    words: dict[str, str] = {}
+    for name in map(str, dataset.data_vars):
+        words[name] = called.get(name, given_name(name).replace("_", " "))
+        quantities = quantities_of(dataset.isel(simulation=0, drop=True), name)
+        known = named.get(name, ())
+        if len(known) != len(quantities):
+            labels = [", ".join(str(label) for _, label in quantity.where) for quantity in quantities]
+            known = [f"{words[name]}: {label}" if label else words[name] for label in labels]
+        words |= dict(zip(quantity_names(study, name), known, strict=True))
+    return words
 
 
 def calibration_document(
@@ -76,7 +108,7 @@ def calibration_document(
         ],
         sections=[_coverage_section(study, verdict), _fits_section(study)],
         picture=Figure(
-            plot_ranks(study),
+            plot_ranks(study, called=verdict.words),
             "Cumulative share of the ranks less that of uniform ones, a line per quantity. A calibrated quantity's "
             "whole line stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: "
             "intervals too narrow; valley then hill: too wide; on one side throughout: biased.",
@@ -114,7 +146,7 @@ def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Sectio
         labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
-        rows.append([name, len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
+        rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
     ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
     return Section(
         "Ranks and coverage",
@@ -139,7 +171,7 @@ def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Sectio
                 "worst",
                 "Quantities with the smallest p-values",
                 [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")],
-                [[label, verdict.p_values[label], verdict.coverages[label]] for label in ordered],
+                [[verdict.words[label], verdict.p_values[label], verdict.coverages[label]] for label in ordered],
             ),
         ],
     )

@@ -116,7 +116,7 @@ def calibrate(
         )
     write_text(folder / "spec.toml", loaded.resolved)
     write_whole(folder / "ranks.nc", lambda scratch: study.to_netcdf(scratch, engine="h5netcdf"))
-    verdict = judge(study)
+    verdict = judge(study, called=found.called, named=found.named)
     title = loaded.spec.title
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
     echo(verdict.summary)

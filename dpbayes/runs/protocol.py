@@ -8,7 +8,7 @@ the frame of the page and its provenance.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -78,3 +78,5 @@ class Calibration:
     simulate: Simulator | None = None
     var_names: tuple[str, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)  # variables in words
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the quantities of a variable, in words

@@ -579,6 +579,7 @@ def sections(spec: Spec, release: Release | None, result: Any, kept: Mapping[str
 def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int | None) -> Calibration:
     """Return the model; its likelihood is exact, so that it simulates for itself."""
     from dpbayes.verifier.model import build_model
+    from dpbayes.verifier.page import SHARE
     from dpbayes.verifier.partition import is_count_table
 
     if design is None:
@@ -593,6 +594,7 @@ def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int
     return Calibration(
         build_model=partial(build_model, design, alpha=alpha, pooling=pooling),
         var_names=("r", "p"),
+        called={"r": SHARE, "p": "probability of an outcome"},
         sampling={"target_accept": 0.95 if pooling == "partial" else 0.9},
         design=f"{design.n} partitions, {questions} question{'s' if questions > 1 else ''}, pooling {pooling}, "
         f"{design.adjacency}, noise {design.tables[0].noise}",

@@ -283,6 +283,21 @@ def test_many_quantities_that_are_all_wrong_are_found():
     assert not judge(study).passed
 
 
+def test_the_page_names_quantities_in_words_and_the_facts_by_variable():
+    study = _study(_pit(np.random.default_rng(5)))
+    labels = [f"p[cell={label}]" for label in study["prior_sbc"]["cell"].values]
+    named = {"p": [f"citizen: {label}" for label in study["prior_sbc"]["cell"].values]}
+    verdict = judge(study, called={"p": "shares"}, named=named)
+    document = calibration_document(study, verdict, title="t", design="d", settings=NutsSettings())
+    variables, worst = document.sections[0].blocks[1:]
+    assert [row[0] for row in variables.rows] == ["shares"] and {row[0] for row in worst.rows} == set(named["p"])
+    assert document.picture.figure.axes[0].get_title() == "shares" and "at citizen: " in document.answer
+    assert list(document.facts["p_values"]) == labels
+    # Without names of their own, quantities are called by variable and label.
+    plain = judge(study).words
+    assert [plain[label] for label in labels] == [f"p: {label}" for label in study["prior_sbc"]["cell"].values]
+
+
 def test_few_simulations_and_failed_fits_are_said():
     study = _study(_pit(np.random.default_rng(5))[:20])
     study["fit"]["passed"][:] = np.arange(20) < 15
