@@ -34,7 +34,7 @@ from dpbayes._arguments import (
 )
 from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, check_publishers
-from dpbayes.bloom.filters import BitDistribution, BloomRelease, solve_transition
+from dpbayes.bloom.filters import BitDistribution, BloomRelease
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 
@@ -329,17 +329,19 @@ def empty_positions(release: BloomRelease) -> tuple[np.ndarray, np.ndarray, np.n
     if release.decay:
         raise InputError(f"a reach lattice takes filters with uniform hashing, got decay {release.decay:g}")
     whole_number(k, "number of filters", high=MAX_PUBLISHERS)
-    codes = [code for code in range(1, 2**k) if k <= 6 or code.bit_count() <= 3 or code == 2**k - 1]
-    # The row of a set maps released counts to the debiased count of positions with no bit in it.
-    inside = np.array([[float(logo & code == 0) for logo in range(2**k)] for code in codes])
-    weights = solve_transition(inside.T, release.flip_prob).T
+    code, logo = np.arange(1, 2**k), np.arange(2**k)
+    size = np.bitwise_count(code)
+    code = code[(k <= 6) | (size <= 2) | (size == k)]
+    # The row of a set maps released counts to the debiased count of positions with no bit in it: a factor per filter.
+    ones, size = np.bitwise_count(code[:, None] & logo).astype(float), np.bitwise_count(code)[:, None]
+    p = release.flip_prob
+    weights = (1.0 - p) ** (size - ones) * (-p) ** ones / (1.0 - 2.0 * p) ** size
     counts = weights @ release.counts
     total = (weights * release.counts) @ weights.T - np.outer(counts, counts) / m
     # People reached by both of two sets, with what the debiased counts say. Sums are kept within bounds, and not the
     # counts in them: with many filters most of those are noise about 0, and what is left of them would add up.
     share = np.clip(subset_sums(release.debiased)[::-1] / m, 1.0 / m, 1.0)
     reach = -m * np.log(share)
-    code = np.array(codes)
     both = np.maximum(reach[code][:, None] + reach[code][None, :] - reach[code[:, None] | code[None, :]], 0.0)
     fixed = share[code][:, None] * share[code][None, :] * both
     # Noise must not make more of that than there is: what is taken away stays below the whole in every direction.
