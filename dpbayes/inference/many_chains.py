@@ -6,11 +6,12 @@ powers are chosen so that the log-likelihood of the chains changes by about two 
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
 little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, and
 they settle there, at power 1 or at the model's `settling_power`. (Chains climb slowly at power 1; where twice the
-likelihood has a mass, they find structure sooner there, and lose at power 1 what only fitted the noise.) Then
-trajectories of jittered length are drawn; their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov
-2021, AISTATS), the step to an acceptance rate, and the metric to the spread of positions over that of gradients (both
-across chains). Batches know nothing of one another: R-hat between them is the nested R-hat of Margossian et al. (2024),
-Bayesian Analysis, with batches as superchains.
+likelihood has a mass, they find structure sooner there, and lose at power 1 what only fitted the noise.) They settle
+for longer while the median of their log-likelihoods rises by more than these differ, and what is stuck far below the
+others goes on from where one of them stands. Then trajectories of jittered length are drawn; their length is adapted by
+the ChEES criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the
+spread of positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them
+is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
 """
 
 import math
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from types import FunctionType
@@ -50,6 +51,9 @@ _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one 
 _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
 _CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
+_RISE = 1.0  # interquartile ranges of the chains' log-likelihoods: chains settle on while they rise by more
+_BEHIND = 10.0  # interquartile ranges of log-densities below their median: a chain is stuck, and goes on from another
+_PARTS = 12  # quarters of the adapting moves by which settling ends at the latest
 _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
@@ -109,6 +113,8 @@ class BatchedDensity:
     """Number of points for which what a trajectory touches stays in the processor's cache."""
     follow: Follow | None = None
     """How trajectories are followed; without, step by step in NumPy."""
+    shared: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
+    """Places of the values that move by the scale of all chains, also where the others move by their own."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -145,9 +151,18 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
     settling = getattr(model, "settling_power", 1.0) if near else None
-    return BatchedDensity(
-        evaluate, _start_points(model, near), variables, size, settling, max(2, most // largest), follow
-    )
+    together, shared = max(2, most // largest), _single_numbers(shapes)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, settling, together, follow, shared)
+
+
+def _single_numbers(shapes: Sequence[tuple[int, ...]]) -> npt.NDArray[np.intp]:
+    """Return the places of variables of one number.
+
+    While chains climb, the slope along a number that all others depend on is steep without changing its sign: a chain's
+    own scale, which takes mean squared slopes for curvature, would hold it where it started.
+    """
+    sizes = np.array([math.prod(shape) for shape in shapes])
+    return (np.cumsum(sizes) - sizes)[sizes == 1]
 
 
 def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
@@ -335,6 +350,7 @@ class Batch:
     ):
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.follow = density.follow or partial(_leapfrogs, density.evaluate)
+        self.shared = density.shared
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
@@ -349,17 +365,32 @@ class Batch:
         found = [self.evaluate(self.points[group], self.power) for group in self.groups]
         self.prior, self.likelihood, self.gradient = (np.concatenate(one) for one in zip(*found, strict=True))
 
-    def settle(self, moves: int, power: float) -> None:
-        """Leave starts that a model gives, adapting after each move; the likelihood's power is 1 from the last on."""
-        self.power, steps = power, _ANNEALING_STEPS
+    def leave(self, power: float) -> None:
+        """Stand at starts that a model gives, to leave them at this power of the likelihood."""
+        self.power = power
         if power > 1.0:
-            self.time, steps = _CLIMBING_TIME, _CLIMBING_STEPS
+            self.time = _CLIMBING_TIME
         self._refresh()
+
+    def settle(self, moves: int) -> float:
+        """Move from the starts, adapting after each move; return by how much the chains rose, in their own spread."""
+        before = np.median(self.likelihood)
         for _ in range(moves):
-            self._settle(steps)
+            self._settle(_CLIMBING_STEPS if self.power > 1.0 else _ANNEALING_STEPS)
             self.tick()
-        self.power = 1.0
-        self._refresh()
+        self._fetch()
+        low, middle, high = np.percentile(self.likelihood, (25.0, 50.0, 75.0))
+        return float((middle - before) / max(high - low, 1e-9))
+
+    def _fetch(self) -> None:
+        """Let chains that were left far behind go on from where others of the batch stand."""
+        level = self.prior + self.power * self.likelihood
+        low, middle, high = np.percentile(level, (25.0, 50.0, 75.0))
+        behind = level < middle - _BEHIND * (high - low)
+        source = np.arange(len(level))
+        source[behind] = self.rng.choice(np.flatnonzero(~behind), behind.sum())
+        for name in ("points", "prior", "likelihood", "gradient", "curvature"):
+            setattr(self, name, getattr(self, name)[source])
 
     def _settle(self, steps: int) -> None:
         self.learning = 0.3 * self.settings.own_scales
@@ -379,6 +410,8 @@ class Batch:
 
     def tune(self, moves: int) -> None:
         """Adapt step, metric and length of the trajectories at power 1."""
+        self.power = 1.0
+        self._refresh()
         for place in range(moves):
             early = place < 0.8 * moves
             self.learning = 0.2 * (early and self.settings.own_scales)
@@ -438,7 +471,9 @@ class Batch:
         """Return the scales by which a few chains move."""
         if not self.settings.own_scales:
             return np.sqrt(self.metric)
-        return np.sqrt(self.metric / np.maximum(self.metric * self.curvature[group], 1.0) ** _OWN)
+        own = np.maximum(self.metric * self.curvature[group], 1.0) ** _OWN
+        own[:, self.shared] = 1.0
+        return np.sqrt(self.metric / own)
 
     def _steps(self) -> int:
         length = self.rng.uniform(0.5, 1.5) * self.time
@@ -554,10 +589,22 @@ def _warm_up(
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
     else:
-        meter.begin("settling", moves)
-        list(pool.map(lambda batch: batch.settle(moves, power), batches))
+        list(pool.map(lambda batch: batch.leave(power), batches))
+        _settle_all(pool, batches, moves, meter)
     meter.begin("adapting", moves)
     list(pool.map(lambda batch: batch.tune(moves), batches))
+
+
+def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, meter: _Meter) -> None:
+    """Settle for so many moves, then for a quarter as many again and again while the chains of a batch still rise."""
+    part = -(-moves // 4)
+    meter.begin("settling", moves)
+    list(pool.map(lambda batch: batch.settle(moves - part), batches))
+    for place in range(_PARTS):
+        if place:
+            meter.begin("settling further, as chains still climb", part)
+        if max(pool.map(lambda batch: batch.settle(part), batches)) < _RISE:
+            return
 
 
 def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:

@@ -161,8 +161,8 @@ def sampler_defaults(
         beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. Where noise is small besides, chains are 768 of
         12 draws, beyond 4,000 they are 512, that move by their own scales in at most 120 steps: such a chain stays
         near the arrangement of classes that it has found, so that many chains help more than long ones, and the worst
-        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. Where the population
-        varies about the mixture by default, draws come in two rounds at most: more of them gained nothing there.
+        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. Where the
+        population varies about the mixture by default, they are 512.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -185,10 +185,9 @@ def sampler_defaults(
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size > SEVERAL and starts_near_shares(release):
-        settings |= {"chains": 512 if size > LARGE else 768, "trajectories": 12}
+        varies = default_overdispersion(release)
+        settings |= {"chains": 512 if varies or size > LARGE else 768, "trajectories": 12}
         settings |= {"max_steps": 120, "own_scales": True}
-        if default_overdispersion(release):
-            settings["rounds"] = 2
     elif size > LARGE:
         settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
     elif size > SEVERAL:

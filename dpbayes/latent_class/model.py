@@ -59,6 +59,8 @@ from dpbayes.privacy.release import Release, check_of_records
 
 START_SPREAD = 0.3
 """Standard deviation of the starts of chains, on the unconstrained scale."""
+START_OVERDISPERSION = 30.0
+"""Where the overdispersion of chains starts."""
 LOW_NOISE = 2.0
 """Standard deviation of a count's noise below which the normal law of the sampling is seen through it."""
 
@@ -310,6 +312,8 @@ def _starts(model: pm.Model, k: int) -> Starts:
     the prior would stay behind.
     """
     centres: dict[str, Any] = {"stick": -np.log(np.arange(k - 1, 0, -1)), "level_scores": 0.0}
+    if "overdispersion" in model.named_vars:  # from above: the likelihood is flat until the classes fit
+        centres |= {"overdispersion": np.log(START_OVERDISPERSION), "size_deviations": 0.0, "level_deviations": 0.0}
     return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
 
 

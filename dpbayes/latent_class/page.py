@@ -411,6 +411,8 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
         ("root mean square of the standardized residuals", float(np.sqrt(np.mean(residuals**2)))),
     ]
     groups = [t.label for t in release.tables for _ in range(t.counts.size)]
+    cells = [label for t in release.tables for label in t.domain.cell_labels()]
+    far = np.argsort(-np.abs(residuals), kind="stable")[:5]
     return Section(
         "Does the model explain the released counts?",
         [
@@ -430,6 +432,17 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                 residual_plot(groups, residuals, limit=2.0),
                 "Released count minus predictive mean, in predictive standard deviations; the band is 2 either side.",
                 "Standardized posterior predictive residuals of every released count, grouped by table.",
+            ),
+            Table(
+                "farthest_counts",
+                "The released counts farthest from their predictive means",
+                [
+                    Column("cell"),
+                    Column("released", ",.0f"),
+                    Column("predicted", ",.1f"),
+                    Column("standard deviations away", "+.2f", "residual"),
+                ],
+                [(cells[i], float(observed[i]), float(values[:, i].mean()), float(residuals[i])) for i in far],
             ),
         ],
     )

@@ -139,7 +139,7 @@ def residual_plot(groups: Sequence[str], residuals: Floats, *, limit: float) -> 
     names = [groups[start] if many else groups[start].replace(" x ", "\nx ") for start in starts[::step]]
     axis.set_xticks(np.arange(0, len(starts), step) + 0.5, names, fontsize=8, rotation=90 if many else 0)
     axis.set_xlim(0, len(starts))
-    axis.set_ylabel("released count,\nstandardized residual", fontsize=9)
+    axis.set_ylabel("released count less predicted,\nin standard deviations", fontsize=9)
     return figure
 
 

@@ -1,6 +1,7 @@
 """Many annealed chains: exact posteriors, modes by their mass, the same draws on any number of cores."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -18,6 +19,8 @@ from dpbayes.inference.many_chains import (
     BatchedDensity,
     ManyChainSettings,
     _leapfrogs,
+    _Meter,
+    _settle_all,
     batched_density,
     draw_many,
 )
@@ -148,9 +151,57 @@ def test_chains_leave_their_starts_at_the_power_that_the_model_says(power):
     batch = Batch(BatchedDensity(evaluate, None, None, 3), ManyChainSettings(chains=16, batches=2),
                   points, np.random.SeedSequence(1))  # fmt: skip
     powers.clear()
-    batch.settle(3, power)
-    assert set(powers[:-1]) == {power} and powers[-1] == batch.power == 1.0
+    batch.leave(power)
+    batch.settle(3)
+    assert set(powers) == {power}
+    batch.tune(0)
+    assert powers[-1] == batch.power == 1.0
     np.testing.assert_array_equal(batch.gradient, -batch.points)
+
+
+@pytest.mark.parametrize(("rises", "parts"), [([0.0], 2), ([5.0, 2.0, 0.7], 4), ([5.0] * 20, 13)])
+def test_chains_settle_on_while_one_batch_still_rises(rises, parts):
+    """The first call is of three quarters of the moves, each other of a quarter; no more than twelve of these."""
+    settled, told = [[], []], []
+
+    def batch(own, rises):
+        return SimpleNamespace(settle=lambda moves: own.append(moves) or ([0.0, *rises])[len(own) - 1])
+
+    with ThreadPoolExecutor(1) as pool:
+        meter = _Meter(lambda stage, share: told.append(stage), 2)
+        _settle_all(pool, [batch(settled[0], [0.0] * 20), batch(settled[1], rises)], 24, meter)
+    assert settled[0] == settled[1] == [18] + [6] * (parts - 1)
+    assert told.count("settling") == 1 and len(told) == parts - 1
+
+
+def test_a_chain_that_is_stuck_goes_on_from_another():
+    points = np.random.default_rng(0).normal(size=(32, 3))
+    points[5] = 1e4
+    density = BatchedDensity(lambda at, power: (0.0 * at[:, 0], -0.5 * (at**2).sum(1), -at), None, None, 3)
+    batch = Batch(density, ManyChainSettings(chains=32, batches=2), points, np.random.SeedSequence(1))
+    batch.leave(1.0)
+    batch.settle(0)
+    others = np.delete(points, 5, axis=0)
+    np.testing.assert_array_equal(np.delete(batch.points, 5, axis=0), others)
+    assert (others == batch.points[5]).all(axis=1).any()
+    np.testing.assert_array_equal(batch.gradient, -batch.points)
+    np.testing.assert_array_equal(batch.likelihood, -0.5 * (batch.points**2).sum(axis=1))
+
+
+def test_single_numbers_move_by_the_scale_of_all_chains():
+    """A slope that is steep without changing its sign is no curvature; see `_single_numbers`."""
+    with pm.Model() as model:
+        scale = pm.LogNormal("scale")
+        pm.Normal("effects", 0.0, scale, shape=3)
+        pm.Normal("y", scale, observed=1.0)
+    density = batched_density(model)
+    points = density.start(np.random.default_rng(0), 16)
+    settings = ManyChainSettings(chains=16, batches=2, own_scales=True)
+    batch = Batch(density, settings, points, np.random.SeedSequence(1))
+    batch.curvature[:] = 1e6
+    scales = batch._root(slice(None))
+    assert density.shared.tolist() == [0]
+    assert (scales[:, 0] == 1.0).all() and (scales[:, 1:] < 0.01).all()
 
 
 def test_a_trajectory_that_went_far_away_does_not_count_for_the_length():
@@ -206,7 +257,8 @@ def test_modes_of_different_scales_are_each_moved_in_by_their_own():
     for own in (False, True):
         settings = ManyChainSettings(chains=32, batches=2, own_scales=own)
         batches.append(Batch(BatchedDensity(evaluate, None, None, size), settings, start, np.random.SeedSequence(4)))
-        batches[-1].settle(48, 2.0)
+        batches[-1].leave(2.0)
+        batches[-1].settle(48)
         batches[-1].tune(48)
     assert batches[1].step > 5 * batches[0].step
     drawn = batches[1].draw(60, np.arange(20, 60))
