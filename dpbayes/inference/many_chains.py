@@ -378,11 +378,11 @@ class Batch:
         for _ in range(moves):
             self._settle(_CLIMBING_STEPS if self.power > 1.0 else _ANNEALING_STEPS)
             self.tick()
-        self._fetch()
+        self._rescue()
         low, middle, high = np.percentile(self.likelihood, (25.0, 50.0, 75.0))
         return float((middle - before) / max(high - low, 1e-9))
 
-    def _fetch(self) -> None:
+    def _rescue(self) -> None:
         """Let chains that were left far behind go on from where others of the batch stand."""
         level = self.prior + self.power * self.likelihood
         low, middle, high = np.percentile(level, (25.0, 50.0, 75.0))

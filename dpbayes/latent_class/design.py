@@ -161,8 +161,8 @@ def sampler_defaults(
         beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. Where noise is small besides, chains are 768 of
         12 draws, beyond 4,000 they are 512, that move by their own scales in at most 120 steps: such a chain stays
         near the arrangement of classes that it has found, so that many chains help more than long ones, and the worst
-        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. Where the
-        population varies about the mixture by default, they are 512.
+        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. They are
+        512, too, where the population varies about the mixture by default.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.

@@ -398,7 +398,8 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     # What a threshold holds back, in the release or in a draw, stands at the threshold.
     least = released_limits(release)
     values = np.maximum(drawn.to_numpy().reshape(drawn.sizes["draws"], -1), least)
-    observed = np.maximum(released_vector(release), least)
+    counts = released_vector(release)
+    observed, held = np.maximum(counts, least), np.isinf(counts)
     spread = values.std(0, ddof=1)
     # Where noise is far below one count, no draw of an impossible cell's may differ from zero; its law still does.
     noise = np.sqrt(np.concatenate([t.variances.ravel() for t in release.tables]))
@@ -442,7 +443,10 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                     Column("predicted", ",.1f"),
                     Column("standard deviations away", "+.2f", "residual"),
                 ],
-                [(cells[i], float(observed[i]), float(values[:, i].mean()), float(residuals[i])) for i in far],
+                [
+                    (cells[i], None if held[i] else float(counts[i]), float(values[:, i].mean()), float(residuals[i]))
+                    for i in far
+                ],
             ),
         ],
     )

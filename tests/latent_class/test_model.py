@@ -293,6 +293,11 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     typical = np.exp(np.log(drawn["profiles"]).mean(axis=(0, 1)))
     for own, block in zip(*(np.split(all_levels, [2, 5, 7]) for all_levels in (typical, shares)), strict=True):
         np.testing.assert_allclose(own / own.sum(), block, atol=0.02)
+    varied = batched_density(build_model(release, n_classes=5, overdispersion=True), backend="interpreted")
+    found = varied.recorded(varied.start(np.random.default_rng(1), 4000))
+    # A log-normal of scale .3 has its median within 5 standard errors: 5 x 1.25 x .3 / sqrt(4000) = .03.
+    assert np.median(found["overdispersion"]) == pytest.approx(30.0, rel=0.03)
+    assert found["level_deviations"].std() == pytest.approx(0.3, rel=0.05)
     assert "stick" not in build_model(release, n_classes=1).starts
     assert not hasattr(build_model(release, n_classes=5, profiles="dirichlet"), "starts")
     assert not hasattr(build_model(_release(laws=[TwoSidedGeometric(400.0)] * 3)), "starts")
@@ -300,12 +305,13 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
 
 def test_what_chains_climb_near_their_starts_has_a_finite_mass():
     """At the power of settling the density falls along every free variable; a parabola through three far points."""
-    for likelihood, law in (
-        ("cells", TwoSidedGeometric(3.0)),
-        ("tables", TwoSidedGeometric(3.0)),
-        ("tables", Gaussian(3.0)),
+    for likelihood, law, varies in (
+        ("cells", TwoSidedGeometric(3.0), False),
+        ("cells", TwoSidedGeometric(3.0), True),
+        ("tables", TwoSidedGeometric(3.0), False),
+        ("tables", Gaussian(3.0), False),
     ):
-        model = build_model(_release(laws=[law] * 3), n_classes=2, likelihood=likelihood)
+        model = build_model(_release(laws=[law] * 3), n_classes=2, likelihood=likelihood, overdispersion=varies)
         density = batched_density(model, backend="interpreted")
         at = density.start(np.random.default_rng(1), 1)[0]
         steps = np.array([-200.0, 0.0, 200.0])

@@ -9,7 +9,7 @@ import xarray as xr
 from dpbayes.data import Domain, Marginal, datasets
 from dpbayes.latent_class import page
 from dpbayes.latent_class.page import cells_section, fit_section, margins_section, sources_section
-from dpbayes.privacy import NoisyTable, NoisyTotal, Release, release_tables
+from dpbayes.privacy import NoisyTable, NoisyTotal, Publication, Release, release_tables
 from dpbayes.privacy.laws import Laplace, TwoSidedGeometric
 
 DIMS = ("chain", "draw")
@@ -108,6 +108,23 @@ def test_residuals_are_numbers_where_no_predicted_count_differs():
     values = dict(fit_section(trace, release).blocks[1].rows)
     assert values["largest absolute standardized residual"] == pytest.approx(law.variance**-0.5)
     assert np.isfinite(values["root mean square of the standardized residuals"])
+
+
+def test_the_counts_farthest_from_their_prediction_are_named():
+    """Residuals of 0, -1, 3 and 0 standard deviations; what a threshold held back has no released count."""
+    domain = Domain.from_levels({"age": ("child", "adult"), "married": (0, 1)})
+    counts = np.array([[30.0, 20.0], [50.0, np.nan]])
+    table = NoisyTable(domain, counts, TwoSidedGeometric(2.0), 2.0, 1.0, threshold=10.0)
+    stated = Publication("An office", "https://example.org", "2026", "as in this test")
+    release = Release(domain, (table,), "replace-one", 100, "published", publication=stated)
+    off = np.random.default_rng(1).normal(size=(1, 200, 1))
+    off = (off - off.mean()) / off.std(ddof=1)
+    predicted = np.array([30.0, 21.0, 47.0, 0.0]) + off * np.array([1.0, 1.0, 1.0, 0.0])
+    trace = xr.DataTree.from_dict({"posterior_predictive": xr.Dataset({"released": ((*DIMS, "count"), predicted)})})
+    rows = fit_section(trace, release).blocks[-1].rows
+    assert [row[0] for row in rows[:2]] == ["age: adult, married: 0", "age: child, married: 1"]
+    np.testing.assert_allclose([row[1:] for row in rows[:2]], [[50.0, 47.0, 3.0], [20.0, 21.0, -1.0]], rtol=1e-9)
+    assert {row[0]: row[1] for row in rows}["age: adult, married: 1"] is None
 
 
 def test_the_answer_says_shares_in_words_and_the_strongest_association():
