@@ -4,14 +4,14 @@ All chains of a batch move together: one call of the batched log-density serves 
 adapts the sampler. Each chain starts from the prior and follows the likelihood as its power rises from 0 to 1 (the
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
-little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead, and
-they settle there, at power 1 or at the model's `settling_power`. (Chains climb slowly at power 1; where twice the
-likelihood has a mass, they find structure sooner there, and lose at power 1 what only fitted the noise.) They settle
-for longer while the median of their log-likelihoods rises by more than these differ, and what is stuck far below the
-others goes on from where one of them stands. Then trajectories of jittered length are drawn; their length is adapted by
-the ChEES criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate, and the metric to the
-spread of positions over that of gradients (both across chains). Batches know nothing of one another: R-hat between them
-is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as superchains.
+little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead. From
+there each climbs to the mode above it by Adam (Kingma and Ba 2015, ICLR), which takes a tenth of the gradients that
+trajectories take to climb, and settles: trajectories lose what only a mode has, until the median of the log-likelihoods
+changes by less than these differ. What is stuck far below the others goes on from where one of them stands. Then
+trajectories of jittered length are drawn; their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov
+2021, AISTATS), the step to an acceptance rate, and the metric to the spread of positions over that of gradients (both
+across chains). Batches know nothing of one another: R-hat between them is the nested R-hat of Margossian et al. (2024),
+Bayesian Analysis, with batches as superchains.
 """
 
 import math
@@ -50,8 +50,11 @@ _MOST = 10**6
 _ANNEALING_STEP = 2.0  # standard deviations of the log-likelihood by which one power differs from the next
 _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory before chains adapt at power 1
-_CLIMBING_STEPS, _CLIMBING_TIME = 100, 4.0  # the most of a trajectory at a power above 1, and its length
-_RISE = 1.0  # interquartile ranges of the chains' log-likelihoods: chains settle on while they rise by more
+_ADAM_RATE, _ADAM_FORGETS = 0.1, 0.1  # a step of Adam's, and the weight of its gradient in their means
+_CLIMB, _CLIMBS = 100, 30  # steps of Adam's in a part of the climb, and the most parts
+_FIRST_MOVES, _FIRST_STEPS = 24, 5  # short trajectories that look for a step where chains have climbed
+_SETTLING_TIME = 3.0  # length of a trajectory from there
+_CHANGE = 1.0  # interquartile ranges of the chains' log-likelihoods: they climb and settle on while they change by more
 _BEHIND = 10.0  # interquartile ranges of log-densities below their median: a chain is stuck, and goes on from another
 _PARTS = 12  # quarters of the adapting moves by which settling ends at the latest
 _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradients of which one tells of it
@@ -59,6 +62,11 @@ _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _IN_MEMORY, _ON_DEVICE = 2**21, 2**25  # the same for JAX, whose graphs keep some dozens of such arrays
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
+_TINY = 1e-300  # the least square of a slope
+_NOT_FINITE = (
+    "chains stand where the log-density is not finite; see model.point_logps(): a term that is -inf or NaN under the "
+    "prior needs a parameterization that stays finite"
+)
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
 
@@ -107,8 +115,8 @@ class BatchedDensity:
     start: Callable[[np.random.Generator, int], Floats]
     recorded: Callable[[Floats], dict[str, Floats]]
     size: int
-    settling: float | None = None
-    """The likelihood's power at which chains leave starts that the model gives; without, they are annealed."""
+    climbs: bool = False
+    """Whether the model gives starts, from which chains climb; without, they are annealed from the prior."""
     together: int = 1024
     """Number of points for which what a trajectory touches stays in the processor's cache."""
     follow: Follow | None = None
@@ -150,9 +158,8 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
 
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
-    settling = getattr(model, "settling_power", 1.0) if near else None
     together, shared = max(2, most // largest), _single_numbers(shapes)
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, settling, together, follow, shared)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, follow, shared)
 
 
 def _single_numbers(shapes: Sequence[tuple[int, ...]]) -> npt.NDArray[np.intp]:
@@ -365,30 +372,65 @@ class Batch:
         found = [self.evaluate(self.points[group], self.power) for group in self.groups]
         self.prior, self.likelihood, self.gradient = (np.concatenate(one) for one in zip(*found, strict=True))
 
-    def leave(self, power: float) -> None:
-        """Stand at starts that a model gives, to leave them at this power of the likelihood."""
-        self.power = power
-        if power > 1.0:
-            self.time = _CLIMBING_TIME
+    def climb(self) -> None:
+        """Climb from the starts to the modes above them, and find a step with which to leave these."""
+        self.power = 1.0
+        self._refresh()
+        slope = np.nan_to_num(self.gradient)
+        means = slope, np.square(slope)
+        for _ in range(_CLIMBS):
+            if self._rise(partial(self._ascend, np.full(_CLIMB, _ADAM_RATE), *means)) < _CHANGE:
+                break
+        self._ascend(np.linspace(_ADAM_RATE, 0.0, _CLIMB), *means)
+        self._rescue()
+        self._find_step()
+
+    def _ascend(self, rates: Floats, slopes: Floats, squares: Floats) -> None:
+        """Take steps of Adam (Kingma and Ba 2015, algorithm 1) at some rates, from means of slopes and their squares."""
+        for group in self.groups:
+            at, slope, square = self.points[group], slopes[group], squares[group]
+            for rate in rates:
+                at += rate * slope / np.sqrt(square + _TINY)
+                gradient = np.nan_to_num(self.evaluate(at, self.power)[2])
+                slope += _ADAM_FORGETS * (gradient - slope)
+                square += _ADAM_FORGETS * (np.square(gradient) - square)
         self._refresh()
 
+    def _find_step(self) -> None:
+        """Take short trajectories, with larger steps while they are accepted and smaller ones while not."""
+        self.time, self.learning = _SETTLING_TIME, 0.3 * self.settings.own_scales
+        for _ in range(_FIRST_MOVES):
+            self.move(_FIRST_STEPS)
+            if self.accept < 0.6:
+                self.step *= 0.6
+                continue
+            self._adapt_metric(0.3)
+            if self.accept > 0.9:
+                self.step *= 1.4
+
     def settle(self, moves: int) -> float:
-        """Move from the starts, adapting after each move; return by how much the chains rose, in their own spread."""
-        before = np.median(self.likelihood)
+        """Move from where chains climbed to, adapting after each move; return by how much they changed."""
+        return abs(self._rise(partial(self._leave, moves)))
+
+    def _leave(self, moves: int) -> None:
         for _ in range(moves):
-            self._settle(_CLIMBING_STEPS if self.power > 1.0 else _ANNEALING_STEPS)
+            self._settle(_ANNEALING_STEPS)
             self.tick()
         self._rescue()
-        low, middle, high = np.percentile(self.likelihood, (25.0, 50.0, 75.0))
-        return float((middle - before) / max(high - low, 1e-9))
+
+    def _rise(self, move: Callable[[], None]) -> float:
+        """Move; return by how much the median log-likelihood rose, in units of the chains' spread."""
+        before, _ = _typical(self.likelihood)
+        move()
+        after, spread = _typical(self.likelihood)
+        return (after - before) / spread
 
     def _rescue(self) -> None:
         """Let chains that were left far behind go on from where others of the batch stand."""
         level = self.prior + self.power * self.likelihood
-        low, middle, high = np.percentile(level, (25.0, 50.0, 75.0))
-        behind = level < middle - _BEHIND * (high - low)
-        source = np.arange(len(level))
-        source[behind] = self.rng.choice(np.flatnonzero(~behind), behind.sum())
+        middle, spread = _typical(level)
+        fine = level >= middle - _BEHIND * spread
+        source = np.where(fine, np.arange(len(level)), self.rng.choice(np.flatnonzero(fine), len(level)))
         for name in ("points", "prior", "likelihood", "gradient", "curvature"):
             setattr(self, name, getattr(self, name)[source])
 
@@ -481,7 +523,7 @@ class Batch:
 
     def _adapt_step(self) -> None:
         """Robbins and Monro (1951) on the logarithm of the step."""
-        self.step *= math.exp(0.16 * (self.accept - self.settings.target_accept))
+        self.step *= math.exp(0.4 * (self.accept - self.settings.target_accept))
 
     def _adapt_metric(self, weight: float) -> None:
         """Take the spread of positions over that of gradients, shrunk towards what it was as with five more chains."""
@@ -549,7 +591,7 @@ def draw_many(
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        _warm_up(pool, batches, density.settling, settings.tune, meter)
+        _warm_up(pool, batches, density.climbs, settings.tune, meter)
         kept: list[dict[str, Floats]] = []
         found: Sequence[Finding] = []
         moves = settings.trajectories
@@ -564,10 +606,7 @@ def draw_many(
             stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
             points = np.stack([_end_to_end(one["points"]) for one in kept])
             if not np.isfinite(stats["lp"]).all():
-                raise IncompleteSamplingError(
-                    "chains stand where the log-density is not finite; see model.point_logps(): a term that is -inf or "
-                    "NaN under the prior needs a parameterization that stays finite"
-                )
+                raise IncompleteSamplingError(_NOT_FINITE)
             variables = _recorded(density, points)
             found = short(variables, stats)
             if not found:
@@ -582,29 +621,35 @@ def draw_many(
 
 
 def _warm_up(
-    pool: ThreadPoolExecutor, batches: Sequence[Batch], power: float | None, moves: int, meter: _Meter
+    pool: ThreadPoolExecutor, batches: Sequence[Batch], climbs: bool, moves: int, meter: _Meter
 ) -> None:
-    """Anneal chains from the prior, or let them leave the model's starts at a power, and adapt at power 1."""
-    if power is None:
+    """Anneal chains from the prior, or let them climb from the model's starts, and adapt at power 1."""
+    if not climbs:
         meter.begin("annealing", 1)
         list(pool.map(Batch.anneal, batches))
     else:
-        list(pool.map(lambda batch: batch.leave(power), batches))
-        _settle_all(pool, batches, moves, meter)
+        meter.begin("climbing", 1)
+        list(pool.map(Batch.climb, batches))
+        _settle_all(pool, batches, -(-moves // 4), meter)
     meter.begin("adapting", moves)
     list(pool.map(lambda batch: batch.tune(moves), batches))
 
 
 def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, meter: _Meter) -> None:
-    """Settle for so many moves, then for a quarter as many again and again while the chains of a batch still rise."""
-    part = -(-moves // 4)
-    meter.begin("settling", moves)
-    list(pool.map(lambda batch: batch.settle(moves - part), batches))
+    """Settle for so many moves again and again while the chains of a batch still change."""
     for place in range(_PARTS):
-        if place:
-            meter.begin("settling further, as chains still climb", part)
-        if max(pool.map(lambda batch: batch.settle(part), batches)) < _RISE:
+        meter.begin("settling further, as chains still change" if place else "settling", moves)
+        if max(pool.map(lambda batch: batch.settle(moves), batches)) < _CHANGE:
             return
+
+
+def _typical(values: Floats) -> tuple[float, float]:
+    """Return the median and the interquartile range, at least 1, of the chains' finite values."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        raise IncompleteSamplingError(_NOT_FINITE)
+    low, middle, high = np.percentile(finite, (25.0, 50.0, 75.0))
+    return float(middle), max(float(high - low), 1.0)
 
 
 def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:

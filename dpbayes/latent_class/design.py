@@ -157,12 +157,11 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, trajectories have 200 steps at most, not 400, and
-        beyond 4,000 chains are 32 of 96 draws in place of 256 of 12. Where noise is small besides, chains are 768 of
-        12 draws, beyond 4,000 they are 512, that move by their own scales in at most 120 steps: such a chain stays
-        near the arrangement of classes that it has found, so that many chains help more than long ones, and the worst
-        of thousands of margins needs some 500 independent draws for an R-hat below 1.01. They are
-        512, too, where the population varies about the mixture by default.
+        With it, where classes times levels are more than 1,500, chains are 640 of 12 draws (512 where the population
+        varies about the mixture by default, where noise is large, and where they are more than 4,000) that move by
+        their own scales in at most 60 steps: such a chain stays near the arrangement of classes that it has found,
+        so that many chains help more than long ones, and the worst of thousands of margins needs some 500 independent
+        draws for an R-hat below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws, for time.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -184,14 +183,12 @@ def sampler_defaults(
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
-    if size > SEVERAL and starts_near_shares(release):
-        varies = default_overdispersion(release)
-        settings |= {"chains": 512 if varies or size > LARGE else 768, "trajectories": 12}
-        settings |= {"max_steps": 120, "own_scales": True}
-    elif size > LARGE:
-        settings |= {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    elif size > SEVERAL:
-        settings["max_steps"] = 200
+    if size > LARGE and not starts_near_shares(release):
+        return settings | {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
+    if size > SEVERAL:
+        settings |= {"chains": 512, "trajectories": 12, "max_steps": 60, "own_scales": True}
+        if starts_near_shares(release):
+            settings |= {"chains": 512 if default_overdispersion(release) or size > LARGE else 640, "tune": 16}
     return settings
 
 

@@ -228,8 +228,6 @@ def build_model(
     model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
         model.starts = _starts(model, k)
-        # Given deviations of all counts, the likelihood takes their prior back: twice of it has no finite mass.
-        model.settling_power = 1.0 if "count_deviations" in model.named_vars else 2.0
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)

@@ -233,7 +233,7 @@ def test_the_population_varies_where_noise_is_small(monkeypatch):
     names = [{v.name for v in build_model(one, likelihood="cells").free_RVs} for one in (quiet, loud)]
     assert ["overdispersion" in found for found in names] == [True, False]
     monkeypatch.setattr(design_module, "SEVERAL", 0)
-    assert [design_module.sampler_defaults(one)["chains"] for one in (quiet, loud)] == [512, 768]
+    assert [design_module.sampler_defaults(one)["chains"] for one in (quiet, loud)] == [512, 640]
     assert "overdispersion" not in {v.name for v in build_model(quiet).free_RVs}  # few counts are taken jointly
     chosen = {v.name for v in build_model(quiet, overdispersion=True).free_RVs}
     assert {"overdispersion", "level_deviations"} <= chosen
@@ -286,7 +286,7 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     model = build_model(release, n_classes=5)
     density = batched_density(model)
     drawn = density.recorded(density.start(np.random.default_rng(1), 4000))
-    assert density.settling == 1.0
+    assert density.climbs
     # Weights vary by some .3 of themselves, and are equal up to second order; 4,000 starts.
     np.testing.assert_allclose(drawn["weights"].mean(axis=0), 0.2, atol=0.01)
     shares = release_data(release, "tables")["released_shares"]
@@ -304,7 +304,7 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
 
 
 def test_what_chains_climb_near_their_starts_has_a_finite_mass():
-    """At the power of settling the density falls along every free variable; a parabola through three far points."""
+    """The density falls along every free variable; a parabola through three far points."""
     for likelihood, law, varies in (
         ("cells", TwoSidedGeometric(3.0), False),
         ("cells", TwoSidedGeometric(3.0), True),
@@ -318,8 +318,8 @@ def test_what_chains_climb_near_their_starts_has_a_finite_mass():
         for place in range(density.size):
             points = np.tile(at, (3, 1))
             points[:, place] += steps
-            prior, likelihood_there, _ = density.evaluate(points, density.settling)
-            joint = prior + density.settling * likelihood_there
+            prior, likelihood_there, _ = density.evaluate(points, 1.0)
+            joint = prior + likelihood_there
             assert joint[1] > max(joint[0], joint[2])
 
 

@@ -212,11 +212,11 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     ("attributes", "levels", "scale", "kept", "steps"),
     [
         (6, 2, 4.0, (256, 12), 400),
-        (14, 8, 400.0, (256, 12), 200),
-        (14, 8, 40.0, (768, 12), 120),
-        (14, 8, 4.0, (512, 12), 120),  # the population varies
+        (14, 8, 400.0, (512, 12), 60),
+        (14, 8, 40.0, (640, 12), 60),
+        (14, 8, 4.0, (512, 12), 60),  # the population varies
         (40, 10, 400.0, (32, 96), 400),
-        (40, 10, 4.0, (512, 12), 120),
+        (40, 10, 4.0, (512, 12), 60),
     ],
 )
 def test_the_number_of_chains_follows_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
