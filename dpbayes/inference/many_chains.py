@@ -376,7 +376,7 @@ class Batch:
         """Climb from the starts to the modes above them, and find a step with which to leave these."""
         self.power = 1.0
         self._refresh()
-        slope = np.nan_to_num(self.gradient)
+        slope = _finite(self.gradient)
         means = slope, np.square(slope)
         for _ in range(_CLIMBS):
             if self._rise(partial(self._ascend, np.full(_CLIMB, _ADAM_RATE), *means)) < _CHANGE:
@@ -386,12 +386,12 @@ class Batch:
         self._find_step()
 
     def _ascend(self, rates: Floats, slopes: Floats, squares: Floats) -> None:
-        """Take steps of Adam (Kingma and Ba 2015, algorithm 1) at some rates, from means of slopes and their squares."""
+        """Take steps of Adam (Kingma and Ba 2015, algorithm 1) at some rates; means of slopes and squares go on."""
         for group in self.groups:
             at, slope, square = self.points[group], slopes[group], squares[group]
             for rate in rates:
                 at += rate * slope / np.sqrt(square + _TINY)
-                gradient = np.nan_to_num(self.evaluate(at, self.power)[2])
+                gradient = _finite(self.evaluate(at, self.power)[2])
                 slope += _ADAM_FORGETS * (gradient - slope)
                 square += _ADAM_FORGETS * (np.square(gradient) - square)
         self._refresh()
@@ -620,9 +620,7 @@ def draw_many(
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
 
 
-def _warm_up(
-    pool: ThreadPoolExecutor, batches: Sequence[Batch], climbs: bool, moves: int, meter: _Meter
-) -> None:
+def _warm_up(pool: ThreadPoolExecutor, batches: Sequence[Batch], climbs: bool, moves: int, meter: _Meter) -> None:
     """Anneal chains from the prior, or let them climb from the model's starts, and adapt at power 1."""
     if not climbs:
         meter.begin("annealing", 1)
@@ -641,6 +639,11 @@ def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, 
         meter.begin("settling further, as chains still change" if place else "settling", moves)
         if max(pool.map(lambda batch: batch.settle(moves), batches)) < _CHANGE:
             return
+
+
+def _finite(slopes: Floats) -> Floats:
+    """Return slopes, those along which a chain has left where its density is finite as 0."""
+    return np.nan_to_num(slopes, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _typical(values: Floats) -> tuple[float, float]:

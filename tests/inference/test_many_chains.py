@@ -139,10 +139,10 @@ def test_chains_start_where_the_model_says():
     assert (trace["posterior"]["theta"] < 0.0).mean() > 0.8  # by their mass three in four would be above
 
 
-def _normal_batch(points, **settings):
+def _normal_batch(points):
     """Chains in a standard normal law that is all likelihood."""
     density = BatchedDensity(lambda at, power: (0.0 * at[:, 0], -0.5 * (at**2).sum(1), -power * at), None, None, 3)
-    return Batch(density, ManyChainSettings(chains=len(points), batches=2, **settings), points, np.random.SeedSequence(1))
+    return Batch(density, ManyChainSettings(chains=len(points), batches=2), points, np.random.SeedSequence(1))
 
 
 def test_chains_climb_from_far_to_the_mode_and_settle_about_it():

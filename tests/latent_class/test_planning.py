@@ -213,10 +213,10 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     [
         (6, 2, 4.0, (256, 12), 400),
         (14, 8, 400.0, (512, 12), 60),
-        (14, 8, 40.0, (640, 12), 60),
-        (14, 8, 4.0, (512, 12), 60),  # the population varies
+        (14, 8, 40.0, (768, 8), 60),
+        (14, 8, 4.0, (512, 8), 60),  # the population varies
         (40, 10, 400.0, (32, 96), 400),
-        (40, 10, 4.0, (512, 12), 60),
+        (40, 10, 4.0, (512, 8), 60),
     ],
 )
 def test_the_number_of_chains_follows_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
