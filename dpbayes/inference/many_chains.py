@@ -5,7 +5,7 @@ adapts the sampler. Each chain starts from the prior and follows the likelihood 
 powers are chosen so that the log-likelihood of the chains changes by about two of its standard deviations), so that
 chains reach different modes in proportion to their mass near the prior. Where the modes that matter at power 1 have
 little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead. From
-there each climbs to the mode above it by Adam (Kingma and Ba 2015, ICLR), which takes a tenth of the gradients that
+there each climbs to the mode above it by Adam (Kingma and Ba 2015, ICLR), which takes an eighth of the gradients that
 trajectories take to climb, and settles: trajectories lose what only a mode has, until the median of the log-likelihoods
 changes by less than these differ. What is stuck far below the others goes on from where one of them stands. Then
 trajectories of jittered length are drawn; their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov
