@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from types import FunctionType
@@ -121,8 +121,6 @@ class BatchedDensity:
     """Number of points for which what a trajectory touches stays in the processor's cache."""
     follow: Follow | None = None
     """How trajectories are followed; without, step by step in NumPy."""
-    shared: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
-    """Places of the values that move by the scale of all chains, also where the others move by their own."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -158,18 +156,8 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
 
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
-    together, shared = max(2, most // largest), _single_numbers(shapes)
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, follow, shared)
-
-
-def _single_numbers(shapes: Sequence[tuple[int, ...]]) -> npt.NDArray[np.intp]:
-    """Return the places of variables of one number.
-
-    While chains climb, the slope along a number that all others depend on is steep without changing its sign: a chain's
-    own scale, which takes mean squared slopes for curvature, would hold it where it started.
-    """
-    sizes = np.array([math.prod(shape) for shape in shapes])
-    return (np.cumsum(sizes) - sizes)[sizes == 1]
+    together = max(2, most // largest)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, follow)
 
 
 def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
@@ -357,7 +345,6 @@ class Batch:
     ):
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.follow = density.follow or partial(_leapfrogs, density.evaluate)
-        self.shared = density.shared
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
@@ -513,9 +500,7 @@ class Batch:
         """Return the scales by which a few chains move."""
         if not self.settings.own_scales:
             return np.sqrt(self.metric)
-        own = np.maximum(self.metric * self.curvature[group], 1.0) ** _OWN
-        own[:, self.shared] = 1.0
-        return np.sqrt(self.metric / own)
+        return np.sqrt(self.metric / np.maximum(self.metric * self.curvature[group], 1.0) ** _OWN)
 
     def _steps(self) -> int:
         length = self.rng.uniform(0.5, 1.5) * self.time

@@ -194,22 +194,6 @@ def test_chains_that_are_nowhere_finite_are_refused():
         batch.climb()
 
 
-def test_single_numbers_move_by_the_scale_of_all_chains():
-    """A slope that is steep without changing its sign is no curvature; see `_single_numbers`."""
-    with pm.Model() as model:
-        scale = pm.LogNormal("scale")
-        pm.Normal("effects", 0.0, scale, shape=3)
-        pm.Normal("y", scale, observed=1.0)
-    density = batched_density(model)
-    points = density.start(np.random.default_rng(0), 16)
-    settings = ManyChainSettings(chains=16, batches=2, own_scales=True)
-    batch = Batch(density, settings, points, np.random.SeedSequence(1))
-    batch.curvature[:] = 1e6
-    scales = batch._root(slice(None))
-    assert density.shared.tolist() == [0]
-    assert (scales[:, 0] == 1.0).all() and (scales[:, 1:] < 0.01).all()
-
-
 def test_a_trajectory_that_went_far_away_does_not_count_for_the_length():
     """Ends whose squares overflow have acceptance zero; lengths are those of the other chains."""
     points = np.random.default_rng(0).normal(size=(16, 3))
