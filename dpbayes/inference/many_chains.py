@@ -366,7 +366,9 @@ class Batch:
         slope = _finite(self.gradient)
         means = slope, np.square(slope)
         for _ in range(_CLIMBS):
-            if self._rise(partial(self._ascend, np.full(_CLIMB, _ADAM_RATE), *means)) < _CHANGE:
+            before = self.likelihood
+            self._ascend(np.full(_CLIMB, _ADAM_RATE), *means)
+            if self._rise(before) < _CHANGE:
                 break
         self._ascend(np.linspace(_ADAM_RATE, 0.0, _CLIMB), *means)
         self._rescue()
@@ -376,11 +378,12 @@ class Batch:
         """Take steps of Adam (Kingma and Ba 2015, algorithm 1) at some rates; means of slopes and squares go on."""
         for group in self.groups:
             at, slope, square = self.points[group], slopes[group], squares[group]
-            for rate in rates:
-                at += rate * slope / np.sqrt(square + _TINY)
-                gradient = _finite(self.evaluate(at, self.power)[2])
-                slope += _ADAM_FORGETS * (gradient - slope)
-                square += _ADAM_FORGETS * (np.square(gradient) - square)
+            with np.errstate(over="ignore", invalid="ignore"):  # such chains go on from others
+                for rate in rates:
+                    at += rate * slope / np.sqrt(square + _TINY)
+                    gradient = _finite(self.evaluate(at, self.power)[2])
+                    slope += _ADAM_FORGETS * (gradient - slope)
+                    square += _ADAM_FORGETS * (np.square(gradient) - square)
         self._refresh()
 
     def _find_step(self) -> None:
@@ -397,20 +400,17 @@ class Batch:
 
     def settle(self, moves: int) -> float:
         """Move from where chains climbed to, adapting after each move; return by how much they changed."""
-        return abs(self._rise(partial(self._leave, moves)))
-
-    def _leave(self, moves: int) -> None:
+        before = self.likelihood
         for _ in range(moves):
             self._settle(_ANNEALING_STEPS)
             self.tick()
         self._rescue()
+        return abs(self._rise(before))
 
-    def _rise(self, move: Callable[[], None]) -> float:
-        """Move; return by how much the median log-likelihood rose, in units of the chains' spread."""
-        before, _ = _typical(self.likelihood)
-        move()
-        after, spread = _typical(self.likelihood)
-        return (after - before) / spread
+    def _rise(self, before: Floats) -> float:
+        """Return by how much the chains' median log-likelihood is above a former one, in units of their spread now."""
+        middle, spread = _typical(self.likelihood)
+        return (middle - _typical(before)[0]) / spread
 
     def _rescue(self) -> None:
         """Let chains that were left far behind go on from where others of the batch stand."""

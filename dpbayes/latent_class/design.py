@@ -157,12 +157,11 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, chains move by their own scales in at most 60 steps:
-        768 of 8 draws where noise is small (512 where the population varies about the mixture by default, and where
-        they are more than 4,000), 512 of 12 where it is large. Such a chain stays near the arrangement of classes
-        that it has found, so that many chains help more than long ones, and the worst of thousands of margins needs
-        some 500 independent draws for an R-hat below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws,
-        for time.
+        With it, where classes times levels are more than 1,500, chains move by their own scales in at most 60 steps: 512
+        of 12 draws, or 768 of 8 where noise is small and the population does not vary about the mixture by default
+        (512 beyond 4,000). Such a chain stays near the arrangement of classes that it has found, so that many chains
+        help more than long ones, and the worst of thousands of margins needs some 500 independent draws for an R-hat
+        below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws, for time.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -184,13 +183,14 @@ def sampler_defaults(
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
-    if size > LARGE and not starts_near_shares(release):
+    if size <= SEVERAL:
+        return settings
+    near = starts_near_shares(release)
+    if size > LARGE and not near:
         return settings | {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    if size > SEVERAL:
-        settings |= {"chains": 512, "trajectories": 12, "max_steps": 60, "own_scales": True}
-        if starts_near_shares(release):
-            few = default_overdispersion(release) or size > LARGE
-            settings |= {"chains": 512 if few else 768, "tune": 12, "draws": 8, "trajectories": 8}
+    settings |= {"chains": 512, "trajectories": 12, "max_steps": 60, "own_scales": True}
+    if near and not default_overdispersion(release):
+        settings |= {"chains": 512 if size > LARGE else 768, "tune": 12, "draws": 8, "trajectories": 8}
     return settings
 
 

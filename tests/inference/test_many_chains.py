@@ -153,10 +153,10 @@ def test_chains_climb_from_far_to_the_mode_and_settle_about_it():
     batch.climb()
     assert np.abs(seen[0]).max() < 1e-3
     Batch._find_step(batch)
-    while batch.settle(12) >= 1.0:
-        pass
+    assert any(batch.settle(12) < 1.0 for _ in range(12))
     assert np.square(batch.points).mean() == pytest.approx(1.0, abs=5 * np.sqrt(2 / 96))
-    assert 0.3 < batch.step < 2.0 and batch.power == 1.0
+    assert 0.3 < batch.step < 2.0  # beyond 2 leapfrogs are unstable
+    assert batch.power == 1.0
     np.testing.assert_array_equal(batch.gradient, -batch.points)
 
 
