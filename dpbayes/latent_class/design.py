@@ -157,11 +157,11 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, chains move by their own scales in at most 60 steps: 512
-        of 12 draws, or 768 of 8 where noise is small and the population does not vary about the mixture by default
-        (512 beyond 4,000). Such a chain stays near the arrangement of classes that it has found, so that many chains
-        help more than long ones, and the worst of thousands of margins needs some 500 independent draws for an R-hat
-        below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws, for time.
+        With it, where classes times levels are more than 1,500, chains move by their own scales in at most 60 steps:
+        512 of 12 draws, or 768 of 8 where noise is small and the population does not vary about the mixture by
+        default (512 beyond 4,000). Such a chain stays near the arrangement of classes that it has found, so that many
+        chains help more than long ones, and the worst of thousands of margins needs some 500 independent draws for an
+        R-hat below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws, for time.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
