@@ -17,11 +17,12 @@ Bayesian Analysis, with batches as superchains.
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
+from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,9 @@ type Evaluate = Callable[[Floats, float], tuple[Floats, Floats, Floats]]
 type Follow = Callable[[Floats, Floats, Floats, Floats, float, int, bool], tuple[Floats, ...]]
 """Leapfrogs from points, momenta and gradients with scales, a power and a number of steps: where they end, log-prior,
 log-likelihood, gradient; and, if asked for, the sum of squared gradients at every `_SEEN`-th step."""
+type Ascend = Callable[[Floats, Floats, Floats, Floats, float], tuple[Floats, Floats, Floats]]
+"""Steps of Adam (Kingma and Ba 2015, algorithm 1) from points at some rates and a power; means of slopes and of their
+squares go on."""
 type Progress = Callable[[str, float], None]
 """Called with a stage in words and the share of the whole that is done."""
 
@@ -61,6 +65,7 @@ _OWN, _SEEN = 0.75, 4  # power of a chain's own curvature in its scale; gradient
 _KEPT = ("points", "lp", "likelihood", "diverging", "accept", "steps", "step")
 _CACHED = 2**15  # numbers in an array that the processor's cache holds: chains are evaluated so many at a time
 _IN_MEMORY, _ON_DEVICE = 2**21, 2**25  # the same for JAX, whose graphs keep some dozens of such arrays
+_STEEPER = 4.0  # by how much more curvature at most a refused trajectory counts
 _SMALLER = 0.7  # by which steps are multiplied after a round with too many divergences
 _TINY = 1e-300  # the least square of a slope
 _NOT_FINITE = (
@@ -121,6 +126,8 @@ class BatchedDensity:
     """Number of points for which what a trajectory touches stays in the processor's cache."""
     follow: Follow | None = None
     """How trajectories are followed; without, step by step in NumPy."""
+    ascend: Ascend | None = None
+    """How Adam climbs; without, step by step in NumPy."""
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -140,7 +147,7 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     power, point = pt.scalar("power"), model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
     outputs = [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
-    evaluate, follow, most = (_on_jax if backend == "jax" else _on_numba)(model, outputs, power, shapes)
+    evaluate, compiled, most = (_on_jax if backend == "jax" else _on_numba)(model, outputs, power, shapes)
     # What is recorded is of few points: code would take longer to compile than to run.
     record = _over_points(recorded, free, "interpreted")
     size = sum(map(math.prod, shapes))
@@ -157,7 +164,7 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
     together = max(2, most // largest)
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, follow)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, *compiled)
 
 
 def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
@@ -166,19 +173,21 @@ def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
     return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in zip(split, shapes, strict=True)]
 
 
-def _on_numba(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, None, int]:
-    """Compile a point's log-density for many; return also how trajectories are followed, and numbers in memory."""
+def _on_numba(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, tuple[()], int]:
+    """Compile a point's log-density for many; return also what else is compiled, and numbers in memory."""
     call = _over_points(outputs, model.value_vars, "numba", [power])
 
     def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
         prior, likelihood, *slopes = call(*_parts(at, shapes), np.asarray(to))
         return prior, likelihood, np.concatenate([slope.reshape(len(at), -1) for slope in slopes], axis=1)
 
-    return evaluate, None, _CACHED
+    return evaluate, (), _CACHED
 
 
-def _on_jax(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, Follow, int]:
-    """Do the same by JAX: whole trajectories are compiled, so that what they change stays on an accelerator."""
+def _on_jax(
+    model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any
+) -> tuple[Evaluate, tuple[Follow, Ascend], int]:
+    """Do the same by JAX: whole trajectories and climbs are compiled, so that what they change stays on a GPU."""
     import jax
     from jax import numpy as jnp
     from pytensor.compile.mode import JAX
@@ -213,11 +222,22 @@ def _on_jax(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) 
         start = at, momentum + 0.5 * scale * gradient, none, none, gradient, jnp.zeros_like(at)
         return jax.lax.fori_loop(0, steps, step, start)
 
-    def called(code: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = jax.jit(code)
-        return lambda *inputs: tuple(map(np.asarray, compiled(*inputs, [held[0] for held in data])))
+    def ascend(at: Any, slopes: Any, squares: Any, rates: Any, to: Any, given: Any) -> tuple[Any, ...]:
+        def step(state: tuple[Any, ...], rate: Any) -> tuple[tuple[Any, ...], None]:
+            at, slopes, squares = state
+            at = at + rate * slopes / jnp.sqrt(squares + _TINY)
+            gradient = jnp.nan_to_num(evaluate(at, to, given)[2], posinf=0.0, neginf=0.0)
+            slopes = slopes + _ADAM_FORGETS * (gradient - slopes)
+            return (at, slopes, squares + _ADAM_FORGETS * (jnp.square(gradient) - squares)), None
 
-    return called(evaluate), called(follow), _IN_MEMORY if jax.default_backend() == "cpu" else _ON_DEVICE
+        return jax.lax.scan(step, (at, slopes, squares), rates)[0]
+
+    def called(code: Callable[..., Any]) -> Callable[..., Any]:
+        on_device = jax.jit(code)
+        return lambda *inputs: tuple(map(np.asarray, on_device(*inputs, [held[0] for held in data])))
+
+    compiled = called(follow), called(ascend)
+    return called(evaluate), compiled, _IN_MEMORY if jax.default_backend() == "cpu" else _ON_DEVICE
 
 
 @lru_cache(maxsize=1)
@@ -332,6 +352,20 @@ def _leapfrogs(
     return at, momentum, prior, likelihood, gradient, squares
 
 
+def _adam(
+    evaluate: Evaluate, at: Floats, slopes: Floats, squares: Floats, rates: Floats, power: float
+) -> tuple[Floats, Floats, Floats]:
+    """Climb; see `Ascend`."""
+    at, slopes, squares = at.copy(), slopes.copy(), squares.copy()
+    with np.errstate(over="ignore", invalid="ignore"):  # such chains go on from others
+        for rate in rates:
+            at += rate * slopes / np.sqrt(squares + _TINY)
+            gradient = _finite(evaluate(at, power)[2])
+            slopes += _ADAM_FORGETS * (gradient - slopes)
+            squares += _ADAM_FORGETS * (np.square(gradient) - squares)
+    return at, slopes, squares
+
+
 class Batch:
     """Chains that move together: their state, and what adapts to them. `tick` is called after every move."""
 
@@ -345,6 +379,7 @@ class Batch:
     ):
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.follow = density.follow or partial(_leapfrogs, density.evaluate)
+        self.ascend = density.ascend or partial(_adam, density.evaluate)
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
@@ -375,15 +410,10 @@ class Batch:
         self._find_step()
 
     def _ascend(self, rates: Floats, slopes: Floats, squares: Floats) -> None:
-        """Take steps of Adam (Kingma and Ba 2015, algorithm 1) at some rates; means of slopes and squares go on."""
+        """Climb at some rates; means of slopes and squares go on."""
         for group in self.groups:
-            at, slope, square = self.points[group], slopes[group], squares[group]
-            with np.errstate(over="ignore", invalid="ignore"):  # such chains go on from others
-                for rate in rates:
-                    at += rate * slope / np.sqrt(square + _TINY)
-                    gradient = _finite(self.evaluate(at, self.power)[2])
-                    slope += _ADAM_FORGETS * (gradient - slope)
-                    square += _ADAM_FORGETS * (np.square(gradient) - square)
+            state = self.points[group], slopes[group], squares[group]
+            self.points[group], slopes[group], squares[group] = self.ascend(*state, rates, self.power)
         self._refresh()
 
     def _find_step(self) -> None:
@@ -484,7 +514,9 @@ class Batch:
         self.gradient = np.where(taken[:, None], gradient, self.gradient)
         self.prior, self.likelihood = np.where(taken, prior, self.prior), np.where(taken, likelihood, self.likelihood)
         if self.learning:
-            seen = np.where(taken[:, None], squares, np.square(self.gradient))
+            # A trajectory that is refused tells that scales are too large, though not by how much.
+            bound = _STEEPER * np.maximum(self.curvature, 1.0 / self.metric)
+            seen = np.where(taken[:, None], squares, np.fmin(squares, bound))
             self.curvature += self.learning * (seen - self.curvature)
         self.accept = float(accept.mean())
         return accept, change < -_DIVERGED
@@ -562,60 +594,90 @@ def draw_many(
     short: Callable[[dict[str, Floats], dict[str, Floats]], Sequence[Finding]],
     progress: Progress,
 ) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Any]]:
-    """Anneal, tune and draw round after round, each as long as all before, until `short` finds nothing that is short.
+    """Anneal, tune and draw, round after round, until `short` finds nothing that is short.
 
-    What was drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: they are
-    made smaller. Returns variables and statistics by chain and draw.
+    A further round adds as many chains as the first has: one that stays near its mode has little more to say. What was
+    drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: all chains draw
+    again, twice as long or with smaller steps. Returns variables and statistics by chain and draw.
     """
-    started = time.perf_counter()
-    seeds = np.random.SeedSequence(random_seed).spawn(settings.batches + 1)
-    starts = density.start(np.random.default_rng(seeds[-1]), settings.chains)
-    parts = np.split(starts, settings.batches)
-    meter = _Meter(progress, settings.batches)
-    batches = [Batch(density, settings, part, seed, meter.tick) for part, seed in zip(parts, seeds, strict=False)]
+    started, found = time.perf_counter(), list[Finding]()
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        _warm_up(pool, batches, density.climbs, settings.tune, meter)
-        kept: list[dict[str, Floats]] = []
-        found: Sequence[Finding] = []
-        moves = settings.trajectories
+        run = _Run(density, settings, pool, random_seed, progress)
         for place in range(settings.rounds):
+            run.extend({finding.check for finding in found})
             said = f" ({', '.join(f'{one.title} {one.value_text}' for one in found)})" if found else ""
-            meter.begin(f"sampling, round {place + 1} of at most {settings.rounds}{said}", moves)
-            keep = np.linspace(0, moves, settings.draws + 1, dtype=int)[1:] - 1
-            drawn = list(pool.map(lambda batch, moves=moves, keep=keep: batch.draw(moves, keep), batches))
-            if kept:  # they are of as many moves as the new ones
-                drawn, moves = [_thinned(*both) for both in zip(kept, drawn, strict=True)], 2 * moves
-            kept = drawn
-            stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
-            points = np.stack([_end_to_end(one["points"]) for one in kept])
-            if not np.isfinite(stats["lp"]).all():
-                raise IncompleteSamplingError(_NOT_FINITE)
-            variables = _recorded(density, points)
-            found = short(variables, stats)
+            variables, stats = run.draw(f"sampling, round {place + 1} of at most {settings.rounds}{said}")
+            found = list(short(variables, stats))
             if not found:
                 break
-            checks = {finding.check for finding in found}
-            if "divergences" in checks:
-                for batch in batches:
-                    batch.step *= _SMALLER
-            if checks & {"divergences", "drift"}:
-                kept, moves = [], moves * (2 if "drift" in checks else 1)
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
 
 
-def _warm_up(pool: ThreadPoolExecutor, batches: Sequence[Batch], climbs: bool, moves: int, meter: _Meter) -> None:
-    """Anneal chains from the prior, or let them climb from the model's starts, and adapt at power 1."""
-    if not climbs:
-        meter.begin("annealing", 1)
-        list(pool.map(Batch.anneal, batches))
-    else:
-        meter.begin("climbing", 1)
-        list(pool.map(Batch.climb, batches))
-        _settle_all(pool, batches, -(-moves // 4), meter)
-    meter.begin("adapting", moves)
-    list(pool.map(lambda batch: batch.tune(moves), batches))
+class _Run:
+    """Sets of chains, each of all batches, and what they have drawn."""
+
+    def __init__(
+        self,
+        density: BatchedDensity,
+        settings: ManyChainSettings,
+        pool: ThreadPoolExecutor,
+        random_seed: int,
+        progress: Progress,
+    ):
+        self.density, self.settings, self.pool = density, settings, pool
+        self.seeds, self.meter = np.random.SeedSequence(random_seed), _Meter(progress, settings.batches)
+        self.sets: list[list[Batch]] = []
+        self.drawn: list[tuple[dict[str, Floats], dict[str, Floats]]] = []
+        self.moves, self.tune, self.smaller = settings.trajectories, settings.tune, 1.0
+
+    def extend(self, checks: Set[str]) -> None:
+        """Add a set of chains, unless those there are have to draw again."""
+        if not checks & {"divergences", "drift"}:
+            self.sets.append(self._added())
+            return
+        self.drawn = []
+        if "divergences" in checks:
+            self.smaller *= _SMALLER
+            for batch in chain(*self.sets):
+                batch.step *= _SMALLER
+        if "drift" in checks:  # chains that come later move as long before they draw
+            self.tune, self.moves = self.tune + self.moves, 2 * self.moves
+
+    def _added(self) -> list[Batch]:
+        """Anneal chains from the prior, or let them climb from the model's starts, and adapt at power 1."""
+        settings, pool, meter = self.settings, self.pool, self.meter
+        seeds = self.seeds.spawn(settings.batches + 1)
+        points = np.split(self.density.start(np.random.default_rng(seeds[-1]), settings.chains), settings.batches)
+        batches = [Batch(self.density, settings, *both, meter.tick) for both in zip(points, seeds, strict=False)]
+        if not self.density.climbs:
+            meter.begin("annealing", 1)
+            list(pool.map(Batch.anneal, batches))
+        else:
+            meter.begin("climbing", 1)
+            list(pool.map(Batch.climb, batches))
+            _settle_all(pool, batches, -(-settings.tune // 4), meter)
+        meter.begin("adapting", self.tune)
+        list(pool.map(lambda batch: batch.tune(self.tune), batches))
+        for batch in batches:
+            batch.step *= self.smaller
+        return batches
+
+    def draw(self, stage: str) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Draw from the sets that have not drawn; return variables and statistics of all, by batch."""
+        waiting = self.sets[len(self.drawn) :]
+        keep = np.linspace(0, self.moves, self.settings.draws + 1, dtype=int)[1:] - 1
+        self.meter.begin(stage, self.moves * len(waiting))
+        for batches in waiting:
+            kept = list(self.pool.map(lambda batch: batch.draw(self.moves, keep), batches))
+            stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
+            if not np.isfinite(stats["lp"]).all():
+                raise IncompleteSamplingError(_NOT_FINITE)
+            points = np.stack([_end_to_end(one["points"]) for one in kept])
+            self.drawn.append((_recorded(self.density, points), stats))
+        variables, stats = map(_side_by_side, zip(*self.drawn, strict=True))
+        return variables, stats
 
 
 def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, meter: _Meter) -> None:
@@ -640,9 +702,11 @@ def _typical(values: Floats) -> tuple[float, float]:
     return float(middle), max(float(high - low), 1.0)
 
 
-def _thinned(before: dict[str, Floats], after: dict[str, Floats]) -> dict[str, Floats]:
-    """Lay two rounds of equal length one after the other and keep every second state."""
-    return {name: np.concatenate([before[name], after[name]])[1::2] for name in _KEPT}
+def _side_by_side(sets: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
+    """Lay the chains of every batch in one set after those in another."""
+    return (
+        sets[0] if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets], axis=1) for name in sets[0]}
+    )
 
 
 def _end_to_end(kept: Floats) -> Floats:

@@ -525,16 +525,17 @@ def _many(
     """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
     import xarray as xr
 
-    model, members = compiled.model, settings.chains // settings.batches
+    model = compiled.model
     judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
     sample_dims = ("chain", "draw")
-    chain = {"chain": range(settings.batches), "draw": range(members * settings.draws)}
     posterior = xr.Dataset()
 
     def short(variables: dict[str, Any], stats: dict[str, Any]) -> list[Finding]:
         nonlocal posterior
-        posterior = completed(_plain(_dataset(model, variables, sample_dims).assign_coords(chain)))
         shape = stats["lp"].shape
+        members = shape[1] // settings.draws
+        numbers = {name: range(length) for name, length in zip(sample_dims, shape, strict=True)}
+        posterior = completed(_plain(_dataset(model, variables, sample_dims).assign_coords(numbers)))
         draws = np.concatenate([np.moveaxis(posterior[name].to_numpy().reshape(*shape, -1), -1, 0) for name in judged])
         places = [Quantity(str(place)) for place in range(len(draws))]
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
@@ -550,11 +551,11 @@ def _many(
         short=short,
         progress=progress,
     )
-    member = np.tile(np.repeat(np.arange(members), settings.draws), (settings.batches, 1))
+    member = np.tile(posterior["draw"].to_numpy() // settings.draws, (settings.batches, 1))
     kept = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
             "n_steps": "steps", "step_size": "step"}  # fmt: skip
     statistics = {name: (sample_dims, stats[source]) for name, source in kept.items()}
-    sample_stats = xr.Dataset(statistics | {"member": (sample_dims, member)}, coords=chain)
+    sample_stats = xr.Dataset(statistics | {"member": (sample_dims, member)}, coords=posterior[[*sample_dims]].coords)
     attributes = {
         "sampler": f"dpbayes many chains ({settings.backend})",
         "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),

@@ -18,6 +18,7 @@ from dpbayes.inference.many_chains import (
     Batch,
     BatchedDensity,
     ManyChainSettings,
+    _adam,
     _leapfrogs,
     _Meter,
     _settle_all,
@@ -253,6 +254,7 @@ def test_modes_of_different_scales_are_each_moved_in_by_their_own():
     assert batches[1].step > 5 * batches[0].step
     drawn = batches[1].draw(60, np.arange(20, 60))
     assert 0.7 < drawn["accept"].mean() < 1.0
+    assert drawn["accept"].mean(axis=0).min() > 0.5  # none stands still because it has seen no slope yet
     for mode, scale in enumerate(scales):
         own = drawn["points"][:, 16 * mode : 16 * (mode + 1)]
         assert own.std() == pytest.approx(scale, rel=5 / np.sqrt(0.2 * own.size))
@@ -295,7 +297,7 @@ def test_a_correlated_normal_posterior_is_exact():
     assert check_convergence(trace) == verdict
 
 
-def test_jax_compiles_the_same_density_and_follows_the_same_trajectories():
+def test_jax_compiles_the_same_density_trajectories_and_climbs():
     """Twelve leapfrogs with scales of each chain's own, the last of which is half a step of the momentum."""
     pytest.importorskip("jax", reason="needs JAX (uv sync --extra jax)")
     model, rng = two_humps(), np.random.default_rng(0)
@@ -309,6 +311,10 @@ def test_jax_compiles_the_same_density_and_follows_the_same_trajectories():
         for ours, theirs in zip(*given, strict=True):
             assert ours.shape == theirs.shape
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    slopes = start[2]
+    climb = points, slopes, slopes**2, np.linspace(0.1, 0.0, 20), 0.5
+    for ours, theirs in zip(_adam(numba.evaluate, *climb), jax.ascend(*climb), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_nested_rhat_tells_batches_that_differ_and_those_that_drift():
@@ -370,24 +376,28 @@ def test_unknown_methods_and_settings_are_refused_before_anything_compiles():
 
 
 @pytest.mark.parametrize(
-    ("checks", "dropped", "spacing"),
+    ("checks", "dropped", "spacing", "tuned"),
     [
-        ((), 0, 2),
-        (("rhat",), 0, 4),
-        (("rhat", "ess_bulk"), 0, 8),
-        (("drift",), 16, 4),
-        (("drift", "rhat"), 16, 8),
-        (("divergences",), 16, 2),
-        (("rhat", "divergences"), 32, 4),
+        ((), [0], 2, [3]),
+        (("rhat",), [0, 0], 2, [3, 3]),
+        (("rhat", "ess_bulk"), [0, 0, 0], 2, [3, 3, 3]),
+        (("drift",), [16], 4, [3]),
+        (("drift", "rhat"), [16, 0], 4, [3, 19]),
+        (("divergences",), [16], 2, [3]),
+        (("rhat", "divergences"), [16, 16], 2, [3, 3]),
+        (("divergences", "rhat"), [16, 0], 2, [3, 3]),
     ],
 )
-def test_a_further_round_joins_the_draws_before_it_unless_they_drifted_or_diverged(
-    humps, monkeypatch, checks, dropped, spacing
+def test_a_further_round_adds_chains_unless_those_before_drifted_or_diverged(
+    humps, monkeypatch, checks, dropped, spacing, tuned
 ):
-    """States that count the moves so far: kept ones are evenly spaced over all rounds that count."""
+    """States that count a chain's moves: each set of chains keeps evenly spaced ones of those that count."""
     done: dict[int, int] = {}
+    lengths, steps = [], set()
 
-    steps: set[float] = set()
+    def adapted(batch, moves):
+        lengths.append(moves)
+        batch.step = 0.1
 
     def counted(batch, moves, keep):
         steps.add(batch.step)
@@ -397,11 +407,12 @@ def test_a_further_round_joins_the_draws_before_it_unless_they_drifted_or_diverg
         names = ("lp", "likelihood", "diverging", "accept", "steps", "step")
         return {name: states for name in names} | {"points": states[..., None]}
 
+    monkeypatch.setattr(Batch, "tune", adapted)
     monkeypatch.setattr(Batch, "draw", counted)
     failed = [[Finding(check, "theta", 2.0, 1.0, passed=False)] for check in checks]
-    settings = ManyChainSettings(chains=16, batches=2, draws=8, trajectories=16, tune=1)
+    settings = ManyChainSettings(chains=16, batches=2, draws=8, trajectories=16, tune=3)
     said = []
-    _, stats, _ = draw_many(
+    variables, stats, _ = draw_many(
         humps.program,
         settings,
         random_seed=1,
@@ -409,7 +420,10 @@ def test_a_further_round_joins_the_draws_before_it_unless_they_drifted_or_diverg
         short=lambda variables, stats: failed.pop(0) if failed else [],
         progress=lambda stage, share: said.append(stage),
     )
-    expected = dropped + spacing * np.arange(1, 9)
-    np.testing.assert_array_equal(stats["lp"].reshape(-1, 8), np.tile(expected, (16, 1)))
-    assert len(steps) == 2 * (1 + ("divergences" in checks))  # two batches, with smaller steps after divergences
+    expected = np.array(dropped)[:, None] + spacing * np.arange(1, 9)
+    found = stats["lp"].reshape(2, len(dropped), 8, 8)  # of batches, sets, chains and draws
+    np.testing.assert_array_equal(found, np.broadcast_to(expected[:, None], found.shape))
+    np.testing.assert_array_equal(variables["theta"], stats["lp"])
+    assert lengths == [moves for moves in tuned for _ in range(2)]
+    assert sorted(steps) == pytest.approx([0.07, 0.1] if "divergences" in checks else [0.1])
     assert ("largest R-hat 2" in said[-1]) == (checks[-1:] == ("rhat",))
