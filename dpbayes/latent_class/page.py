@@ -412,8 +412,6 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
         ("root mean square of the standardized residuals", float(np.sqrt(np.mean(residuals**2)))),
     ]
     groups = [t.label for t in release.tables for _ in range(t.counts.size)]
-    cells = [label for t in release.tables for label in t.domain.cell_labels()]
-    far = np.argsort(-np.abs(residuals), kind="stable")[:5]
     return Section(
         "Does the model explain the released counts?",
         [
@@ -434,22 +432,21 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                 "Released count minus predictive mean, in predictive standard deviations; the band is 2 either side.",
                 "Standardized posterior predictive residuals of every released count, grouped by table.",
             ),
-            Table(
-                "farthest_counts",
-                "The released counts farthest from their predictive means",
-                [
-                    Column("cell"),
-                    Column("released", ",.0f"),
-                    Column("predicted", ",.1f"),
-                    Column("standard deviations away", "+.2f", "residual"),
-                ],
-                [
-                    (cells[i], None if held[i] else float(counts[i]), float(values[:, i].mean()), float(residuals[i]))
-                    for i in far
-                ],
-            ),
+            _farthest(release, np.where(held, np.nan, counts), values.mean(0), residuals),
         ],
     )
+
+
+def _farthest(release: Release, counts: Floats, predicted: Floats, residuals: Floats) -> Table:
+    """Build the table of the released counts that the model predicts worst; NaN stands for one that was held back."""
+    cells = [label for table in release.tables for label in table.domain.cell_labels()]
+    columns = [Column("cell"), Column("released", ",.0f"), Column("predicted", ",.1f"),
+               Column("standard deviations away", "+.2f", "residual")]  # fmt: skip
+    rows = [
+        (cells[i], None if np.isnan(counts[i]) else float(counts[i]), float(predicted[i]), float(residuals[i]))
+        for i in np.argsort(-np.abs(residuals), kind="stable")[:5]
+    ]
+    return Table("farthest_counts", "The released counts farthest from their predictive means", columns, rows)
 
 
 def _margin_table(

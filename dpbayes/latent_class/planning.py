@@ -362,7 +362,7 @@ def _scores(
 # cell per class, and its noise; and an element of an array that passes through memory.
 _FLOPS = 4e10
 _SECONDS_PER_UNKNOWN = 2e-8
-_SECONDS_PER_ENTRY = 1e-9
+_SECONDS_PER_ENTRY = 2e-9
 _SECONDS_PER_CELL = 5e-9
 _SECONDS_PER_ELEMENT = 3e-10
 _CACHED = 2**20  # elements of a matrix that the processor's cache holds

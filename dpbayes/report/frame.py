@@ -182,10 +182,11 @@ def _worst(trace: xr.DataTree, verdict: Verdict, words: Mapping[str, str]) -> Bl
         return Paragraph("Too few chains or draws to compare, or none that moved: no rank plots.")
     quantities, draws = quantity_draws(trace)
     chosen = draws[[quantities.index(quantity) for quantity in verdict.worst[:_PANELS]]]
-    sizes = mixing(chosen, members=members_of(trace["sample_stats"].to_dataset())).ess_bulk
+    members = members_of(trace["sample_stats"].to_dataset())
+    sizes, line = mixing(chosen, members=members).ess_bulk, f"{members} chains" if members > 1 else "a chain"
     return Figure(
         rank_plot([words[str(quantity)] for quantity in verdict.worst[:_PANELS]], chosen, sizes),
-        "Rank plots of the quantities with the fewest effective draws. Each line is a chain; chains that sample the "
-        "same distribution stay inside the grey band.",
-        "Rank ECDF difference plots of the worst-mixing quantities, one line per chain, with a 95 % band.",
+        f"Rank plots of the quantities with the fewest effective draws. Each line is {line}; lines of the same "
+        "distribution stay inside the grey band.",
+        f"Rank ECDF difference plots of the worst-mixing quantities, a line for {line}, with a 95 % band.",
     )
