@@ -45,7 +45,7 @@ FEW_CELLS = 100
 """Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
 
 SEVERAL, LARGE = 1_500, 4_000
-"""Classes times levels beyond which trajectories are shorter, and beyond which chains are fewer."""
+"""Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time."""
 
 START_RATIO = 0.05
 """Ratio of sampling to noise above which chains start near the released shares, and are not annealed."""
@@ -157,12 +157,9 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, chains move by their own scales in at most 60 steps:
-        512 of 12 draws where noise is large, and where it is small 640 of 12 if the population varies about the
-        mixture by default and else 768 of 8 (512 beyond 4,000). Such a chain stays near the arrangement of classes
-        that it has found, so that many chains help more than long ones, and the worst of thousands of margins needs
-        some 500 independent draws for an R-hat below 1.01. Beyond 4,000 with large noise, chains are 32 of 96 draws,
-        for time.
+        With it, where classes times levels are more than 1,500: 640 chains if the population varies about the mixture
+        by default, else 768 of 8 draws where noise is small (512 beyond 4,000). The worst of thousands of margins needs
+        so many independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -179,20 +176,19 @@ def sampler_defaults(
     """
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
-    settings = {"method": "many-chains", "target_accept": 0.85, "max_steps": 400}
-    settings |= {"chains": 256, "tune": 12, "draws": 12, "trajectories": 12}
+    settings = {"method": "many-chains", "target_accept": 0.85, "max_steps": 60, "own_scales": True}
+    settings |= {"chains": 512, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size <= SEVERAL:
         return settings
-    near = starts_near_shares(release)
-    if size > LARGE and not near:
-        return settings | {"chains": 32, "draws": 96, "trajectories": 96, "tune": 48}
-    settings |= {"max_steps": 60, "own_scales": True}
-    if near and not default_overdispersion(release):
-        return settings | {"chains": 512 if size > LARGE else 768, "draws": 8, "trajectories": 8}
-    return settings | {"chains": 640 if near else 512, "tune": 24}
+    settings["rounds"] = 3  # each takes memory for as many draws again
+    if not starts_near_shares(release):
+        return settings
+    if default_overdispersion(release):
+        return settings | {"chains": 640}
+    return settings | {"chains": 512 if size > LARGE else 768, "tune": 12, "draws": 8, "trajectories": 8}
 
 
 def starts_near_shares(release: Release) -> bool:

@@ -396,10 +396,10 @@ def cost_of(
     *,
     n_classes: int | None = None,
     likelihood: Likelihood = "cells",
-    chains: int = 256,
-    draws: int = 3072,
-    moves: int = 60,
-    max_steps: int = 400,
+    chains: int = 512,
+    draws: int = 6144,
+    moves: int = 36,
+    max_steps: int = 60,
     cores: int = 2,
 ) -> Cost:
     """Estimate what a fit of some tables will take, to a factor of two or so.

@@ -252,7 +252,7 @@ class Sampling(Section):
     target_accept: Share | None = None
     """Acceptance rate that the step size aims at."""
     rounds: int | None = Field(default=None, ge=1, le=10)
-    """Rounds of many chains at most; each further one is as long as all before it, and joins its draws to theirs."""
+    """Rounds of many chains at most; each further one adds as many chains."""
     backend: Literal["numba", "jax"] | None = None
     """What compiles the density of many chains: Numba (default), or JAX for a GPU (``pip install 'dpbayes[jax]'``)."""
     seed: Seed = 1
