@@ -704,9 +704,9 @@ def _typical(values: Floats) -> tuple[float, float]:
 
 def _side_by_side(sets: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
     """Lay the chains of every batch in one set after those in another."""
-    return (
-        sets[0] if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets], axis=1) for name in sets[0]}
-    )
+    if len(sets) == 1:
+        return sets[0]
+    return {name: np.concatenate([one[name] for one in sets], axis=1) for name in sets[0]}
 
 
 def _end_to_end(kept: Floats) -> Floats:

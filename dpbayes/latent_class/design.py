@@ -157,9 +157,9 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500: 640 chains if the population varies about the mixture
-        by default, else 768 of 8 draws where noise is small (512 beyond 4,000). The worst of thousands of margins needs
-        so many independent draws for an R-hat below 1.01.
+        With it, where classes times levels are more than 1,500, noise is small and the population does not vary about
+        the mixture by default: 768 chains of 8 draws (512 beyond 4,000). The worst of thousands of margins needs so
+        many independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -184,11 +184,9 @@ def sampler_defaults(
     if size <= SEVERAL:
         return settings
     settings["rounds"] = 3  # each takes memory for as many draws again
-    if not starts_near_shares(release):
-        return settings
-    if default_overdispersion(release):
-        return settings | {"chains": 640}
-    return settings | {"chains": 512 if size > LARGE else 768, "tune": 12, "draws": 8, "trajectories": 8}
+    if starts_near_shares(release) and not default_overdispersion(release):
+        settings |= {"chains": 512 if size > LARGE else 768, "tune": 12, "draws": 8, "trajectories": 8}
+    return settings
 
 
 def starts_near_shares(release: Release) -> bool:

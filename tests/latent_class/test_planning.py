@@ -214,7 +214,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
         (6, 2, 4.0, (512, 12), 60),
         (14, 8, 400.0, (512, 12), 60),
         (14, 8, 40.0, (768, 8), 60),
-        (14, 8, 4.0, (640, 12), 60),  # the population varies
+        (14, 8, 4.0, (512, 12), 60),  # the population varies
         (40, 10, 400.0, (512, 12), 60),
         (40, 10, 4.0, (512, 8), 60),
     ],
