@@ -157,9 +157,9 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, where classes times levels are more than 1,500, noise is small and the population does not vary about
-        the mixture by default: 768 chains of 8 draws (512 beyond 4,000). The worst of thousands of margins needs so
-        many independent draws for an R-hat below 1.01.
+        With it, 512 chains where classes times levels are more than 1,500, and of 8 draws where noise is small and the
+        population does not vary about the mixture by default (768 up to 4,000). The worst of thousands of margins needs
+        so many independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -177,15 +177,15 @@ def sampler_defaults(
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     settings = {"method": "many-chains", "target_accept": 0.85, "max_steps": 60, "own_scales": True}
-    settings |= {"chains": 512, "tune": 24, "draws": 12, "trajectories": 12}
+    settings |= {"chains": 384, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size <= SEVERAL:
         return settings
-    settings["rounds"] = 3  # each takes memory for as many draws again
+    settings |= {"chains": 512, "rounds": 3}  # each round takes memory for as many draws again
     if starts_near_shares(release) and not default_overdispersion(release):
-        settings |= {"chains": 512 if size > LARGE else 768, "tune": 12, "draws": 8, "trajectories": 8}
+        settings |= {"tune": 12, "draws": 8, "trajectories": 8} | ({"chains": 768} if size <= LARGE else {})
     return settings
 
 

@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
 @pytest.mark.parametrize(
     ("attributes", "levels", "scale", "kept", "steps"),
     [
-        (6, 2, 4.0, (512, 12), 60),
+        (6, 2, 4.0, (384, 12), 60),
         (14, 8, 400.0, (512, 12), 60),
         (14, 8, 40.0, (768, 8), 60),
         (14, 8, 4.0, (512, 12), 60),  # the population varies
