@@ -176,7 +176,7 @@ def sampler_defaults(
     """
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
-    settings = {"method": "many-chains", "target_accept": 0.85, "max_steps": 60, "own_scales": True}
+    settings = {"method": "many-chains", "target_accept": 0.9, "max_steps": 60, "own_scales": True}
     settings |= {"chains": 384, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
