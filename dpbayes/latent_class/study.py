@@ -238,6 +238,10 @@ class Model(Section):
 _PRIORS = ("concentration", "profiles", "spread", "profile_prior")
 
 
+_MOST_OF_A_CHAIN = 48
+"""Draws of each of many chains up to which trajectories are as many."""
+
+
 class Sampling(Section):
     """Settings of the sampler; what is left out is `dpbayes.latent_class.sampler_defaults`."""
 
@@ -269,9 +273,12 @@ class Sampling(Section):
         """Return what `dpbayes.inference.sample` is told, of a release of this size."""
         names = ("draws", "tune", "chains", "target_accept", "rounds", "backend")
         given = {name: getattr(self, name) for name in names}
-        return sampler_defaults(release, method=self.method) | {
+        settings = sampler_defaults(release, method=self.method) | {
             name: value for name, value in given.items() if value is not None
         }
+        if self.method == "many-chains":  # a thousand draws, meant for NUTS, are refused
+            settings["trajectories"] = max(settings["trajectories"], min(settings["draws"], _MOST_OF_A_CHAIN))
+        return settings
 
 
 class Synthesis(Section):
