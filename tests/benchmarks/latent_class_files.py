@@ -6,10 +6,14 @@
     python tests/benchmarks/latent_class_files.py FILE.csv --case sixteen --seed 0 --peer 20 50 100
     python tests/benchmarks/latent_class_files.py FILE.csv --case resampled --epsilon 0.1 --populations 8
     python tests/benchmarks/latent_class_files.py FILE.csv OTHER.csv --case large --epsilon 10
+    python tests/benchmarks/latent_class_files.py --case affairs --epsilon 1
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables; the
 case large is of 48,800 records drawn from the files with replacement, with finer groups of age and income.
+Four real data sets come with libraries: affairs (nine attributes of 6,366 women) and insurance (ten of 20,190 people of
+the RAND health insurance experiment) with statsmodels, digits (sixteen pixels of 1,797 pictures, black or white) and
+biopsies (sixteen measurements of 569 biopsies, above or below the median) with scikit-learn.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
@@ -93,7 +97,8 @@ def generated(levels, n, rng):
     return np.column_stack(columns), list(levels)
 
 
-CASES = ["sixteen", "fourteen", "large", "nine", "fifty", "loglinear", "threeway", "network", "resampled"]
+LIBRARY = ["affairs", "insurance", "digits", "biopsies"]
+CASES = ["sixteen", "fourteen", "large", "nine", "fifty", "loglinear", "threeway", "network", "resampled", *LIBRARY]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
 SMALL_N = 10_000
 
@@ -118,6 +123,30 @@ def resampled(paths, n, rng):
     return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
 
 
+def from_library(case):
+    """Records and levels of a data set that statsmodels or scikit-learn comes with."""
+    import statsmodels.datasets
+
+    if case in ("digits", "biopsies"):
+        from sklearn.datasets import load_breast_cancer, load_digits
+
+        data = load_breast_cancer().data[:, :16]
+        above = load_digits().images[:, 2:6, 2:6].reshape(-1, 16) > 7 if case == "digits" else data > np.median(data, 0)
+        return above.astype(int), [2] * 16
+    if case == "affairs":
+        data = statsmodels.datasets.fair.load_pandas().data
+        cuts = {"affairs": [1e-9, 1, 3]}
+    else:
+        data = statsmodels.datasets.randhie.load_pandas().data
+        cuts = {"mdvis": [0.5, 2.5, 5.5, 10.5], "physlm": [1e-9, 0.999]}
+        cuts |= {
+            name: data[name].quantile(np.arange(1, k) / k) for name, k in {"lpi": 4, "fmde": 4, "disea": 6}.items()
+        }
+    grouped = {name: np.searchsorted(cuts[name], data[name]) if name in cuts else data[name] for name in data}
+    columns = [np.unique(column, return_inverse=True)[1] for column in grouped.values()]
+    return np.column_stack(columns), [int(column.max()) + 1 for column in columns]
+
+
 def small(case, paths, seed):
     """Records and levels of a small population."""
     rng = np.random.default_rng([seed, 7])
@@ -135,6 +164,8 @@ def studied(case, paths, cap, seed):
         return records, shape, [(0, 1), (1, 2, 3), (2, 4), (3, 5), (4, 6), (0, 7, 8), (5, 8)]
     if case in ("loglinear", "threeway", "network", "resampled"):
         records, shape = small(case, paths, seed)
+    elif case in LIBRARY:
+        records, shape = from_library(case)
     elif case == "fifty":
         sizes = [2 + (7 * place) % 19 for place in range(50)]
         records, shape = generated(sizes, 50_000, np.random.default_rng(50))
