@@ -4,7 +4,6 @@ A fit is not computed (None) with too few rows, a singular design, no convergenc
 happens depends on the partition's rows alone. Counts are confidential until `release_counts` adds noise.
 """
 
-import itertools
 import math
 import operator
 import warnings
@@ -13,21 +12,19 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_ar
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import stdtr
 
 from dpbayes._arguments import Floats, Ints, finite, function, instance, one_of, strictly_between
 from dpbayes.errors import InputError
-from dpbayes.verifier.formulas import Design, check_coefficient, collect, column_values, design
+from dpbayes.verifier.formulas import check_coefficient, collect, column_values, design
 from dpbayes.verifier.partition import (
     Assignment,
     PartitionCounts,
     Partitioned,
     check_n_partitions,
-    missing_units,
-    partition_slices,
     row_partitions,
+    rows_by_partition,
     unit_codes,
 )
 
@@ -78,19 +75,14 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
     df = n - k - n_absorbed
     if df < 1:
         return None
-    triangle = _triangle(np.column_stack([matrix, response]))
+    triangle = _triangle(matrix, response)
     if triangle is None:
         return None
     factor, norms = triangle
     upper = factor[:k, :k]
-    if np.abs(np.diag(upper)).min() < RANK_TOLERANCE:
-        return None
-    scale = norms[k] / norms[:k]
-    coefficient = float(solve_triangular(upper, factor[:k, k])[column] * scale[column])
-    unit = np.zeros(k)
-    unit[column] = 1.0
+    coefficient = float(solve_triangular(upper, factor[:k, k])[column] * (norms[k] / norms[column]))
     # The row of the inverse factor gives the variance: (X'X)^-1 = R^-1 R^-T.
-    row = solve_triangular(upper, unit, trans="T")
+    row = solve_triangular(upper, np.eye(k)[column], trans="T")
     residual = abs(float(factor[k, k])) * norms[k]
     standard_error = math.sqrt(float(row @ row) / df) * residual / norms[column]
     return Fitted(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
@@ -102,7 +94,7 @@ def fit_absorbed(matrix: Floats, response: Floats, column: int, groups: list[Int
     whole = np.column_stack([matrix, response])
     if not np.all(np.isfinite(whole)):
         return None
-    residuals = demean(whole, groups)
+    residuals = demean(whole, [np.unique(codes, return_inverse=True)[1] for codes in groups])
     if residuals is None:
         return None
     within, used = residuals
@@ -122,10 +114,7 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     one_of(family, ("logistic", "poisson"), "family")
     n, k = matrix.shape
     in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
-    if n <= k or not in_range:
-        return None
-    triangle = _triangle(np.column_stack([matrix, response]))
-    if triangle is None or np.abs(np.diag(triangle[0])[:k]).min() < RANK_TOLERANCE:
+    if n <= k or not in_range or _triangle(matrix, response) is None:
         return None
     with warnings.catch_warnings():
         # Warnings of a fit that fails are its failure; shown, they would tell about the data.
@@ -140,16 +129,15 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     coefficient, error = float(result.params[column]), float(result.bse[column])
     if not result.converged or not (math.isfinite(coefficient) and math.isfinite(error)):
         return None
-    weights = np.asarray(
-        result.fittedvalues if family == "poisson" else result.fittedvalues * (1 - result.fittedvalues)
-    )
+    means = np.asarray(result.fittedvalues)
+    weights = means if family == "poisson" else means * (1 - means)
     weighted = matrix * np.sqrt(weights / weights.max())[:, None] / np.linalg.norm(matrix, axis=0)
     if not np.all(np.isfinite(weighted)) or np.abs(np.diag(_tall_qr(weighted))).min() < INFORMATION_TOLERANCE:
         return None
     return Fitted(coefficient, error, float(result.pvalues[column]))
 
 
-def demean(values: Floats, groups: list[Ints], *, tolerance: float = 1e-13) -> tuple[Floats, int] | None:
+def demean(values: Floats, groups: list[Ints]) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
@@ -164,7 +152,7 @@ def demean(values: Floats, groups: list[Ints], *, tolerance: float = 1e-13) -> t
             taken = mean(out)
             out = out - taken
             left = max(left, float((np.abs(taken).max(axis=0) / size).max()))
-        if left <= tolerance:
+        if left <= 1e-13:
             return out, used
     return None
 
@@ -180,13 +168,15 @@ def _group_means(codes: Ints) -> Callable[[Floats], Floats]:
     return means
 
 
-def _triangle(matrix: Floats) -> tuple[Floats, Floats] | None:
-    """Return the R factor of the matrix with its columns scaled to norm 1, and the norms."""
-    norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+def _triangle(matrix: Floats, response: Floats) -> tuple[Floats, Floats] | None:
+    """Return the R factor of both, columns scaled to norm 1, and the norms; None where the matrix is singular."""
+    both = np.column_stack([matrix, response])
+    norms = np.sqrt(np.einsum("ij,ij->j", both, both))
     if not np.all(np.isfinite(norms)) or np.any(norms[:-1] == 0):
         return None
     safe = np.where(norms > 0, norms, 1.0)
-    return _tall_qr(matrix / safe), safe
+    factor = _tall_qr(both / safe)
+    return None if np.abs(np.diag(factor)[: len(norms) - 1]).min() < RANK_TOLERANCE else (factor, safe)
 
 
 def _tall_qr(matrix: Floats) -> Floats:
@@ -222,13 +212,12 @@ def estimate_partitions(
     split = 2 if corrected else 1
     partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
     cells = row_partitions(table, split * check_n_partitions(n_partitions), strata=strata, **partitioned)
-    model, column, groups = model_of(table, **regression)
-    fit = fitter(regression.get("family", "gaussian"), column)
-    cells = cells[model.rows]
-    whole = _by_partition(model, cells // split, n_partitions, groups, fit)
+    known, fit = model_of(table, **regression)
+    cells = cells[known]
+    whole = [fit(rows) for rows in rows_by_partition(cells // split, n_partitions)]
     if not corrected:
         return whole
-    halves = _by_partition(model, cells, split * n_partitions, groups, fit)
+    halves = [fit(rows) for rows in rows_by_partition(cells, split * n_partitions)]
     return [halved(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
 
 
@@ -246,63 +235,32 @@ def model_of(
     family: str = "gaussian",
     absorb: str | Sequence[str] = (),
     levels: Mapping[str, Any] | None = None,
-) -> tuple[Design, int, list[Ints]]:
-    """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
+) -> tuple[Ints, Callable[[Ints], Fitted | None]]:
+    """Return the complete rows, and the function that fits some of these, by their places among them."""
     absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
     one_of(family, get_args(Family.__value__), "family")
     if absorbed and family != "gaussian":
         raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
-    model = design(table, formula, levels=levels, intercept=not absorbed)
+    model = design(table, formula, levels=levels, absorbed=absorbed)
     instance(coefficient, str, "coefficient", remedy=f"the model has {list(model.columns)!r}")
     check_coefficient(coefficient, model.columns)
-    named = [column_values(table, name) for name in absorbed]
-    model = _complete(model, [missing_units(values) for values in named])
-    return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
+    groups = [unit_codes(column_values(table, name)[model.rows])[0] for name in absorbed]
+    column = model.columns.index(coefficient)
 
-
-def fitter(family: str, column: int) -> Callable[[Floats, Floats, list[Ints]], Fitted | None]:
-    """Return the function that fits matrix and response, with the codes of absorbed groups."""
-
-    def fit(matrix: Floats, response: Floats, codes: list[Ints]) -> Fitted | None:
-        if codes:
-            return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
-        if family == "gaussian":
-            return fit_ols(matrix, response, column)
-        return fit_glm(matrix, response, column, family=family)
-
-    return fit
-
-
-def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
-    """Return the design of the rows whose groups are all known."""
-    whole = np.ones(model.rows.size, dtype=bool)
-    for absent in missing:
-        whole &= ~absent[model.rows]
-    if whole.all():
-        return model
-    return Design(model.response[whole], model.matrix[whole], model.columns, model.rows[whole])
-
-
-def _by_partition(
-    model: Design,
-    partition: Ints,
-    n_partitions: int,
-    groups: list[Ints],
-    fit: Callable[[Any, Any, list[Ints]], Fitted | None],
-) -> list[Fitted | None]:
-    """Fit every partition on its slice of the sorted design."""
-    order, bounds = partition_slices(partition, n_partitions)
-    matrix, response = model.matrix[order], model.response[order]
-    sorted_groups = [codes[order] for codes in groups]
-    estimates: list[Fitted | None] = []
-    for first, last in itertools.pairwise(bounds):
-        estimate = None
-        if last > first:
-            part = slice(first, last)
-            estimate = fit(matrix[part], response[part], [codes[part] for codes in sorted_groups])
+    def fit(places: Ints) -> Fitted | None:
+        if not places.size:
+            return None
+        matrix, response = model.matrix[places], model.response[places]
+        if groups:
+            found = fit_absorbed(matrix, response, column, [codes[places] for codes in groups])
+        elif family == "gaussian":
+            found = fit_ols(matrix, response, column)
+        else:
+            found = fit_glm(matrix, response, column, family=family)
         # An estimate that overflowed is none.
-        estimates.append(estimate if estimate is not None and math.isfinite(estimate.coefficient) else None)
-    return estimates
+        return found if found is not None and math.isfinite(found.coefficient) else None
+
+    return model.rows, fit
 
 
 def count_partitions(
@@ -432,7 +390,7 @@ def count_statistic(
     # Not a function, it would fail in every partition, and failing is an outcome that is counted and released.
     function(statistic, "statistic", remedy="it takes a partition's rows")
     table = collect(frame)
-    order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
+    parts = rows_by_partition(row_partitions(table, n_partitions, **partitioned), n_partitions)
 
     def verdict(rows: Ints) -> bool | None:
         try:
@@ -445,8 +403,7 @@ def count_statistic(
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        verdicts = [verdict(order[first:last]) for first, last in itertools.pairwise(bounds)]
-    return _tally(verdicts, **partitioned)
+        return _tally([verdict(rows) for rows in parts], **partitioned)
 
 
 def _compared(threshold: Any, direction: Any) -> Callable[[float], bool]:
@@ -455,13 +412,8 @@ def _compared(threshold: Any, direction: Any) -> Callable[[float], bool]:
     return lambda value: bool(compare(value, bound))
 
 
-def _tally(
-    verdicts: Sequence[bool | None],
-    *,
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
-) -> PartitionCounts:
+def _tally(verdicts: Sequence[bool | None], **partitioned: Unpack[Partitioned]) -> PartitionCounts:
     """Count verdicts; a partition without one is not computed."""
     beyond, other, failed = (sum(verdict is one for verdict in verdicts) for one in (True, False, None))
-    return PartitionCounts(beyond, other, failed, assignment, reproducible=random_state is not None, unit=unit)
+    assignment, reproducible = partitioned.get("assignment", "balanced"), partitioned.get("random_state") is not None
+    return PartitionCounts(beyond, other, failed, assignment, reproducible, partitioned.get("unit"))

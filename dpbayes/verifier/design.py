@@ -21,11 +21,11 @@ from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
-from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, halved, model_of
+from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, halved, model_of
 from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.means import check_range, least_coverage
-from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit_codes
+from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, rows_by_partition, unit_codes
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -520,16 +520,12 @@ def _resampled(
 ) -> tuple[Fitted | None, Callable[[int], Fitted | None]]:
     """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
     table = collect(frame)
-    model, column, groups = model_of(table, **regression)
+    known, fit = model_of(table, **regression)
     codes, n_pilot = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
-    codes = codes[model.rows]
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
-    fit = fitter(regression.get("family", "gaussian"), column)
+    places = rows_by_partition(codes[known], n_pilot)
 
     def fitted(units: Ints) -> Fitted | None:
-        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in units])
-        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+        return fit(np.concatenate([places[unit] for unit in units]))
 
     def draw(size: int) -> Fitted | None:
         drawn = rng.integers(0, n_pilot, size=size)
@@ -537,7 +533,7 @@ def _resampled(
             return None if corrected else fitted(drawn)
         return halved(fitted(drawn), fitted(drawn[::2]), fitted(drawn[1::2]))
 
-    return fit(model.matrix, model.response, groups), draw
+    return fit(np.arange(known.size)), draw
 
 
 def _share_at(

@@ -231,12 +231,12 @@ def _strata(values: npt.NDArray[Any], codes: Ints, n_units: int, name: str, assi
     return of_units
 
 
-def partition_slices(partition: Ints, n_partitions: int) -> tuple[Ints, Ints]:
-    """Return the row order by partition, and where each partition starts."""
+def rows_by_partition(partition: Ints, n_partitions: int) -> list[Ints]:
+    """Return the rows of each partition."""
     # NumPy sorts 16-bit integers by radix.
     keys = partition.astype(np.uint16) if n_partitions <= 1 << 16 else partition
-    order = np.argsort(keys, kind="stable")
-    return order, np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=n_partitions))])
+    ends = np.cumsum(np.bincount(partition, minlength=n_partitions))
+    return np.split(np.argsort(keys, kind="stable"), ends[:-1])
 
 
 _SUMS = re.compile(r"sum of estimates from (\S+) to (\S+)")
