@@ -73,9 +73,7 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
     """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
     n, k = matrix.shape
     df = n - k - n_absorbed
-    if df < 1:
-        return None
-    triangle = _triangle(matrix, response)
+    triangle = _triangle(matrix, response) if df >= 1 else None
     if triangle is None:
         return None
     factor, norms = triangle
@@ -92,17 +90,15 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
 def fit_absorbed(matrix: Floats, response: Floats, column: int, groups: list[Ints]) -> Fitted | None:
     """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
     whole = np.column_stack([matrix, response])
-    if not np.all(np.isfinite(whole)):
-        return None
-    residuals = demean(whole, [np.unique(codes, return_inverse=True)[1] for codes in groups])
+    codes = [np.unique(group, return_inverse=True)[1] for group in groups]
+    residuals = demean(whole, codes) if np.all(np.isfinite(whole)) else None
     if residuals is None:
         return None
     within, used = residuals
-    k = matrix.shape[1]
-    left = np.linalg.norm(within[:, :k], axis=0)
+    left = np.linalg.norm(within[:, :-1], axis=0)
     if np.any(left <= RANK_TOLERANCE * np.linalg.norm(matrix, axis=0)):
         return None
-    return fit_ols(np.ascontiguousarray(within[:, :k]), within[:, k], column, n_absorbed=used)
+    return fit_ols(np.ascontiguousarray(within[:, :-1]), within[:, -1], column, n_absorbed=used)
 
 
 @np.errstate(all="ignore")
@@ -278,9 +274,8 @@ def count_partitions(
 ) -> PartitionCounts:
     """Count the partitions in which a regression coefficient lies beyond a threshold, or is significant.
 
-    What is verified is a share of partitions, each of n/M units, not a statement about the coefficient
-    in all records: where small samples are skewed the two differ (`pilot_shares`
-    shows by how much, and `sum_estimates` asks about the coefficient itself).
+    What is verified is a share of partitions, each of n/M units, and not the coefficient in all records: where small
+    samples are skewed the two differ. `pilot_shares` shows by how much; `sum_estimates` asks about the coefficient.
 
     Parameters
     ----------
@@ -289,33 +284,31 @@ def count_partitions(
     threshold
         What the claim compares the coefficient with, in its unit. Give this or `significant_at`.
     direction
-        ``">"`` counts a partition as beyond when its coefficient exceeds the threshold; likewise the
-        others. Of a test: None is two-sided, ``">"`` and ``"<"`` one-sided against coefficients of 0.
+        ``">"`` counts a partition as beyond when its coefficient exceeds the threshold; likewise the others. Of a test:
+        None is two-sided, ``">"`` and ``"<"`` one-sided against coefficients of 0.
     significant_at
-        Level of a test against 0, in (0, 1). A partition holds 1/M of the units, so a test has less power
-        there than in the whole data. The tests are those of the model as fitted: t for least squares, Wald
-        z otherwise, with standard errors that take rows as independent.
+        Level of a test against 0, in (0, 1): t for least squares, Wald z otherwise, with standard errors that take
+        rows as independent. A partition holds 1/M of the units, and a test has less power there.
     n_partitions
         M. Public, so choose it without looking at the data.
     unit
-        Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay
-        together. None: every row is its own unit.
+        Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay together. None:
+        every row is its own unit.
     assignment
         ``"balanced"`` for replace-one neighbours, ``"independent"`` for add-remove ones.
     random_state
         None for a release; a seed or generator for a simulation.
     strata
-        A public column, the same in all rows of a unit, over whose values units are spread evenly, so that
-        a rare level reaches as many partitions as it can. Balanced assignment only; the guarantee then
-        speaks of replacing a unit by one with the same public value.
+        A public column, the same in all rows of a unit, over whose values units are spread evenly: a rare level then
+        reaches as many partitions as it can. Balanced assignment only; the guarantee then speaks of replacing a unit
+        by one with the same public value.
     **regression
         `formula`, `coefficient`, `family`, `absorb` and `levels`, see `dpbayes.verifier.claim.Regression`.
 
     Returns
     -------
     PartitionCounts
-        Confidential. A partition whose fit is singular, does not converge, lacks a level or has too few
-        rows counts as not computed.
+        Confidential. A partition whose fit is singular, does not converge or has too few rows counts as not computed.
 
     Raises
     ------
@@ -372,10 +365,8 @@ def count_statistic(
     """Count the partitions in which a statistic of your own lies beyond a threshold.
 
     `statistic` is a function of one partition's rows, given as a frame of the kind that came in, to a number. It must
-    use nothing else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A
-    number that is not finite, and any exception, count as not computed. Warnings are silent. Arguments, result and
-    errors are otherwise those of `count_partitions`. The verifier's documentation states claims about a mean, a total
-    and a trend.
+    use nothing else: one that looks at all rows breaks the sensitivity that the noise is calibrated to. A number that
+    is not finite, and any exception, count as not computed. Warnings are silent. All else is as in `count_partitions`.
 
     Examples
     --------

@@ -327,8 +327,8 @@ def smallest_epsilon(
 ) -> float:
     """Return the smallest epsilon that makes a verification good enough, rounded up to four digits.
 
-    Bisection on a logarithmic scale. A decision rate is nearly, not strictly, monotone in epsilon, because
-    releases are whole numbers; the value returned always reaches what is wanted.
+    By bisection: as releases are whole numbers a decision rate is nearly, not strictly, monotone in epsilon. The value
+    returned always reaches what is wanted.
 
     Parameters
     ----------
@@ -453,8 +453,8 @@ def pilot_shares(
         Public or simulated records like the confidential ones. What they say is not protected.
     n_units
         Public number of units of the confidential records; a partition holds n_units / M of them.
-    n_partitions
-        Numbers of partitions M to try.
+    n_partitions, partitions
+        Numbers of partitions M to try, and how many partitions are drawn for each from the pilot, with replacement.
     threshold, direction, significant_at, unit, **regression
         The claim, as in `count_partitions`.
     lower, upper
@@ -462,8 +462,6 @@ def pilot_shares(
         that it sums, freed of bias by their halves.
     epsilon
         Privacy cost for which the chance of the right decision, the range and the coverage are given.
-    partitions
-        Partitions drawn from the pilot for each M, with replacement.
     random_state
         Seed or generator of the draws.
 
@@ -553,9 +551,8 @@ def _share_at(
 
 def _mean_at(m: int, found: list[Fitted | None], given: tuple[float, float] | None, epsilon: float) -> dict[str, float]:
     """Say what the mean of the partitions' estimates tells: its range, and the least coverage with a given one."""
-    values = np.array([one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)])
-    if not values.size:
-        values = np.full(1, np.nan)
+    estimates = [one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)]
+    values = np.array(estimates or [math.nan])
     centre, spread = values.mean(), values.std()
     # Clipping w off the centre takes at most spread^2 / 4w; the noise of the mean is 2 sqrt(2) w / (M epsilon).
     reach = max(_LEAST_REACH, math.sqrt(m * epsilon / (8 * math.sqrt(2)))) * spread
@@ -624,7 +621,9 @@ def partition_warnings(
             f'records; take at most {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
         )
     for name, shares in (level_shares or {}).items():
-        missing = _without_a_level([float(s) for s in shares.values()], size, n_units, n_partitions, strata == name)
+        # Spread evenly, a level is in a share of the partitions; otherwise each unit draws it by itself.
+        present = [min(1.0, s * size) if strata == name else 1 - (1 - s) ** size for s in map(float, shares.values())]
+        missing = 1 - math.prod(present)
         if missing > 0.05:
             said.append(
                 f"{100 * missing:.0f} % of the {about} are expected to lack a level of {name!r} by its declared "
@@ -632,12 +631,3 @@ def partition_warnings(
                 f"(levels.{name} = {{common = [...], other = [...]}}), or set strata = {name!r} if the column is public"
             )
     return said
-
-
-def _without_a_level(shares: Sequence[float], size: float, n_units: int, n_partitions: int, spread: bool) -> float:
-    """Return the expected share of partitions that lack one level or more."""
-    if spread:
-        present = [min(1.0, share * n_units / n_partitions) for share in shares]
-    else:
-        present = [1 - (1 - share) ** size for share in shares]
-    return 1 - math.prod(present)
