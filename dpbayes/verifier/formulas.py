@@ -24,7 +24,6 @@ import numpy.typing as npt
 from dpbayes._arguments import Floats, Ints, instance, shown
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
-from dpbayes.verifier.partition import missing_units
 
 MOST_PRODUCTS = 10_000
 """Products of terms that a formula may expand to; `(a + b + c + d)**10` would make a million."""
@@ -48,6 +47,7 @@ def design(
     frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, absorbed: Sequence[str] = ()
 ) -> Design:
     """Build the design matrix of a formula, without the intercept where the effects of groups are absorbed."""
+    import pandas as pd
     from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
@@ -61,7 +61,7 @@ def design(
         columns[factor], absent = _read(frame, expression, levels or {}, formula)
         missing |= absent
     for name in absorbed:
-        missing |= missing_units(column_values(frame, name))
+        missing |= pd.isna(column_values(frame, name))
     rows = np.flatnonzero(~missing)
     _check_size(parsed, columns, rows.size, formula)
     data = _evaluated(factors, columns, rows)
@@ -325,7 +325,7 @@ def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
         raise InputError(f"column {name!r} of type {kind} holds no levels; write one value per row")
     values = column_values(frame, name)
     unknown = pd.Index(_checked_levels(name, levels)[0]).get_indexer(values) < 0
-    if (unknown & ~missing_units(values)).any():
+    if (unknown & ~pd.isna(values)).any():
         raise InputError(
             f"column {name!r} holds a value outside its levels {shown(list(levels))}; add the level, recode the "
             "column, or leave the value out where it is missing"

@@ -297,8 +297,9 @@ def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPos
     # Between the true counts lies privacy noise's part, within them that of the number of partitions.
     splits = [(name, *one.r.variances) for name, one in shares.items()]
     splits += [(name, one.noise_sd**2 + one.clipping_sd**2, one.sampling_sd**2) for name, one in means.items()]
-    words = {"subject": "question", "rest": "partitions", "unit": "of the share", "format": "#.3g"}
-    return shares_section(splits, meaning=meaning, **words)
+    return shares_section(
+        splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format="#.3g"
+    )
 
 
 def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[float, ...]]) -> Section:

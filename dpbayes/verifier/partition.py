@@ -22,6 +22,7 @@ from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
 from dpbayes.privacy.release import NoisyTable, Release, check_release, record_words
 from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.verifier.formulas import column_values
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
@@ -180,20 +181,13 @@ def unit_codes(units: npt.NDArray[Any]) -> tuple[Ints, int]:
     """Return a code from 0 for the unit of each row, and the number of units; names are compared as text."""
     import pandas as pd
 
-    if missing_units(units).any():
+    if pd.isna(units).any():
         raise InputError("the unit column holds a missing value; every row must name its unit")
     if units.dtype == object:
         # As an array of text each row would take as many bytes as the longest name.
         units = np.array([str(unit) for unit in units], dtype=object)
     codes, names = pd.factorize(units, sort=True)
     return codes.astype(np.int64), len(names)
-
-
-def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return where the name of a unit or of a group is missing."""
-    import pandas as pd
-
-    return np.asarray(pd.isna(units))
 
 
 def row_partitions(
@@ -206,8 +200,6 @@ def row_partitions(
     strata: str | None = None,
 ) -> Ints:
     """Return the partition of every row; `strata` names a public column."""
-    from dpbayes.verifier.formulas import column_values
-
     codes, n_units = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
     public = None if strata is None else _strata(column_values(table, strata), codes, n_units, strata, assignment)
     of_units = assign_partitions(n_units, n_partitions, assignment=assignment, random_state=random_state, strata=public)
@@ -354,19 +346,15 @@ def release_counts(
         sampler = sampler_name(rng)
         return Release(domain, tuple(tables), adjacency, n_partitions, sampler, unit="partition", protected_unit=unit)
 
-    purposes = _purposes(purpose, list(questions), unit)
-    parts = [Part(law, one.sensitivity, purpose=said) for law, one, said in zip(laws, exact, purposes, strict=True)]
-    return reserve_draw_confirm(
-        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger
-    )
-
-
-def _purposes(purpose: str, questions: list[str], unit: str | None) -> list[str]:
-    """Return what the ledger says of each question: what it is for, and what its guarantee protects."""
     if not isinstance(purpose, str) or not purpose.strip():
         raise InputError(f"purpose must be text, got {purpose!r}; say what the release is for")
     what = [purpose] if len(questions) == 1 else [f"{purpose}: {name}" for name in questions]
-    return [f"{one} (one record: {record_words(unit)})" for one in what]
+    # What each entry of the ledger is for, and what its guarantee protects.
+    said = [f"{one} (one record: {record_words(unit)})" for one in what]
+    parts = [Part(law, one.sensitivity, purpose=words) for law, one, words in zip(laws, exact, said, strict=True)]
+    return reserve_draw_confirm(
+        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger
+    )
 
 
 def _check_questions(
