@@ -490,7 +490,7 @@ def pilot_shares(
     >>> tried.attrs["largest_safe"]
     20
     """
-    import xarray as xr
+    import pandas as pd
 
     tried = sorted({check_n_partitions(m) for m in ordered(n_partitions, "n_partitions", remedy="give a list")})
     if not tried or tried[-1] > n_units:
@@ -507,10 +507,9 @@ def pilot_shares(
         row = _share_at(m, found, verdict, epsilon, beyond=beyond) | _mean_at(m, found, given, epsilon)
         safe = safe and row.pop("clear") and row["failed"] <= MOST_FAILED
         rows.append(row | {"units": n_units // m, "safe": safe})
-    columns = {name: ("n_partitions", np.array([row[name] for row in rows])) for name in rows[0]}
-    largest = max((m for m, row in zip(tried, rows, strict=True) if row["safe"]), default=0)
-    attrs = {"whole": whole.coefficient, "beyond": int(beyond), "largest_safe": largest}
-    return xr.Dataset(columns, {"n_partitions": tried}, attrs)
+    table = pd.DataFrame(rows, index=pd.Index(tried, name="n_partitions"))
+    largest = int(max(table.index[table["safe"]], default=0))
+    return table.to_xarray().assign_attrs(whole=whole.coefficient, beyond=int(beyond), largest_safe=largest)
 
 
 def _resampled(
