@@ -4,7 +4,6 @@ A fit is not computed (None) with too few rows, a singular design, no convergenc
 happens depends on the partition's rows alone. Counts are confidential until `release_counts` adds noise.
 """
 
-import itertools
 import math
 import operator
 import warnings
@@ -13,21 +12,19 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_ar
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import stdtr
 
 from dpbayes._arguments import Floats, Ints, finite, function, instance, one_of, strictly_between
 from dpbayes.errors import InputError
-from dpbayes.verifier.formulas import Design, check_coefficient, collect, column_values, design
+from dpbayes.verifier.formulas import check_coefficient, collect, column_values, design
 from dpbayes.verifier.partition import (
     Assignment,
     PartitionCounts,
     Partitioned,
     check_n_partitions,
-    missing_units,
-    partition_slices,
     row_partitions,
+    rows_by_partition,
     unit_codes,
 )
 
@@ -76,21 +73,14 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
     """Fit a linear model by least squares: one Householder QR of the matrix with the response as last column."""
     n, k = matrix.shape
     df = n - k - n_absorbed
-    if df < 1:
-        return None
-    triangle = _triangle(np.column_stack([matrix, response]))
+    triangle = _triangle(matrix, response) if df >= 1 else None
     if triangle is None:
         return None
     factor, norms = triangle
     upper = factor[:k, :k]
-    if np.abs(np.diag(upper)).min() < RANK_TOLERANCE:
-        return None
-    scale = norms[k] / norms[:k]
-    coefficient = float(solve_triangular(upper, factor[:k, k])[column] * scale[column])
-    unit = np.zeros(k)
-    unit[column] = 1.0
+    coefficient = float(solve_triangular(upper, factor[:k, k])[column] * (norms[k] / norms[column]))
     # The row of the inverse factor gives the variance: (X'X)^-1 = R^-1 R^-T.
-    row = solve_triangular(upper, unit, trans="T")
+    row = solve_triangular(upper, np.eye(k)[column], trans="T")
     residual = abs(float(factor[k, k])) * norms[k]
     standard_error = math.sqrt(float(row @ row) / df) * residual / norms[column]
     return Fitted(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
@@ -100,17 +90,15 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
 def fit_absorbed(matrix: Floats, response: Floats, column: int, groups: list[Ints]) -> Fitted | None:
     """Fit a linear model with absorbed fixed effects, as with a dummy per group (Frisch, Waugh and Lovell)."""
     whole = np.column_stack([matrix, response])
-    if not np.all(np.isfinite(whole)):
-        return None
-    residuals = demean(whole, groups)
+    codes = [np.unique(group, return_inverse=True)[1] for group in groups]
+    residuals = demean(whole, codes) if np.all(np.isfinite(whole)) else None
     if residuals is None:
         return None
     within, used = residuals
-    k = matrix.shape[1]
-    left = np.linalg.norm(within[:, :k], axis=0)
+    left = np.linalg.norm(within[:, :-1], axis=0)
     if np.any(left <= RANK_TOLERANCE * np.linalg.norm(matrix, axis=0)):
         return None
-    return fit_ols(np.ascontiguousarray(within[:, :k]), within[:, k], column, n_absorbed=used)
+    return fit_ols(np.ascontiguousarray(within[:, :-1]), within[:, -1], column, n_absorbed=used)
 
 
 @np.errstate(all="ignore")
@@ -122,10 +110,7 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     one_of(family, ("logistic", "poisson"), "family")
     n, k = matrix.shape
     in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
-    if n <= k or not in_range:
-        return None
-    triangle = _triangle(np.column_stack([matrix, response]))
-    if triangle is None or np.abs(np.diag(triangle[0])[:k]).min() < RANK_TOLERANCE:
+    if n <= k or not in_range or _triangle(matrix, response) is None:
         return None
     with warnings.catch_warnings():
         # Warnings of a fit that fails are its failure; shown, they would tell about the data.
@@ -140,16 +125,15 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     coefficient, error = float(result.params[column]), float(result.bse[column])
     if not result.converged or not (math.isfinite(coefficient) and math.isfinite(error)):
         return None
-    weights = np.asarray(
-        result.fittedvalues if family == "poisson" else result.fittedvalues * (1 - result.fittedvalues)
-    )
+    means = np.asarray(result.fittedvalues)
+    weights = means if family == "poisson" else means * (1 - means)
     weighted = matrix * np.sqrt(weights / weights.max())[:, None] / np.linalg.norm(matrix, axis=0)
     if not np.all(np.isfinite(weighted)) or np.abs(np.diag(_tall_qr(weighted))).min() < INFORMATION_TOLERANCE:
         return None
     return Fitted(coefficient, error, float(result.pvalues[column]))
 
 
-def demean(values: Floats, groups: list[Ints], *, tolerance: float = 1e-13) -> tuple[Floats, int] | None:
+def demean(values: Floats, groups: list[Ints]) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
@@ -164,7 +148,7 @@ def demean(values: Floats, groups: list[Ints], *, tolerance: float = 1e-13) -> t
             taken = mean(out)
             out = out - taken
             left = max(left, float((np.abs(taken).max(axis=0) / size).max()))
-        if left <= tolerance:
+        if left <= 1e-13:
             return out, used
     return None
 
@@ -180,13 +164,15 @@ def _group_means(codes: Ints) -> Callable[[Floats], Floats]:
     return means
 
 
-def _triangle(matrix: Floats) -> tuple[Floats, Floats] | None:
-    """Return the R factor of the matrix with its columns scaled to norm 1, and the norms."""
-    norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+def _triangle(matrix: Floats, response: Floats) -> tuple[Floats, Floats] | None:
+    """Return the R factor of both, columns scaled to norm 1, and the norms; None where the matrix is singular."""
+    both = np.column_stack([matrix, response])
+    norms = np.sqrt(np.einsum("ij,ij->j", both, both))
     if not np.all(np.isfinite(norms)) or np.any(norms[:-1] == 0):
         return None
     safe = np.where(norms > 0, norms, 1.0)
-    return _tall_qr(matrix / safe), safe
+    factor = _tall_qr(both / safe)
+    return None if np.abs(np.diag(factor)[: len(norms) - 1]).min() < RANK_TOLERANCE else (factor, safe)
 
 
 def _tall_qr(matrix: Floats) -> Floats:
@@ -222,13 +208,12 @@ def estimate_partitions(
     split = 2 if corrected else 1
     partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
     cells = row_partitions(table, split * check_n_partitions(n_partitions), strata=strata, **partitioned)
-    model, column, groups = model_of(table, **regression)
-    fit = fitter(regression.get("family", "gaussian"), column)
-    cells = cells[model.rows]
-    whole = _by_partition(model, cells // split, n_partitions, groups, fit)
+    known, fit = model_of(table, **regression)
+    cells = cells[known]
+    whole = [fit(rows) for rows in rows_by_partition(cells // split, n_partitions)]
     if not corrected:
         return whole
-    halves = _by_partition(model, cells, split * n_partitions, groups, fit)
+    halves = [fit(rows) for rows in rows_by_partition(cells, split * n_partitions)]
     return [halved(*three) for three in zip(whole, halves[::2], halves[1::2], strict=True)]
 
 
@@ -246,63 +231,32 @@ def model_of(
     family: str = "gaussian",
     absorb: str | Sequence[str] = (),
     levels: Mapping[str, Any] | None = None,
-) -> tuple[Design, int, list[Ints]]:
-    """Return the design of the complete rows, the coefficient's column, and the codes of the absorbed groups."""
+) -> tuple[Ints, Callable[[Ints], Fitted | None]]:
+    """Return the complete rows, and the function that fits some of these, by their places among them."""
     absorbed = [absorb] if isinstance(absorb, str) else list(absorb)
     one_of(family, get_args(Family.__value__), "family")
     if absorbed and family != "gaussian":
         raise InputError(f"fixed effects can be absorbed in least squares only, got family {family!r}; use C(column)")
-    model = design(table, formula, levels=levels, intercept=not absorbed)
+    model = design(table, formula, levels=levels, absorbed=absorbed)
     instance(coefficient, str, "coefficient", remedy=f"the model has {list(model.columns)!r}")
     check_coefficient(coefficient, model.columns)
-    named = [column_values(table, name) for name in absorbed]
-    model = _complete(model, [missing_units(values) for values in named])
-    return model, model.columns.index(coefficient), [unit_codes(values[model.rows])[0] for values in named]
+    groups = [unit_codes(column_values(table, name)[model.rows])[0] for name in absorbed]
+    column = model.columns.index(coefficient)
 
-
-def fitter(family: str, column: int) -> Callable[[Floats, Floats, list[Ints]], Fitted | None]:
-    """Return the function that fits matrix and response, with the codes of absorbed groups."""
-
-    def fit(matrix: Floats, response: Floats, codes: list[Ints]) -> Fitted | None:
-        if codes:
-            return fit_absorbed(matrix, response, column, [np.unique(c, return_inverse=True)[1] for c in codes])
-        if family == "gaussian":
-            return fit_ols(matrix, response, column)
-        return fit_glm(matrix, response, column, family=family)
-
-    return fit
-
-
-def _complete(model: Design, missing: list[npt.NDArray[np.bool_]]) -> Design:
-    """Return the design of the rows whose groups are all known."""
-    whole = np.ones(model.rows.size, dtype=bool)
-    for absent in missing:
-        whole &= ~absent[model.rows]
-    if whole.all():
-        return model
-    return Design(model.response[whole], model.matrix[whole], model.columns, model.rows[whole])
-
-
-def _by_partition(
-    model: Design,
-    partition: Ints,
-    n_partitions: int,
-    groups: list[Ints],
-    fit: Callable[[Any, Any, list[Ints]], Fitted | None],
-) -> list[Fitted | None]:
-    """Fit every partition on its slice of the sorted design."""
-    order, bounds = partition_slices(partition, n_partitions)
-    matrix, response = model.matrix[order], model.response[order]
-    sorted_groups = [codes[order] for codes in groups]
-    estimates: list[Fitted | None] = []
-    for first, last in itertools.pairwise(bounds):
-        estimate = None
-        if last > first:
-            part = slice(first, last)
-            estimate = fit(matrix[part], response[part], [codes[part] for codes in sorted_groups])
+    def fit(places: Ints) -> Fitted | None:
+        if not places.size:
+            return None
+        matrix, response = model.matrix[places], model.response[places]
+        if groups:
+            found = fit_absorbed(matrix, response, column, [codes[places] for codes in groups])
+        elif family == "gaussian":
+            found = fit_ols(matrix, response, column)
+        else:
+            found = fit_glm(matrix, response, column, family=family)
         # An estimate that overflowed is none.
-        estimates.append(estimate if estimate is not None and math.isfinite(estimate.coefficient) else None)
-    return estimates
+        return found if found is not None and math.isfinite(found.coefficient) else None
+
+    return model.rows, fit
 
 
 def count_partitions(
@@ -320,9 +274,8 @@ def count_partitions(
 ) -> PartitionCounts:
     """Count the partitions in which a regression coefficient lies beyond a threshold, or is significant.
 
-    What is verified is a share of partitions, each of n/M units, not a statement about the coefficient
-    in all records: where small samples are skewed the two differ (`pilot_shares`
-    shows by how much, and `sum_estimates` asks about the coefficient itself).
+    What is verified is a share of partitions, each of n/M units, and not the coefficient in all records: where small
+    samples are skewed the two differ. `pilot_shares` shows by how much; `sum_estimates` asks about the coefficient.
 
     Parameters
     ----------
@@ -331,33 +284,31 @@ def count_partitions(
     threshold
         What the claim compares the coefficient with, in its unit. Give this or `significant_at`.
     direction
-        ``">"`` counts a partition as beyond when its coefficient exceeds the threshold; likewise the
-        others. Of a test: None is two-sided, ``">"`` and ``"<"`` one-sided against coefficients of 0.
+        ``">"`` counts a partition as beyond when its coefficient exceeds the threshold; likewise the others. Of a test:
+        None is two-sided, ``">"`` and ``"<"`` one-sided against coefficients of 0.
     significant_at
-        Level of a test against 0, in (0, 1). A partition holds 1/M of the units, so a test has less power
-        there than in the whole data. The tests are those of the model as fitted: t for least squares, Wald
-        z otherwise, with standard errors that take rows as independent.
+        Level of a test against 0, in (0, 1): t for least squares, Wald z otherwise, with standard errors that take
+        rows as independent. A partition holds 1/M of the units, and a test has less power there.
     n_partitions
         M. Public, so choose it without looking at the data.
     unit
-        Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay
-        together. None: every row is its own unit.
+        Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay together. None:
+        every row is its own unit.
     assignment
         ``"balanced"`` for replace-one neighbours, ``"independent"`` for add-remove ones.
     random_state
         None for a release; a seed or generator for a simulation.
     strata
-        A public column, the same in all rows of a unit, over whose values units are spread evenly, so that
-        a rare level reaches as many partitions as it can. Balanced assignment only; the guarantee then
-        speaks of replacing a unit by one with the same public value.
+        A public column, the same in all rows of a unit, over whose values units are spread evenly: a rare level then
+        reaches as many partitions as it can. Balanced assignment only; the guarantee then speaks of replacing a unit
+        by one with the same public value.
     **regression
         `formula`, `coefficient`, `family`, `absorb` and `levels`, see `dpbayes.verifier.claim.Regression`.
 
     Returns
     -------
     PartitionCounts
-        Confidential. A partition whose fit is singular, does not converge, lacks a level or has too few
-        rows counts as not computed.
+        Confidential. A partition whose fit is singular, does not converge or has too few rows counts as not computed.
 
     Raises
     ------
@@ -414,10 +365,8 @@ def count_statistic(
     """Count the partitions in which a statistic of your own lies beyond a threshold.
 
     `statistic` is a function of one partition's rows, given as a frame of the kind that came in, to a number. It must
-    use nothing else: a statistic that looks at all rows breaks the sensitivity that the noise is calibrated to. A
-    number that is not finite, and any exception, count as not computed. Warnings are silent. Arguments, result and
-    errors are otherwise those of `count_partitions`. The verifier's documentation states claims about a mean, a total
-    and a trend.
+    use nothing else: one that looks at all rows breaks the sensitivity that the noise is calibrated to. A number that
+    is not finite, and any exception, count as not computed. Warnings are silent. All else is as in `count_partitions`.
 
     Examples
     --------
@@ -432,7 +381,7 @@ def count_statistic(
     # Not a function, it would fail in every partition, and failing is an outcome that is counted and released.
     function(statistic, "statistic", remedy="it takes a partition's rows")
     table = collect(frame)
-    order, bounds = partition_slices(row_partitions(table, n_partitions, **partitioned), n_partitions)
+    parts = rows_by_partition(row_partitions(table, n_partitions, **partitioned), n_partitions)
 
     def verdict(rows: Ints) -> bool | None:
         try:
@@ -445,8 +394,7 @@ def count_statistic(
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        verdicts = [verdict(order[first:last]) for first, last in itertools.pairwise(bounds)]
-    return _tally(verdicts, **partitioned)
+        return _tally([verdict(rows) for rows in parts], **partitioned)
 
 
 def _compared(threshold: Any, direction: Any) -> Callable[[float], bool]:
@@ -455,13 +403,8 @@ def _compared(threshold: Any, direction: Any) -> Callable[[float], bool]:
     return lambda value: bool(compare(value, bound))
 
 
-def _tally(
-    verdicts: Sequence[bool | None],
-    *,
-    unit: str | None = None,
-    assignment: Assignment = "balanced",
-    random_state: int | np.random.Generator | None = None,
-) -> PartitionCounts:
+def _tally(verdicts: Sequence[bool | None], **partitioned: Unpack[Partitioned]) -> PartitionCounts:
     """Count verdicts; a partition without one is not computed."""
     beyond, other, failed = (sum(verdict is one for verdict in verdicts) for one in (True, False, None))
-    return PartitionCounts(beyond, other, failed, assignment, reproducible=random_state is not None, unit=unit)
+    assignment, reproducible = partitioned.get("assignment", "balanced"), partitioned.get("random_state") is not None
+    return PartitionCounts(beyond, other, failed, assignment, reproducible, partitioned.get("unit"))

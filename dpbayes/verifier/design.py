@@ -21,11 +21,11 @@ from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_numbers, strictly_between
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import TwoSidedGeometric
-from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, fitter, halved, model_of
+from dpbayes.verifier.claim import Direction, Fitted, Regression, coefficient_verdict, halved, model_of
 from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, coefficient_table, given_alpha
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.means import check_range, least_coverage
-from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, unit_codes
+from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, rows_by_partition, unit_codes
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -327,8 +327,8 @@ def smallest_epsilon(
 ) -> float:
     """Return the smallest epsilon that makes a verification good enough, rounded up to four digits.
 
-    Bisection on a logarithmic scale. A decision rate is nearly, not strictly, monotone in epsilon, because
-    releases are whole numbers; the value returned always reaches what is wanted.
+    By bisection: as releases are whole numbers a decision rate is nearly, not strictly, monotone in epsilon. The value
+    returned always reaches what is wanted.
 
     Parameters
     ----------
@@ -453,8 +453,8 @@ def pilot_shares(
         Public or simulated records like the confidential ones. What they say is not protected.
     n_units
         Public number of units of the confidential records; a partition holds n_units / M of them.
-    n_partitions
-        Numbers of partitions M to try.
+    n_partitions, partitions
+        Numbers of partitions M to try, and how many partitions are drawn for each from the pilot, with replacement.
     threshold, direction, significant_at, unit, **regression
         The claim, as in `count_partitions`.
     lower, upper
@@ -462,8 +462,6 @@ def pilot_shares(
         that it sums, freed of bias by their halves.
     epsilon
         Privacy cost for which the chance of the right decision, the range and the coverage are given.
-    partitions
-        Partitions drawn from the pilot for each M, with replacement.
     random_state
         Seed or generator of the draws.
 
@@ -492,7 +490,7 @@ def pilot_shares(
     >>> tried.attrs["largest_safe"]
     20
     """
-    import xarray as xr
+    import pandas as pd
 
     tried = sorted({check_n_partitions(m) for m in ordered(n_partitions, "n_partitions", remedy="give a list")})
     if not tried or tried[-1] > n_units:
@@ -509,10 +507,9 @@ def pilot_shares(
         row = _share_at(m, found, verdict, epsilon, beyond=beyond) | _mean_at(m, found, given, epsilon)
         safe = safe and row.pop("clear") and row["failed"] <= MOST_FAILED
         rows.append(row | {"units": n_units // m, "safe": safe})
-    columns = {name: ("n_partitions", np.array([row[name] for row in rows])) for name in rows[0]}
-    largest = max((m for m, row in zip(tried, rows, strict=True) if row["safe"]), default=0)
-    attrs = {"whole": whole.coefficient, "beyond": int(beyond), "largest_safe": largest}
-    return xr.Dataset(columns, {"n_partitions": tried}, attrs)
+    table = pd.DataFrame(rows, index=pd.Index(tried, name="n_partitions"))
+    largest = int(max(table.index[table["safe"]], default=0))
+    return table.to_xarray().assign_attrs(whole=whole.coefficient, beyond=int(beyond), largest_safe=largest)
 
 
 def _resampled(
@@ -520,16 +517,12 @@ def _resampled(
 ) -> tuple[Fitted | None, Callable[[int], Fitted | None]]:
     """Return the estimate of the whole pilot, and a function to that of so many units drawn with replacement."""
     table = collect(frame)
-    model, column, groups = model_of(table, **regression)
+    known, fit = model_of(table, **regression)
     codes, n_pilot = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
-    codes = codes[model.rows]
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(n_pilot + 1))
-    fit = fitter(regression.get("family", "gaussian"), column)
+    places = rows_by_partition(codes[known], n_pilot)
 
     def fitted(units: Ints) -> Fitted | None:
-        taken = np.concatenate([order[starts[u] : starts[u + 1]] for u in units])
-        return fit(model.matrix[taken], model.response[taken], [group[taken] for group in groups])
+        return fit(np.concatenate([places[unit] for unit in units]))
 
     def draw(size: int) -> Fitted | None:
         drawn = rng.integers(0, n_pilot, size=size)
@@ -537,7 +530,7 @@ def _resampled(
             return None if corrected else fitted(drawn)
         return halved(fitted(drawn), fitted(drawn[::2]), fitted(drawn[1::2]))
 
-    return fit(model.matrix, model.response, groups), draw
+    return fit(np.arange(known.size)), draw
 
 
 def _share_at(
@@ -557,9 +550,8 @@ def _share_at(
 
 def _mean_at(m: int, found: list[Fitted | None], given: tuple[float, float] | None, epsilon: float) -> dict[str, float]:
     """Say what the mean of the partitions' estimates tells: its range, and the least coverage with a given one."""
-    values = np.array([one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)])
-    if not values.size:
-        values = np.full(1, np.nan)
+    estimates = [one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)]
+    values = np.array(estimates or [math.nan])
     centre, spread = values.mean(), values.std()
     # Clipping w off the centre takes at most spread^2 / 4w; the noise of the mean is 2 sqrt(2) w / (M epsilon).
     reach = max(_LEAST_REACH, math.sqrt(m * epsilon / (8 * math.sqrt(2)))) * spread
@@ -628,7 +620,9 @@ def partition_warnings(
             f'records; take at most {most:,} partitions, or ask about the coefficient itself (answer_by = "mean")'
         )
     for name, shares in (level_shares or {}).items():
-        missing = _without_a_level([float(s) for s in shares.values()], size, n_units, n_partitions, strata == name)
+        # Spread evenly, a level is in a share of the partitions; otherwise each unit draws it by itself.
+        present = [min(1.0, s * size) if strata == name else 1 - (1 - s) ** size for s in map(float, shares.values())]
+        missing = 1 - math.prod(present)
         if missing > 0.05:
             said.append(
                 f"{100 * missing:.0f} % of the {about} are expected to lack a level of {name!r} by its declared "
@@ -636,12 +630,3 @@ def partition_warnings(
                 f"(levels.{name} = {{common = [...], other = [...]}}), or set strata = {name!r} if the column is public"
             )
     return said
-
-
-def _without_a_level(shares: Sequence[float], size: float, n_units: int, n_partitions: int, spread: bool) -> float:
-    """Return the expected share of partitions that lack one level or more."""
-    if spread:
-        present = [min(1.0, share * n_units / n_partitions) for share in shares]
-    else:
-        present = [1 - (1 - share) ** size for share in shares]
-    return 1 - math.prod(present)

@@ -50,7 +50,7 @@ from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release, check_release
-from dpbayes.verifier.partition import OUTCOMES, check_n_partitions, is_count_table, question_table
+from dpbayes.verifier.partition import MOST_TABULATED, OUTCOMES, check_n_partitions, is_count_table, question_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TOLERANCE = 1e-12
 DEFAULT_MAX_TERMS = 4_000_000
-MOST_TABULATED = 2000
 _CHUNK = 1 << 21
 
 
@@ -84,14 +83,11 @@ class BetaLattice:
     def _log_relative(self) -> Floats:
         """Log of weight times density relative to the corner's, but for what depends on the point."""
         n_rows, n_columns = self.weights.shape
-        by_column = -_log_products(self.first, n_columns)
-        # Cells with a second parameter of 0 or less hold no weight: any finite factor will do there.
-        by_row = -np.concatenate([[0.0], np.cumsum(np.log(np.maximum(self.rows[1:], 1e-300)))])
-        steps = np.maximum(self.total - self.first - np.arange(1.0, n_rows + n_columns - 1), 1e-300)
-        by_second = np.concatenate([[0.0], np.cumsum(np.log(steps))])
-        index = np.arange(n_rows)[:, None] + np.arange(n_columns)[None, :]
+        by_column, by_row = _log_products(self.columns[:-1]), _log_products(self.rows[1:])
+        by_second = _log_products(self.total - self.first - np.arange(1.0, n_rows + n_columns - 1))
+        index = np.add.outer(np.arange(n_rows), np.arange(n_columns))
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.weights) + by_row[:, None] + by_column[None, :] + by_second[index])
+            return np.asarray(np.log(self.weights) - by_row[:, None] - by_column[None, :] + by_second[index])
 
     def _logs(self, points: Floats) -> Floats:
         """Return the log of each weighted density beside that of the corner, shape (points, rows, columns)."""
@@ -153,9 +149,10 @@ def _stirling_error(value: float) -> float:
     return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square) / value
 
 
-def _log_products(start: float, size: int) -> Floats:
-    """Return log Gamma(start + k) / Gamma(start) for k below `size`."""
-    return np.concatenate([[0.0], np.cumsum(np.log(start + np.arange(size - 1.0)))])
+def _log_products(factors: Floats) -> Floats:
+    """Return the logarithms of the products of the first 0, 1, ... factors."""
+    # Cells with a parameter of 0 or less hold no weight: any finite factor will do there.
+    return np.concatenate([[0.0], np.cumsum(np.log(np.maximum(factors, 1e-300)))])
 
 
 # Log-odds of the least and the greatest number strictly between 0 and 1 that a quantile takes.
@@ -176,12 +173,16 @@ class BetaMixture(BetaLattice):
         return float((self.weights * self._means).sum())
 
     @cached_property
+    def variances(self) -> tuple[float, float]:
+        """The variance between the components, and within them."""
+        parts = (self._means - self.mean) ** 2, self._means * (1 - self._means) / (self.rows[:, None] + 1)
+        between, within = (float((self.weights * np.where(self.weights > 0, one, 0.0)).sum()) for one in parts)
+        return between, within
+
+    @property
     def sd(self) -> float:
-        """The standard deviation."""
-        # Variance between the components plus variance within them: no difference of near-equal moments.
-        within = self._means * (1 - self._means) / (self.rows[:, None] + 1)
-        spread = (self._means - self.mean) ** 2 + within
-        return math.sqrt(float((self.weights * np.where(self.weights > 0, spread, 0.0)).sum()))
+        """The standard deviation: no difference of near-equal moments."""
+        return math.sqrt(sum(self.variances))
 
     @cached_property
     def _steps(self) -> tuple[BetaLattice, float, float, float]:
@@ -224,15 +225,12 @@ class BetaMixture(BetaLattice):
         inside = (points > 0) & (points < 1)
         result = np.where(np.isnan(points), np.nan, 0.0)
         result[inside] = self.density(points[inside])
+        firsts, seconds = self.columns[None, :], self.rows[:, None] - self.columns[None, :]
         if np.any(points == 0):
-            result[points == 0] = self._at_end(self.columns[None, :], self._seconds)
+            result[points == 0] = self._at_end(firsts, seconds)
         if np.any(points == 1):
-            result[points == 1] = self._at_end(self._seconds, self.columns[None, :])
+            result[points == 1] = self._at_end(seconds, firsts)
         return result
-
-    @cached_property
-    def _seconds(self) -> Floats:
-        return self.rows[:, None] - self.columns[None, :]
 
     def _at_end(self, vanishing: Floats, other: Floats) -> float:
         """Return the density where a variable with that parameter vanishes: of Beta(1, b) it is b at 0."""
@@ -259,25 +257,20 @@ class BetaMixture(BetaLattice):
         with np.errstate(divide="ignore"):
             z = np.clip(logit(betaincinv(self.mean * size, (1 - self.mean) * size, q)), *_LOGIT_RANGE)
         z = np.where(np.isnan(z), 0.0, z)
-        moving = np.ones(q.shape, dtype=bool)
+        done = np.zeros(q.shape, dtype=bool)
         for _ in range(100):
-            at, x = z[moving], expit(z[moving])
-            gap = self.cdf(x) - q[moving]
-            high[moving] = np.where(gap >= 0, at, high[moving])
-            low[moving] = np.where(gap <= 0, at, low[moving])
+            x = expit(z)
+            gap = self.cdf(x) - q
+            low, high = np.where(gap <= 0, z, low), np.where(gap >= 0, z, high)
             # Next to an unbounded end the slope may overflow: bisection then.
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                proposal = at - gap / (self.pdf(x) * x * expit(-at))
-            ends = low[moving], high[moving]
-            inside = (proposal > ends[0]) & (proposal < ends[1])
-            proposal = np.where(inside, proposal, 0.5 * (ends[0] + ends[1]))
+                proposal = z - gap / (self.pdf(x) * x * expit(-z))
+            proposal = np.where((proposal > low) & (proposal < high), proposal, 0.5 * (low + high))
             # A gap of a few roundings says nothing more.
-            settled = np.abs(gap) <= 4e-16 * np.minimum(1.0, 8 * q[moving])
-            proposal = np.where(settled, at, proposal)
-            z[moving] = proposal
-            done = np.abs(proposal - at) <= 1e-12 * np.maximum(1.0, np.abs(at))
-            moving[np.flatnonzero(moving)[done]] = False
-            if not moving.any():
+            settled = done | (np.abs(gap) <= 4e-16 * np.minimum(1.0, 8 * q))
+            at, z = z, np.where(settled, z, proposal)
+            done = np.abs(z - at) <= 1e-12 * np.maximum(1.0, np.abs(at))
+            if done.all():
                 break
         # Where the log-odds were driven to their limit, the probability is only reached beyond it.
         at_zero, at_one = z - _LOGIT_RANGE[0] < 1e-6, _LOGIT_RANGE[1] - z < 1e-6
@@ -369,12 +362,9 @@ def omitted_mass_bound(axes: tuple[Axis, ...], n_partitions: int) -> float:
     log_sum = [float(np.logaddexp(_logsumexp(axis.log_factor), axis.log_tail)) for axis in axes]
     parts = []
     for j, axis in enumerate(axes):
-        rest = [i for i in range(len(axes)) if i != j]
+        a, *rest = (i for i in range(len(axes)) if i != j)
         # (h_a * h_b)(m) <= max h_a sum h_b, either way round; with two outcomes there is no convolution.
-        cross = log_max[rest[0]]
-        if len(rest) == 2:
-            a, b = rest
-            cross = min(log_max[a] + log_sum[b], log_max[b] + log_sum[a])
+        cross = min((min(log_max[a] + log_sum[b], log_max[b] + log_sum[a]) for b in rest), default=log_max[a])
         parts.append(axis.log_tail + cross)
     return math.exp(min(_logsumexp(np.array(parts)) - log_kept, 700.0))
 
@@ -384,9 +374,8 @@ def lattice_log_weights(axes: tuple[Axis, ...], n_partitions: int) -> Floats:
     beyond, other = axes[0], axes[1]
     failed_low, failed = (axes[2].low, axes[2].log_factor) if len(axes) == 3 else (0, np.zeros(1))
     # The third count is M - Se - S1: reversed, one padded copy of its factor slides over the columns row by row.
-    n_rows, n_columns = failed.size, beyond.log_factor.size
     top = n_partitions - failed_low - beyond.low - other.low
-    index = top - np.arange(n_rows)[:, None] - np.arange(n_columns)[None, :]
+    index = top - np.add.outer(np.arange(failed.size), np.arange(beyond.log_factor.size))
     padded = np.concatenate([other.log_factor, [-np.inf]])
     # Anything outside the window points at the last entry, -inf.
     outside = (index < 0) | (index >= other.log_factor.size)
@@ -440,10 +429,9 @@ def _heavy(margin: Floats) -> slice:
 class Posterior:
     """The posterior of p, of r and of the true counts, made by `posterior`, as a finite mixture.
 
-    `weights` are posterior probabilities of the true counts, shape (failed, beyond), from `low` = (beyond, failed)
-    on; the remaining count is M minus both. `truncation_error` bounds the posterior mass of the counts left out, and
-    every probability is within it. `log_evidence` is the log-density of the released counts under prior and noise
-    law.
+    `weights` are posterior probabilities of the true counts, shape (failed, beyond), from `low` = (beyond, failed) on.
+    `truncation_error` bounds the posterior mass of the counts left out, and every probability is within it.
+    `log_evidence` is the log-density of the released counts under prior and noise law.
     """
 
     alpha: tuple[float, ...]
@@ -475,12 +463,12 @@ class Posterior:
     def counts(self, outcome: str) -> tuple[Ints, Floats]:
         """Return the posterior of one true count, by its name in `outcomes`: its values, and their probabilities."""
         index = self._index(outcome)
-        rows, columns = self.weights.shape
+        rows, columns = map(np.arange, self.weights.shape)
         if index == 0:
-            return self.low[0] + np.arange(columns), self.weights.sum(axis=0)
+            return self.low[0] + columns, self.weights.sum(axis=0)
         if index == 2:
-            return self.low[1] + np.arange(rows), self.weights.sum(axis=1)
-        offset = np.arange(rows)[:, None] + np.arange(columns)[None, :]
+            return self.low[1] + rows, self.weights.sum(axis=1)
+        offset = np.add.outer(rows, columns)
         summed = np.bincount(offset.ravel(), weights=self.weights.ravel())
         values = self.n_partitions - sum(self.low) - np.arange(summed.size)
         # A corner of the rectangle may lie below zero; it carries no weight.
@@ -516,9 +504,8 @@ class Posterior:
         threshold = check_share(threshold, "threshold")
         # From the other end: a tiny probability keeps its digits.
         rows, columns = np.nonzero(self.weights)
-        first = self.alpha[0] + self.low[0] + columns
-        second = sum(self.alpha[:2]) + self.n_partitions - self.low[1] - rows - first
-        return float(self.weights[rows, columns] @ betainc(second, first, 1.0 - threshold))
+        first = self.r.columns[columns]
+        return float(self.weights[rows, columns] @ betainc(self.r.rows[rows] - first, first, 1.0 - threshold))
 
     def _repr_html_(self) -> str:
         from dpbayes.report.document import show_probability
@@ -544,8 +531,8 @@ def posterior(
 ) -> Posterior:
     r"""Return the exact posterior of a verification release.
 
-    With S the true counts, :math:`P(S \mid y) \propto \mathrm{DirichletMultinomial}(S; M, \alpha)\prod_j f(y_j - S_j)`.
-    A full Gibbs sampler as in section 4 of the paper converges to this; the sum is exact and costs less than one sweep.
+    With S the true counts, :math:`P(S \mid y) \propto \mathrm{DirichletMultinomial}(S; M, \alpha)\prod_j f(y_j - S_j)`:
+    what a Gibbs sampler as in section 4 of the paper converges to. The sum is exact and costs less than one sweep.
 
     Parameters
     ----------
@@ -564,9 +551,8 @@ def posterior(
     Raises
     ------
     InputError
-        If the release is no verification release, a parameter is out of range, no true counts can explain the released
-        ones, these are too far outside their range for Gaussian noise, or the mixture needs more than `max_terms`
-        terms.
+        If the release is none of a verification, a parameter is out of range, no true counts can explain the released
+        ones, or the mixture needs more than `max_terms` terms.
 
     References
     ----------
@@ -612,7 +598,11 @@ def posterior_of_counts(
     axes = lattice_axes(values, noise, n_partitions, prior, tolerance=tolerance, max_terms=max_terms)
     log_weights = lattice_log_weights(axes, n_partitions)
     top = float(log_weights.max())
-    check_explained(top, noise, n_partitions)
+    if top == -math.inf:
+        raise InputError(
+            f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}; check "
+            "that M and the noise law are those of the release"
+        )
     weights = np.exp(log_weights - top)
     mass = float(weights.sum())
     weights /= mass
@@ -645,22 +635,19 @@ def draw_posterior(
 
     Parameters
     ----------
-    release
-        A verification release.
-    alpha
-        Dirichlet prior of every question; all 1 by default.
+    release, alpha
+        As in `posterior`; the prior is that of every question.
     draws, chains
-        How many; the chains are independent draws all alike, kept apart for what compares chains.
+        How many; all draws are independent, and chains are for what compares them.
     random_seed
         Seed; by default a fresh one. It is recorded: draws from a posterior touch nothing confidential.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior`` with ``p`` (question, outcome), ``r`` (question) and ``S`` (question, outcome), the
-        true counts, and ``coefficient`` (mean_question) where sums of estimates were released; empty
-        ``sample_stats``, since nothing was sampled step by step; the released counts as ``observed_data``; M
-        and the noise's standard deviations as ``constant_data``.
+        ``posterior`` with ``p`` and the true counts ``S`` (question, outcome), ``r`` (question), and ``coefficient``
+        (mean_question) where sums of estimates were released; empty ``sample_stats``, since nothing was sampled step
+        by step; the released counts as ``observed_data``; M and the noise's standard deviations as ``constant_data``.
 
     Raises
     ------
@@ -689,7 +676,7 @@ def draw_posterior(
     if counted:
         streams = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(len(names)))
         exact = [posterior(release, alpha=alpha, question=name) for name in names]
-        drawn = [_question_draws(one, size, rng) for one, rng in zip(exact, streams, strict=True)]
+        drawn = [sample_posterior(one, size, rng=rng) for one, rng in zip(exact, streams, strict=True)]
         p, r, true = (np.stack(parts, axis=2) for parts in zip(*drawn, strict=True))
         coords, dims = {"question": names, "outcome": list(exact[0].outcomes)}, ("question", "outcome")
         data = data.assign_coords(coords).assign(
@@ -710,29 +697,25 @@ def draw_posterior(
     return new_trace(groups, sampler="exact i.i.d. draws", random_seed=seed, release_digest=release.digest)
 
 
-def _question_draws(exact: Posterior, size: tuple[int, ...], rng: np.random.Generator) -> tuple[Floats, Floats, Ints]:
-    """Draw p, r and the true counts."""
-    p, counts = sample_posterior(exact, size, rng=rng)
-    both = p[..., 0] + p[..., 1]
-    lost = both == 0
-    r = p[..., 0] / np.where(lost, 1.0, both)
-    # Where both lie below all doubles (an alpha near 0, counts of 0), their logarithms are drawn.
-    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in exact.alpha[:2]]
-    r[lost] = expit(logs[0] - logs[1])
-    return p, r, counts
-
-
-def sample_posterior(posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator) -> tuple[Floats, Ints]:
-    """Draw p and the true counts as arrays, each of shape (*size, outcomes)."""
-    rows, columns = posterior.weights.shape
+def sample_posterior(
+    posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator
+) -> tuple[Floats, Floats, Ints]:
+    """Draw p, r and the true counts as arrays of shape (*size, outcomes), of r of shape `size`."""
     below = np.cumsum(posterior.weights.ravel())
     cells = np.searchsorted(below, rng.random(size) * below[-1], side="right")
-    failed, beyond = np.divmod(np.minimum(cells, rows * columns - 1), columns)
+    failed, beyond = np.divmod(np.minimum(cells, below.size - 1), posterior.weights.shape[1])
     beyond, failed = beyond + posterior.low[0], failed + posterior.low[1]
     counts = np.stack([beyond, posterior.n_partitions - beyond - failed, failed], axis=-1)
     counts = counts[..., : len(posterior.alpha)]
     gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
-    return gammas / gammas.sum(axis=-1, keepdims=True), counts
+    p = gammas / gammas.sum(axis=-1, keepdims=True)
+    both = p[..., 0] + p[..., 1]
+    lost = both == 0
+    r = p[..., 0] / np.where(lost, 1.0, both)
+    # Where both lie below all doubles (an alpha near 0, counts of 0), their logarithms are drawn.
+    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in posterior.alpha[:2]]
+    r[lost] = expit(logs[0] - logs[1])
+    return p, r, counts
 
 
 def check_alpha(alpha: Sequence[float] | None, n_outcomes: int) -> tuple[float, ...]:
@@ -784,15 +767,6 @@ def reachable(values: Floats, noise: NoiseLaw, n_partitions: int) -> tuple[Float
     return ends, -float(np.abs(values - ends).sum()) / noise.spread
 
 
-def check_explained(log_weights: npt.ArrayLike, noise: NoiseLaw, n_partitions: int) -> None:
-    """Refuse released counts to which no true counts lead: the largest log-weight of each release must be finite."""
-    if np.any(np.asarray(log_weights) == -math.inf):
-        raise InputError(
-            f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}; check "
-            "that M and the noise law are those of the release"
-        )
-
-
 class CoefficientTable(NamedTuple):
     """Possible counts, shape (rows, outcomes), and the logarithm of their multinomial coefficient."""
 
@@ -810,13 +784,8 @@ def coefficient_table(n_partitions: int, n_outcomes: int = 3) -> CoefficientTabl
             f"{MOST_TABULATED:,} are tabulated, and verifier.posterior has no such limit"
         )
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, m + 1)))])
-    if n_outcomes == 2:
-        beyond = np.arange(m, -1, -1)
-        counts = np.column_stack([beyond, m - beyond])
-    else:
-        rest = np.repeat(np.arange(m + 1), np.arange(1, m + 2))
-        other = np.concatenate([np.arange(k + 1) for k in range(m + 1)])
-        counts = np.column_stack([m - rest, other, rest - other])
+    rest, other = np.tril_indices(m + 1) if n_outcomes == 3 else (np.arange(m + 1),) * 2
+    counts = np.column_stack([m - rest, other, rest - other])[:, :n_outcomes]
     logs = log_factorial[m] - log_factorial[counts].sum(axis=1)
     for array in (counts, logs):
         array.setflags(write=False)

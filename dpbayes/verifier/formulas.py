@@ -24,7 +24,6 @@ import numpy.typing as npt
 from dpbayes._arguments import Floats, Ints, instance, shown
 from dpbayes.data.records import UNREADABLE, as_frame, hide_values
 from dpbayes.errors import InputError, MissingColumnError
-from dpbayes.verifier.partition import missing_units
 
 MOST_PRODUCTS = 10_000
 """Products of terms that a formula may expand to; `(a + b + c + d)**10` would make a million."""
@@ -43,8 +42,12 @@ class Design:
     rows: Ints = field(repr=False)
 
 
-def design(frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, intercept: bool) -> Design:
-    """Build the design matrix of a formula."""
+@np.errstate(all="ignore")
+def design(
+    frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] | None, absorbed: Sequence[str] = ()
+) -> Design:
+    """Build the design matrix of a formula, without the intercept where the effects of groups are absorbed."""
+    import pandas as pd
     from formulaic import model_matrix
     from formulaic.errors import FormulaicError
 
@@ -57,19 +60,20 @@ def design(frame: nw.DataFrame[Any], formula: str, *, levels: Mapping[str, Any] 
     for factor, expression in factors.items():
         columns[factor], absent = _read(frame, expression, levels or {}, formula)
         missing |= absent
+    for name in absorbed:
+        missing |= pd.isna(column_values(frame, name))
     rows = np.flatnonzero(~missing)
     _check_size(parsed, columns, rows.size, formula)
     data = _evaluated(factors, columns, rows)
     try:
-        with np.errstate(all="ignore"):
-            matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
+        matrices = model_matrix(parsed, data, context={}, na_action="ignore", output="pandas")
     except (FormulaicError, TypeError, ValueError):
         # What formulaic says may show values.
         raise InputError(f"formula {shown(formula)} gives no design matrix; write it as 'response ~ terms'") from None
     response, matrix = matrices.lhs, matrices.rhs
     if response.shape[1] != 1:
         raise InputError(f"the left side of {shown(formula)} must be one numeric column, got {list(response.columns)}")
-    if not intercept and "Intercept" in matrix.columns:
+    if absorbed and "Intercept" in matrix.columns:
         matrix = matrix.drop(columns="Intercept")
     return Design(
         np.ascontiguousarray(response.to_numpy(dtype=np.float64)[: rows.size, 0]),
@@ -104,7 +108,7 @@ def model_columns(formula: str, levels: Mapping[str, Any]) -> tuple[str, ...] | 
 
     kinds = {name: pl.Object if name in levels else pl.Float64 for name in formula_columns(formula)}
     try:
-        return design(nw.from_native(pl.DataFrame(schema=kinds)), formula, levels=levels, intercept=True).columns
+        return design(nw.from_native(pl.DataFrame(schema=kinds)), formula, levels=levels).columns
     except InputError:
         # A category whose levels the file's own types declare.
         return None
@@ -162,32 +166,24 @@ def _check_products(tree: Any, formula: str) -> None:
     """Refuse a formula whose expansion would take more than `MOST_PRODUCTS` products of terms."""
     from formulaic.parser.types import ASTNode
 
-    found: dict[int, float] = {}
-
-    def size(node: Any) -> float:
-        return found[id(node)] if isinstance(node, ASTNode) else 1.0
-
     # Operands before their operators, without recursion: a sum of a thousand terms is a thousand levels deep.
-    waiting, nodes = [tree], []
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ASTNode):
-            nodes.append(node)
-            waiting.extend(node.args)
+    nodes = [tree] if isinstance(tree, ASTNode) else []
+    for node in nodes:
+        nodes += [one for one in node.args if isinstance(one, ASTNode)]
+    found: dict[int, float] = {}
     for node in reversed(nodes):
-        sizes, symbol = [size(one) for one in node.args], node.operator.symbol
+        sizes, symbol = [found.get(id(one), 1.0) for one in node.args], node.operator.symbol
+        products = sum(sizes)
         if symbol in ("**", "^"):
             text = str(node.args[1])
             power = float(text) if text.isdecimal() else 1.0
             # The power is a list of that length first, also of a single term.
-            products = 1.0 if sizes[0] <= 1 else sizes[0] ** power if power < 64 else np.inf
-            found[id(node)] = max(products, power)
+            products = max(1.0 if sizes[0] <= 1 else sizes[0] ** power if power < 64 else np.inf, power)
         elif symbol in ("*", "/", "in", ":"):
-            found[id(node)] = np.prod(sizes) + sum(sizes)
-        else:
-            found[id(node)] = sum(sizes)
-        if found[id(node)] > MOST_PRODUCTS:
-            count = f"{found[id(node)]:,.0f}" if np.isfinite(found[id(node)]) else "endlessly many"
+            products += np.prod(sizes)
+        found[id(node)] = products
+        if products > MOST_PRODUCTS:
+            count = f"{products:,.0f}" if np.isfinite(products) else "endlessly many"
             raise InputError(
                 f"formula {shown(formula)} expands to {count} products of terms, and at most {MOST_PRODUCTS:,} are "
                 "laid out; lower the power, or write the interactions that are meant"
@@ -212,7 +208,7 @@ def _read(
     frame: nw.DataFrame[Any], expression: RowExpression, levels: Mapping[str, Any], formula: str
 ) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
     """Return the columns of one factor, numbers or one categorical, and where any of them is missing."""
-    if expression.tree is None:
+    if expression.compute is None:
         (name,) = expression.columns
         column, missing = _column(frame, name, levels.get(name), expression.is_category)
         return {name: column}, missing
@@ -240,7 +236,10 @@ def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mappi
             name: (column if rows.size == len(column) else column[rows]) if rows.size else _made_up(column)
             for name, column in columns[factor].items()
         }
-        table[factor] = values[expression.columns[0]] if expression.tree is None else evaluate(expression, values)
+        if expression.compute is None:
+            table[factor] = values[expression.columns[0]]
+        else:
+            table[factor] = np.asarray(expression.compute(values), dtype=np.float64)
     return pd.DataFrame(table, index=range(max(rows.size, 1)))
 
 
@@ -326,7 +325,7 @@ def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
         raise InputError(f"column {name!r} of type {kind} holds no levels; write one value per row")
     values = column_values(frame, name)
     unknown = pd.Index(_checked_levels(name, levels)[0]).get_indexer(values) < 0
-    if (unknown & ~missing_units(values)).any():
+    if (unknown & ~pd.isna(values)).any():
         raise InputError(
             f"column {name!r} holds a value outside its levels {shown(list(levels))}; add the level, recode the "
             "column, or leave the value out where it is missing"
@@ -347,32 +346,34 @@ def _checked_levels(name: str, levels: Any) -> tuple[list[Any], list[Any], list[
     return listed, [label for label, _ in groups], [at for at, (_, members) in enumerate(groups) for _ in members]
 
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+def _indicator(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Floats]:
+    """Return a comparison that gives 1 and 0."""
+    return lambda left, right: np.asarray(compare(left, right), dtype=np.float64)
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.true_divide,
+    ast.FloorDiv: np.floor_divide,
+    ast.Mod: np.mod,
+    ast.Pow: np.power,
+    ast.UAdd: np.positive,
+    ast.USub: np.negative,
+    ast.Eq: _indicator(np.equal),
+    ast.NotEq: _indicator(np.not_equal),
+    ast.Lt: _indicator(np.less),
+    ast.LtE: _indicator(np.less_equal),
+    ast.Gt: _indicator(np.greater),
+    ast.GtE: _indicator(np.greater_equal),
 }
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+_ONE_ARGUMENT = ("abs", "cos", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sqrt")
 # Each function with the number of its arguments: NumPy takes one more as the array to write to.
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
-    "I": (operator.pos, 1),
+    "I": (np.positive, 1),
     **{name: (getattr(np, name), 1) for name in ("exp", "log", "log10", "log2")},
-    **{
-        f"np.{name}": (getattr(np, name), 1)
-        for name in ("abs", "cos", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sqrt")
-    },
+    **{f"np.{name}": (getattr(np, name), 1) for name in _ONE_ARGUMENT},
     "np.maximum": (np.maximum, 2),
     "np.minimum": (np.minimum, 2),
     "np.where": (np.where, 3),
@@ -381,10 +382,10 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
 
 @dataclass(frozen=True)
 class RowExpression:
-    """A factor of a formula that looks at one row at a time."""
+    """A factor of a formula that looks at one row at a time: its columns, and, unless it is one of them, a function."""
 
     columns: tuple[str, ...]
-    tree: ast.expr | None = None
+    compute: Callable[[Mapping[str, Floats]], Any] | None = None
     is_category: bool = False
 
 
@@ -395,26 +396,16 @@ def parse_factor(text: str, formula: str) -> RowExpression:
         tree = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"formula {shown(formula)} has a factor that does not parse: {shown(text)}") from error
-    category = _category_of(tree)
-    if category is not None:
-        return RowExpression((quoted.get(category, category),), is_category=True)
+    match tree:
+        case ast.Call(func=ast.Name(id="C"), args=[ast.Name(id=name)], keywords=[]):
+            return RowExpression((quoted.get(name, name),), is_category=True)
     used: dict[str, None] = {}
-    _check(tree, used, text, formula)
+    compute = _compiled(tree, quoted, used, text, formula)
     if not used:
         raise InputError(
             f"formula {shown(formula)} has a factor without a column, {shown(text)}; write the intercept as 1"
         )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            node.id = quoted.get(node.id, node.id)
-    return RowExpression(tuple(quoted.get(name, name) for name in used), tree)
-
-
-def evaluate(expression: RowExpression, columns: Mapping[str, Floats]) -> Floats:
-    """Compute an expression for every row."""
-    assert expression.tree is not None
-    with np.errstate(all="ignore"):
-        return np.asarray(_value(expression.tree, columns), dtype=np.float64)
+    return RowExpression(tuple(used), compute)
 
 
 def _without_backticks(text: str) -> tuple[str, dict[str, str]]:
@@ -422,44 +413,36 @@ def _without_backticks(text: str) -> tuple[str, dict[str, str]]:
     stem = "_"
     while stem in text:
         stem += "_"
-    quoted: dict[str, str] = {}
-
-    def alias(match: re.Match[str]) -> str:
-        name = f"{stem}{len(quoted)}"
-        quoted[name] = match.group(1)
-        return name
-
-    return re.sub("`([^`]*)`", alias, text), quoted
+    quoted = {f"{stem}{place}": name for place, name in enumerate(re.findall("`([^`]*)`", text))}
+    for alias, name in quoted.items():
+        text = text.replace(f"`{name}`", alias, 1)
+    return text, quoted
 
 
-def _category_of(tree: ast.expr) -> str | None:
-    """Return the column of ``C(column)``, or None for anything else."""
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id != "C":
-        return None
-    if len(tree.args) != 1 or tree.keywords or not isinstance(tree.args[0], ast.Name):
-        return None
-    return tree.args[0].id
-
-
-def _check(node: ast.expr, used: dict[str, None], text: str, formula: str, depth: int = 0) -> None:
-    """Collect the columns of an expression, refusing anything that is not on the lists above."""
+def _compiled(
+    node: ast.expr, quoted: Mapping[str, str], used: dict[str, None], text: str, formula: str, depth: int = 0
+) -> Callable[[Mapping[str, Floats]], Any]:
+    """Return the function of the columns that an expression is, refusing anything that is not on the lists above."""
     if depth > _DEEPEST:
         raise InputError(f"formula {shown(formula)} nests a factor more than {_DEEPEST} deep; write it as several")
     match node:
         case ast.Name(id=name):
-            used[name] = None
-            return
+            column = quoted.get(name, name)
+            used[column] = None
+            return operator.itemgetter(column)
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            _check_constant(value, formula)
-            return
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            parts = [left, right]
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            parts = [operand]
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-            parts = [left, right]
-        case ast.Call(func=function, args=parts, keywords=[]) if _name_of(function) in _FUNCTIONS:
-            _check_arguments(_name_of(function), len(parts), text, formula)
+            number = _constant(value, formula)
+            return lambda columns: number
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            apply, parts = _OPERATORS[type(op)], [left, right]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            apply, parts = _OPERATORS[type(op)], [operand]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
+            apply, parts = _OPERATORS[type(op)], [left, right]
+        case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function, args=parts, keywords=[]) if (
+            ast.unparse(function) in _FUNCTIONS
+        ):
+            apply = _function(ast.unparse(function), len(parts), text, formula)
         case ast.Call(func=ast.Name(id="Q"), args=[ast.Constant(value=str() as name)]):
             raise InputError(
                 f"formula {shown(formula)} names a column by {text}; write it in backticks, `{name}`, as any name "
@@ -471,50 +454,23 @@ def _check(node: ast.expr, used: dict[str, None], text: str, formula: str, depth
                 f"and elementwise functions ({', '.join(_FUNCTIONS)}); {shown(text)} goes beyond one row or calls "
                 "something else"
             )
-    for part in parts:
-        _check(part, used, text, formula, depth + 1)
+    given = [_compiled(part, quoted, used, text, formula, depth + 1) for part in parts]
+    return lambda columns: apply(*(one(columns) for one in given))
 
 
-def _check_constant(value: float, formula: str) -> None:
+def _constant(value: float, formula: str) -> np.float64:
+    """Return a number as NumPy's: Python's own raise where these give infinity."""
     try:
-        float(value)
+        return np.float64(float(value))
     except OverflowError:
         raise InputError(f"formula {shown(formula)} holds a number beyond 1e308; measure in another unit") from None
 
 
-def _check_arguments(name: str, n_given: int, text: str, formula: str) -> None:
-    wanted = _FUNCTIONS[name][1]
+def _function(name: str, n_given: int, text: str, formula: str) -> Callable[..., Any]:
+    apply, wanted = _FUNCTIONS[name]
     if n_given != wanted:
         raise InputError(
             f"{name} takes {wanted} argument{'s' if wanted > 1 else ''} in a formula, got {n_given} in "
             f"{shown(text)} of {shown(formula)}; more, or fewer, could go beyond one row"
         )
-
-
-def _name_of(function: ast.expr) -> str:
-    """Return the name of a called function, "" where it has none that could be allowed."""
-    match function:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=ast.Name(id="np"), attr=name):
-            return f"np.{name}"
-    return ""
-
-
-def _value(node: ast.expr, columns: Mapping[str, Floats]) -> Any:
-    match node:
-        case ast.Name(id=name):
-            return columns[name]
-        case ast.Constant(value=int() | float() as value):
-            # Python's own numbers raise where NumPy's give infinity.
-            return np.float64(value)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_value(left, columns), _value(right, columns))
-        case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_value(operand, columns))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            held = _COMPARISONS[type(op)](_value(left, columns), _value(right, columns))
-            return np.asarray(held, dtype=np.float64)
-        case ast.Call(func=function, args=arguments):
-            return _FUNCTIONS[_name_of(function)][0](*(_value(argument, columns) for argument in arguments))
-    raise AssertionError(f"{type(node).__name__} passed the check")  # pragma: no cover
+    return apply

@@ -47,18 +47,17 @@ def sum_estimates(
 ) -> EstimateSums:
     """Sum the partitions' estimates of a coefficient, each clipped to a public range.
 
-    For a claim about the coefficient in all records, which the share of partitions beyond a threshold
-    does not answer where small samples are skewed. `release_counts` releases the sums, which are confidential.
+    For a claim about the coefficient in all records, which the share of partitions beyond a threshold does not answer
+    where small samples are skewed. `release_counts` releases the sums, which are confidential.
 
     Parameters
     ----------
     lower, upper
-        Public range of the estimates, chosen without looking at the data: wide enough for a partition's
-        estimate, narrow enough for the noise, whose standard deviation on the mean is 1.4 (upper - lower)
-        / (M epsilon).
+        Public range of the estimates, chosen without looking at the data: wide enough for a partition's estimate,
+        narrow enough for the noise, whose standard deviation on the mean is 1.4 (upper - lower) / (M epsilon).
     corrected
-        Whether each partition's estimate b is freed of its bias of order M / n by its own halves:
-        2 b - (b1 + b2) / 2 (Quenouille). A partition with a half that cannot be computed is not computed.
+        Whether each partition's estimate b is freed of its bias of order M / n by its own halves: 2 b - (b1 + b2) / 2
+        (Quenouille). A partition with a half that cannot be computed is not computed.
     frame, n_partitions, unit, assignment, random_state, strata, **regression
         As in `count_partitions`.
 
@@ -178,9 +177,8 @@ def coefficient_posterior(
 ) -> CoefficientPosterior:
     r"""Return the posterior of a coefficient from released sums of the partitions' estimates.
 
-    It is of the coefficient in the population that the records are drawn from, and wider than one of the
-    coefficient in these records alone would be: of the mean of the partitions' estimates, which differs
-    from that by terms of order M / n, only `noise_sd` is unknown.
+    It is of the coefficient in the population that the records are drawn from, and wider than one of the coefficient in
+    these records alone would be: there only `noise_sd` is unknown, up to terms of order M / n.
 
     Parameters
     ----------
@@ -191,15 +189,15 @@ def coefficient_posterior(
     failed_prior
         Beta prior of the share of partitions that cannot be computed.
     allow_clipping
-        Whether the posterior allows for what clipping may have taken from the mean; `False` where no
-        estimate can leave the range.
+        Whether the posterior allows for what clipping may have taken from the mean; `False` where no estimate can leave
+        the range.
 
     Notes
     -----
     Given K computed partitions, the coefficient and the spread between partitions, the mean of the estimates is normal
-    and their sum of squares chi-square, as for a t interval; the spread is released, not assumed. What clipping may
-    have taken from the mean is bounded by Scarf's inequality. The posterior is as wide as makes its 95 % interval cover
-    whatever that is within the bounds, the fixed-length interval of Armstrong and Kolesar.
+    and their sum of squares chi-square, as for a t interval; the spread is released, not assumed. Scarf's inequality
+    bounds what clipping may have taken from the mean, and the posterior is as wide as makes its 95 % interval cover
+    whatever that is: the fixed-length interval of Armstrong and Kolesar.
 
     References
     ----------
@@ -219,10 +217,8 @@ def coefficient_posterior(
     """
     table, m = question_table(release, question, sums=True)
     lower, upper = range_of(table) or (0.0, 1.0)
-    prior = [
-        positive_finite(a, "failed_prior", remedy="two numbers")
-        for a in ordered(failed_prior, "failed_prior", remedy="two")
-    ]
+    given = ordered(failed_prior, "failed_prior", remedy="two")
+    prior = [positive_finite(a, "failed_prior", remedy="two numbers") for a in given]
     scale = table.noise.spread / GRID
     noisy = np.concatenate([table.counts / GRID, np.zeros(3 - table.counts.size)])
     # A value outside its range tells as much as the nearest end: the density falls at one rate beyond it.
@@ -231,7 +227,7 @@ def coefficient_posterior(
     total, half = _support(y[0], scale, -m, m), _support(y[1], scale, 0.0, m / 2)
     log_noise = -np.abs(y[0] - total[:, None]) / scale - np.abs(y[1] - half[None, :]) / scale
     parts = [_given_size(total, half, m - f) for f in failed]
-    logs = np.stack([log_noise + given + of_f for (given, _), of_f in zip(parts, log_failed, strict=True)])
+    logs = np.stack([log_noise + of_size + of_f for (of_size, _), of_f in zip(parts, log_failed, strict=True)])
     weights = np.exp(logs - logs.max())
     cells = np.nonzero(weights > 1e-10)  # (failed, total, half)
     weights = weights[cells] / weights[cells].sum()

@@ -4,9 +4,8 @@ The true counts are summed out,
 
 .. math:: p(y \mid p) = \sum_{S:\, \sum S_j = M} \binom{M}{S} \prod_j p_j^{S_j} f(y_j - S_j),
 
-a logarithm of a sum of exponentials over the coefficient table. It is smooth in p, so gradient samplers
-apply, and both its density and its forward draws are given, so prior and posterior predictive checks,
-pointwise log-likelihoods and simulation-based calibration work.
+a logarithm of a sum of exponentials over the coefficient table, smooth in p. Its forward draws are given too, for
+predictive checks and simulation-based calibration.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PARTS = {"centre": "mu", "spread": "tau"}  # parts of the pooled prior, by how 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The released counts of one or several verification questions; `noisy` has shape (questions, outcomes)."""
+    """The released counts of one or several questions, shape (questions, outcomes), and their likelihood."""
 
     names: tuple[str, ...]
     noisy: Floats
@@ -60,26 +59,15 @@ class Questions:
     @cached_property
     def tables(self) -> tuple[CoefficientTable, ...]:
         """The coefficient table of each question, near its released counts where M is large."""
-        return tuple(self._table(index) for index in range(len(self.names)))
+        return tuple(map(self._table, self.n_partitions, self.noise, self.noisy))
 
-    def _table(self, index: int) -> CoefficientTable:
-        table = coefficient_table(self.n_partitions[index], self.noisy.shape[1])
-        if self.n_partitions[index] <= WHOLE_TABLE:
+    def _table(self, m: int, law: NoiseLaw, noisy: Floats) -> CoefficientTable:
+        table = coefficient_table(m, noisy.size)
+        if m <= WHOLE_TABLE:
             return table
-        log_noise = sum(
-            self.noise[index].log_prob(value - table.counts[:, j]) for j, value in enumerate(self.noisy[index])
-        )
-        near = np.asarray(log_noise >= np.max(log_noise) - CUTOFF)
+        log_noise = law.log_prob(noisy - table.counts).sum(axis=1)
+        near = log_noise >= log_noise.max() - CUTOFF
         return CoefficientTable(table.counts[near], table.log_coefficients[near])
-
-
-class NoisyPartitions:
-    """Factory of the distribution; see the module."""
-
-    def __init__(self, questions: Questions) -> None:
-        self.questions = questions
-        laws = [law for law in questions.noise for _ in questions.outcomes]
-        self._noise = ReleasedNoise(tuple(laws))
 
     def logp(self, value: Any, p: Any) -> Any:
         """Return the log-density of each question's released counts, shape (questions,)."""
@@ -87,9 +75,8 @@ class NoisyPartitions:
         # A share that underflowed to zero keeps a finite logarithm.
         log_p = pt.log(pt.maximum(p, 1e-300))
         parts = []
-        for index, table in enumerate(self.questions.tables):
-            law, counts = self.questions.noise[index], table.counts
-            grid = np.arange(self.questions.n_partitions[index] + 1, dtype=np.float64)
+        for index, (table, law, m) in enumerate(zip(self.tables, self.noise, self.n_partitions, strict=True)):
+            counts, grid = table.counts, np.arange(m + 1, dtype=np.float64)
             # The noise is evaluated on 0, ..., M and looked up: it does not depend on p.
             log_noise = law.logp(value[index][:, None] - grid[None, :])
             base = pt.as_tensor(table.log_coefficients)
@@ -100,14 +87,14 @@ class NoisyPartitions:
 
     def dist(self, p: Any, size: Any) -> Any:
         """Return forward draws: multinomial counts plus the release's own noise."""
-        exact = pm.Multinomial.dist(n=np.array(self.questions.n_partitions), p=p, size=size)
-        rows, columns = self.questions.noisy.shape
-        flat = pt.reshape(exact, [*[exact.shape[i] for i in range(exact.ndim - 2)], rows * columns])
-        return pt.reshape(self._noise.around(flat.astype("float64")), exact.shape)
+        exact = pm.Multinomial.dist(n=np.array(self.n_partitions), p=p, size=size)
+        noise = ReleasedNoise(tuple(law for law in self.noise for _ in self.outcomes))
+        flat = pt.reshape(exact, [*[exact.shape[i] for i in range(exact.ndim - 2)], self.noisy.size])
+        return pt.reshape(noise.around(flat.astype("float64")), exact.shape)
 
     def observe(self, name: str, p: Any) -> Any:
         """Add the released counts to the model on the context stack."""
-        data = pm.Data(f"{name}_counts", self.questions.noisy, dims=("question", "outcome"))
+        dims = ("question", "outcome")
         return pm.CustomDist(
             name,
             p,
@@ -115,8 +102,8 @@ class NoisyPartitions:
             logp=self.logp,
             class_name="NoisyPartitions",
             signature="(o)->(o)",
-            observed=data,
-            dims=("question", "outcome"),
+            observed=pm.Data(f"{name}_counts", self.noisy, dims=dims),
+            dims=dims,
         )
 
 
@@ -126,13 +113,10 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
     given = ordered(several, "releases", remedy="give a Release or a list of them")
     if not given:
         raise InputError("no release was given; give at least one")
-    tables, sizes = [], []
     for release in given:
         check_release(release, "a model")
-        for label in (table.label for table in release.tables):
-            table, size = question_table(release, label)
-            tables.append(table)
-            sizes.append(size)
+    found = [question_table(release, table.label) for release in given for table in release.tables]
+    tables, sizes = zip(*found, strict=True)
     if len({table.counts.shape for table in tables}) > 1:
         raise InputError("some releases have a failure category and some have none; model them apart")
     labels = [table.label for table in tables]
@@ -142,7 +126,7 @@ def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | N
     if len(chosen) != len(tables) or len(set(chosen)) < len(chosen):
         raise InputError(f"names must be {len(tables)} different names, one per question, got {list(chosen)!r}")
     noisy = np.array([table.counts for table in tables], dtype=np.float64)
-    return Questions(chosen, noisy, tuple(table.noise for table in tables), tuple(sizes))
+    return Questions(chosen, noisy, tuple(table.noise for table in tables), sizes)
 
 
 def build_model(
@@ -166,8 +150,7 @@ def build_model(
               \operatorname{logit} e_q = \mu_e + \tau_e z^e_q, \quad
               p_q = \big((1 - e_q) r_q,\ (1 - e_q)(1 - r_q),\ e_q\big),
 
-    with normal priors of :math:`\mu`, :math:`\beta` and :math:`\mu_e`, standard normal z, and :math:`\tau, \tau_e`
-    half-normal with scale `between_sd`. What is known from elsewhere, an earlier study say, goes into `centre`.
+    with standard normal z. What is known from elsewhere, an earlier study say, goes into `centre`.
 
     Parameters
     ----------
@@ -181,20 +164,17 @@ def build_model(
         Named numbers that say how the questions differ, one per question. Centre and scale them.
     questions
         Names of the questions.
-    between_sd
-        Scale of the half-normal prior of the standard deviations between questions, in log-odds.
+    between_sd, effect_sd
+        Scale of the half-normal priors of tau and tau_failed, and standard deviation of the normal prior of beta.
     centre, failed_centre
-        Mean and standard deviation of the normal priors of mu and of mu_failed, in log-odds. By
-        default r is anything between 5 % and 95 %, and failures are rare.
-    effect_sd
-        Standard deviation of the normal prior of each covariate's effect.
+        Mean and standard deviation of the normal priors of mu and of mu_failed, in log-odds. By default r is anything
+        between 5 % and 95 %, and failures are rare.
 
     Returns
     -------
     pymc.Model
         Recorded: ``p`` (question, outcome), ``r`` (question), and when pooling ``mu``, ``tau``, ``mu_failed``,
-        ``tau_failed``, ``beta`` (covariate). Observed: ``released`` (question, outcome), its data in
-        ``released_counts``.
+        ``tau_failed``, ``beta`` (covariate). Observed: ``released`` (question, outcome), from ``released_counts``.
 
     Raises
     ------
@@ -215,7 +195,6 @@ def build_model(
     _check_priors(between_sd=between_sd, effect_sd=effect_sd, centre=centre, failed_centre=failed_centre)
     prior = _alpha(alpha, asked)
     design = _design(covariates, len(asked.names))
-    likelihood = NoisyPartitions(asked)
     # Built before the model: a table that is too large should fail first.
     _ = asked.tables
     coords: dict[str, Any] = {"question": asked.names, "outcome": asked.outcomes}
@@ -226,9 +205,13 @@ def build_model(
             p = pm.Dirichlet("p", a=prior, dims=("question", "outcome"))
             pm.Deterministic("r", p[:, 0] / (p[:, 0] + p[:, 1]), dims="question")
         else:
-            r = _pooled_shares(design, between_sd, centre, effect_sd)
-            p = _outcome_shares(r, between_sd, failed_centre, with_failures=len(asked.outcomes) == 3)
-        likelihood.observe("released", p)
+            r = pm.Deterministic("r", _pooled_shares("", between_sd, centre, design, effect_sd), dims="question")
+            shares = [r, 1 - r]
+            if len(asked.outcomes) == 3:
+                failed = _pooled_shares("_failed", between_sd, failed_centre)
+                shares = [*((1 - failed) * share for share in shares), failed]
+            p = pm.Deterministic("p", pt.stack(shares, axis=-1), dims=("question", "outcome"))
+        asked.observe("released", p)
         pm.Data("n_partitions", np.array(asked.n_partitions), dims="question")
         pm.Data("noise_stddev", [math.sqrt(law.variance) for law in asked.noise], dims="question")
     return model
@@ -239,39 +222,27 @@ def pooled_densities(trace: xr.DataTree, release: Release) -> tuple[dict[str, xr
     with build_model(release, pooling="partial"):
         prior = pm.compute_log_prior(trace, extend_inferencedata=False, progressbar=False)
         likelihood = pm.compute_log_likelihood(trace, extend_inferencedata=False, progressbar=False)
-    parts = {part: [name for name in prior if str(name).startswith(stem)] for part, stem in _PARTS.items()}
-    return {part: sum(prior[name] for name in names) for part, names in parts.items()}, likelihood["released"].sum(
-        "question"
-    )
+    priors = {part: sum(prior[n] for n in prior if str(n).startswith(stem)) for part, stem in _PARTS.items()}
+    return priors, likelihood["released"].sum("question")
 
 
-def _pooled_shares(design: Floats | None, between_sd: float, prior: tuple[float, float], effect_sd: float) -> Any:
-    """Add the hierarchy of r to the model."""
-    centre = pm.Normal("mu", *prior)
+def _pooled_shares(
+    suffix: str, between_sd: float, prior: tuple[float, float], design: Floats | None = None, effect_sd: float = 1.0
+) -> Any:
+    """Add the hierarchy of one share over the questions to the model."""
+    centre = pm.Normal(f"mu{suffix}", *prior)
     if design is not None:
         beta = pm.Normal("beta", 0.0, effect_sd, dims="covariate")
         centre = centre + pt.dot(pm.Data("covariates", design, dims=("question", "covariate")), beta)
-    tau = pm.HalfNormal("tau", between_sd)
+    tau = pm.HalfNormal(f"tau{suffix}", between_sd)
     # Non-centred: with few partitions and much noise the data say little about one question alone.
-    offset = pm.Normal("offset", 0.0, 1.0, dims="question")
-    return pm.Deterministic("r", pm.math.sigmoid(centre + tau * offset), dims="question")
-
-
-def _outcome_shares(r: Any, between_sd: float, prior: tuple[float, float], *, with_failures: bool) -> Any:
-    """Add the hierarchy of the failed shares, if any, and return the shares of the outcomes."""
-    if not with_failures:
-        return pm.Deterministic("p", pt.stack([r, 1 - r], axis=-1), dims=("question", "outcome"))
-    mu_failed = pm.Normal("mu_failed", *prior)
-    tau_failed = pm.HalfNormal("tau_failed", between_sd)
-    offset_failed = pm.Normal("offset_failed", 0.0, 1.0, dims="question")
-    failed = pm.math.sigmoid(mu_failed + tau_failed * offset_failed)
-    shares = pt.stack([(1 - failed) * r, (1 - failed) * (1 - r), failed], axis=-1)
-    return pm.Deterministic("p", shares, dims=("question", "outcome"))
+    offset = pm.Normal(f"offset{suffix}", 0.0, 1.0, dims="question")
+    return pm.math.sigmoid(centre + tau * offset)
 
 
 def _check_priors(*, between_sd: float, effect_sd: float, **centres: tuple[float, float]) -> None:
-    for name, value in (("between_sd", between_sd), ("effect_sd", effect_sd)):
-        positive_finite(value, name, remedy="1 in log-odds is weak")
+    positive_finite(between_sd, "between_sd", remedy="1 in log-odds is weak")
+    positive_finite(effect_sd, "effect_sd", remedy="1 in log-odds is weak")
     for name, pair in centres.items():
         remedy = "give (mean, standard deviation) in log-odds; (0, 1.5) is weak"
         given = ordered(pair, name, remedy=remedy)

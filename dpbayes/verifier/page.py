@@ -23,12 +23,13 @@ from dpbayes.report.document import (
     Value,
     show_probability,
 )
-from dpbayes.report.frame import Findings
+from dpbayes.report.frame import Findings, verdict_callout
 from dpbayes.report.plots import COLOURS, panel_grid
-from dpbayes.report.tables import simulation_warning
+from dpbayes.report.sensitivity import prior_section, shares_section
+from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
-from dpbayes.verifier.partition import is_count_table, range_of
+from dpbayes.verifier.partition import is_count_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -62,32 +63,45 @@ def _table(name: str, caption: str, columns: Sequence[Sequence[str]], rows: Iter
     return Table(name, caption, made, list(rows))
 
 
+def _table_of(data: xr.Dataset, name: str, caption: str, columns: Sequence[Sequence[str]]) -> Table:
+    """Return a dataset as a table, whose first columns are its dimensions."""
+    keys = [column[2] if len(column) > 2 else column[0] for column in columns]
+    frame = data.to_dataframe(dim_order=keys[: len(data.sizes)]).reset_index()[keys]
+    rows = [tuple(None if v != v else v for v in row) for row in frame.to_records(index=False).tolist()]
+    return _table(name, caption, columns, rows)
+
+
+def _interval(format: str, key: str = "") -> list[Sequence[str]]:
+    """Return the columns of a 95 % interval."""
+    return [("2.5 %", format, f"{key}low"), ("97.5 %", format, f"{key}high")]
+
+
+def _asked(claims: Mapping[str, Question], names: Iterable[str]) -> list[Block]:
+    """Say what each question asks, where it is known."""
+    return [Paragraph(claim_words(claims[name])) for name in names if name in claims]
+
+
 def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warnings: Sequence[str]) -> Findings:
     """Return what a verification says: the answer to each question, what was released, where the true counts lie."""
     claims, alpha = {question.name: question for question in spec.questions}, spec.model.alpha
     labels = [table.label for table in release.tables]
     counted = [table.label for table in release.tables if is_count_table(table)]
-    averaged = [table.label for table in release.tables if range_of(table) is not None]
     shares = {name: posterior(release, alpha=alpha, question=name) for name in counted}
-    means = {name: coefficient_posterior(release, question=name) for name in averaged}
+    means = {name: coefficient_posterior(release, question=name) for name in labels if name not in shares}
     pooled = spec.model.pooling == "partial"
     alone = {name: (one.mean, *one.interval(), one.prob_greater(0.5)) for name, one in shares.items()}
-    found = {name: _of_draws(trace, name) for name in shares} if pooled else alone
+    found = alone
+    if pooled:
+        draws = {name: trace["posterior"]["r"].sel(question=name).to_numpy().ravel() for name in shares}
+        found = {name: (*mean_and_interval(of).tolist(), float((of > 0.5).mean())) for name, of in draws.items()}
     failed = {name: failed_share(one) for name, one in shares.items()}
-    answers = [
-        mean_sentence(name, claims.get(name), means[name])
-        if name in means
-        else sentence(name, claims.get(name), failed[name], *found[name])
-        for name in labels
-    ]
-    sections = [
-        *([_answers(claims, release, shares, pooled=pooled)] if shares else []),
-        *([_coefficients(claims, means)] if means else []),
-        _sources(shares, means, pooled=pooled),
-        _released(release),
-        *([_true_counts(release, shares)] if shares else []),
-        *([_pooled(found, alone), _prior(trace, release)] if pooled else []),
-    ]
+    told = {name: mean_sentence(name, claims.get(name), one) for name, one in means.items()}
+    told |= {name: sentence(name, claims.get(name), failed[name], *found[name]) for name in shares}
+    sections = [_answers(claims, release, shares, pooled=pooled)] if shares else []
+    sections += [_coefficients(claims, means)] if means else []
+    sections += [_sources(shares, means, pooled=pooled), _released(release)]
+    sections += [_true_counts(release, shares)] if shares else []
+    sections += [_pooled(found, alone), _prior(trace, release)] if pooled else []
     left_out = max((one.truncation_error for one in shares.values()), default=0.0)
     panels = {name: share_panel(one) for name, one in shares.items()} or _coefficient_panels(claims, means)
     what = SHARE if shares else "coefficient"
@@ -97,7 +111,7 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         f"Posterior densities of the {what}.",
     )
     return Findings(
-        answer=" ".join(answers),
+        answer=" ".join(told[name] for name in labels),
         sections=sections,
         headline=[
             Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
@@ -115,11 +129,9 @@ def sentence(
     name: str, claim: Question | None, failed: float | None, mean: float, low: float, high: float, majority: float
 ) -> str:
     """Answer a question by the share: its interval and, unless the claim is one of significance, the majority."""
-    among = (
-        "partitions"
-        if failed is None
-        else f"the computable partitions (about {100 * failed:.0f}{_PERCENT} could not be computed)"
-    )
+    among = "partitions"
+    if failed is not None:
+        among = f"the computable partitions (about {100 * failed:.0f}{_PERCENT} could not be computed)"
     share = (
         f"\u201c{name}\u201d holds in {100 * mean:.0f}{_PERCENT} of {among}, 95{_PERCENT} interval "
         f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}"
@@ -156,8 +168,7 @@ def claim_words(question: Question) -> str:
 
 def reading(claims: Mapping[str, Question], names: Iterable[str]) -> str:
     """Say what a share tells of the whole data: claims about a threshold and of significance read differently."""
-    asked = [claims.get(name) for name in names]
-    said = []
+    asked, said = [claims.get(name) for name in names], []
     if any(one is None or one.threshold is not None for one in asked):
         said.append(
             "A claim about a threshold holds in more than half of the partitions exactly where it holds in the whole "
@@ -179,15 +190,12 @@ def failed_share(exact: Posterior) -> float | None:
 
 
 def _released(release: Release) -> Section:
-    change = (
-        "Exchanging one record for another changes"
-        if release.adjacency == "replace-one"
-        else "A record more or less, each assigned by itself, changes"
-    )
+    added = "A record more or less, each assigned by itself,"
+    change = "Exchanging one record for another" if release.adjacency == "replace-one" else added
     text = (
         f"The records were split at random into {release.n:,} disjoint partitions. Only the noisy numbers below "
         f"left the custodian ({release.adjacency} adjacency; one record: {record_words(release.protected_unit)}). "
-        f"{change} the outcome of one partition at most: one count falls by 1 and one rises by 1, an L1 "
+        f"{change} changes the outcome of one partition at most: one count falls by 1 and one rises by 1, an L1 "
         "sensitivity of 2. Noisy counts may be negative, and need not add to the number of partitions; the "
         "posterior takes both into account."
     )
@@ -197,67 +205,50 @@ def _released(release: Release) -> Section:
             "the sums of estimates and of their squares were released beside the number of failures: together they "
             "move no more than the sum alone."
         )
-    rows = [
-        (
-            table.label,
-            level,
-            float(value),
-            f"{table.noise.words}, {table.noise.parameter} {table.noise.spread:g}",
-            float(table.noise.variance**0.5),
-            table.epsilon,
-        )
-        for table in release.tables
-        for level, value in zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
-    ]
+    rows: list[tuple[Value, ...]] = []
+    for table in release.tables:
+        law, levels = table.noise, table.domain.attributes[0].levels
+        noise = f"{law.words}, {law.parameter} {law.spread:g}", float(law.variance**0.5), table.epsilon
+        rows += [(table.label, level, float(v), *noise) for level, v in zip(levels, table.counts.tolist(), strict=True)]
     columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".1f", "noise_sd")]
     columns += [("epsilon of the question", ".4g", "question_epsilon")]
     warned = [
         Callout(one.tone, one.title, ["Seeded generators drew partitions and noise.", *one.lines])
         for one in simulation_warning(release.sampler)
     ]
-    table = _table("released", "What left the custodian", columns, rows)
-    return Section("What was released", [Paragraph(text), *warned, table])
+    left = _table("released", "What left the custodian", columns, rows)
+    return Section("What was released", [Paragraph(text), *warned, left])
 
 
 def _answers(
     claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], *, pooled: bool
 ) -> Section:
-    columns = [
-        "question",
-        ("most likely share", ".3f", "r-hat"),
-        ("mean", ".3f"),
-        ("2.5 %", ".3f", "low"),
-        ("97.5 %", ".3f", "high"),
-        ("sd", ".3f"),
-        ("probability of a majority", "p", "prob_majority"),
-        ("not computable, mean", ".3f", "failed"),
+    columns = ["question", ("most likely share", ".3f", "r-hat"), ("mean", ".3f"), *_interval(".3f"), ("sd", ".3f")]
+    columns += [("probability of a majority", "p", "prob_majority"), ("not computable, mean", ".3f", "failed")]
+    rows: list[tuple[Value, ...]] = [
+        (name, one.r.mode, one.mean, *one.interval(), one.sd, one.prob_greater(0.5), failed_share(one))
+        for name, one in exact.items()
     ]
-    rows: list[tuple[Value, ...]] = []
-    for name, one in exact.items():
-        modes = one.modes
-        numbers = (modes["r-hat"], one.mean, *one.interval(), one.sd, one.prob_greater(0.5), failed_share(one))
-        rows.append((name, *numbers))
     alpha = ", ".join(f"{a:g}" for a in next(iter(exact.values())).alpha)
     meaning = (
         "What is verified: the share of computable partitions in which the estimate lies where the claim says. "
         f"Each partition holds one in {release.n:,} of the units, so its estimate varies more than that of the whole "
-        f"data. {reading(claims, exact)} Most likely shares are posterior modes. "
-        f"Prior: Dirichlet({alpha})."
+        f"data. {reading(claims, exact)} Most likely shares are posterior modes. Prior: Dirichlet({alpha})."
     )
     if pooled:
         meaning += " Each question is answered alone here; pooled answers follow below."
-    blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in exact if name in claims]
     table = _table("answers", "Share of partitions in which each claim holds", columns, rows)
-    return Section("Answers", [*blocks, table, Paragraph(meaning)])
+    return Section("Answers", [*_asked(claims, exact), table, Paragraph(meaning)])
 
 
 def _coefficients(claims: Mapping[str, Question], means: Mapping[str, CoefficientPosterior]) -> Section:
-    columns = ["question", ("mean", ".4g"), ("sd", ".3g"), ("2.5 %", ".4g", "low"), ("97.5 %", ".4g", "high")]
+    columns = ["question", ("mean", ".4g"), ("sd", ".3g"), *_interval(".4g")]
     columns += [("probability above the threshold", "p", "prob_greater"), ("spread of estimates", ".3g", "spread")]
     columns += [("partitions computed", ".1f", "computed")]
+    panels = _coefficient_panels(claims, means)
     rows: list[tuple[Value, ...]] = []
     for name, one in means.items():
-        threshold = claims[name].threshold if name in claims else None
+        threshold = panels[name][-1]
         above = None if threshold is None else one.prob_greater(threshold)
         rows.append((name, one.mean, one.sd, *one.interval(), above, one.spread, one.computed))
     text = (
@@ -267,18 +258,17 @@ def _coefficients(claims: Mapping[str, Question], means: Mapping[str, Coefficien
         "halves; what bias is left is of the square of that, and of estimates beyond the public range."
     )
     figure = Figure(
-        density_plot(_coefficient_panels(claims, means), "coefficient"),
+        density_plot(panels, "coefficient"),
         "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold.",
         "Posterior densities of coefficients.",
     )
-    blocks: list[Block] = [Paragraph(claim_words(claims[name])) for name in means if name in claims]
     table = _table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)
-    return Section("Coefficients", [*blocks, table, Paragraph(text), figure])
+    return Section("Coefficients", [*_asked(claims, means), table, Paragraph(text), figure])
 
 
 def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     """Tabulate where the true counts probably are: their exact posterior under the noise law."""
-    columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".1f"), ("2.5 %", "d", "low"), ("97.5 %", "d", "high")]
+    columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".1f"), *_interval("d")]
     rows: list[tuple[Value, ...]] = []
     for table in filter(is_count_table, release.tables):
         one = exact[table.label]
@@ -291,21 +281,7 @@ def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     return Section("Where the true counts lie", [table])
 
 
-def claim_variances(exact: Posterior) -> tuple[float, float]:
-    r"""Split the variance of r over the true counts S: privacy noise's part, and that of the number of partitions."""
-    rows, columns = exact.weights.shape
-    beyond = exact.alpha[0] + exact.low[0] + np.arange(columns)[None, :]
-    total = sum(exact.alpha[:2]) + exact.n_partitions - exact.low[1] - np.arange(rows)[:, None]
-    # A corner of the rectangle of counts may lie outside their simplex; it carries no weight.
-    weights = np.where(beyond < total, exact.weights, 0.0)
-    centre = np.where(beyond < total, beyond / total, 0.0)
-    mean = (weights * centre).sum()
-    return float((weights * (centre - mean) ** 2).sum()), float((weights * centre * (1 - centre) / (total + 1)).sum())
-
-
 def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
-    from dpbayes.report.sensitivity import shares_section
-
     meaning = (
         "The first would be gone had the true counts been released; it shrinks with more epsilon. The second would "
         "stay, and shrinks with more partitions: the share is what endlessly many would give. Both parts are exact, "
@@ -318,25 +294,19 @@ def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPos
         )
     if pooled:
         meaning += " Each question is taken alone here, before pooling."
-    splits = [(name, *claim_variances(one)) for name, one in shares.items()]
+    # Between the true counts lies privacy noise's part, within them that of the number of partitions.
+    splits = [(name, *one.r.variances) for name, one in shares.items()]
     splits += [(name, one.noise_sd**2 + one.clipping_sd**2, one.sampling_sd**2) for name, one in means.items()]
     return shares_section(
         splits, subject="question", rest="partitions", meaning=meaning, unit="of the share", format="#.3g"
     )
 
 
-def _of_draws(trace: xr.DataTree, question: str) -> tuple[float, float, float, float]:
-    """Return mean, 95 % interval and the probability of more than one half."""
-    values = np.asarray(trace["posterior"].to_dataset()["r"].sel(question=question))
-    low, high = np.quantile(values, [0.025, 0.975]).tolist()
-    return float(values.mean()), low, high, float((values > 0.5).mean())
-
-
 def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[float, ...]]) -> Section:
     columns: list[Sequence[str]] = ["question"]
     for name, key in (("pooled", ""), ("alone", "alone_")):
-        columns += [(f"{name}: mean", ".3f", f"{key}mean"), ("2.5 %", ".3f", f"{key}low")]
-        columns += [("97.5 %", ".3f", f"{key}high"), ("probability of a majority", "p", f"{key}prob_majority")]
+        columns += [(f"{name}: mean", ".3f", f"{key}mean"), *_interval(".3f", key)]
+        columns.append(("probability of a majority", "p", f"{key}prob_majority"))
     meaning = Paragraph(
         "The log-odds of the questions' shares have a common normal distribution, whose mean and spread are estimated "
         "with them: what one question says moves the others. The answer above is the pooled one."
@@ -347,7 +317,6 @@ def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[f
 
 
 def _prior(trace: xr.DataTree, release: Release) -> Section:
-    from dpbayes.report.sensitivity import prior_section
     from dpbayes.verifier.model import pooled_densities
 
     parts, likelihood = pooled_densities(trace, release)
@@ -364,12 +333,11 @@ def _verdict(
     """Return the verdict; a good one becomes a warning where few partitions count, or many estimates were clipped."""
     if pooled:
         from dpbayes.inference import Verdict
-        from dpbayes.report.frame import verdict_callout
 
         verdict = verdict_callout(Verdict.from_json(trace.attrs["convergence"]))
     else:
-        exact = "The posterior is a finite sum. No sampler ran, so there is nothing to converge."
-        verdict = Callout("good", "Exact", [exact])
+        said = "The posterior is a finite sum. No sampler ran, so there is nothing to converge."
+        verdict = Callout("good", "Exact", [said])
     lines = [
         f"\u201c{name}\u201d could not be computed in about {100 * share:.0f}{_PERCENT} of partitions. The answer "
         "speaks of the others only; where few are left it repeats the prior."
@@ -457,13 +425,6 @@ def _assumptions(surface: Surface) -> Section:
 
 
 def _designs(surface: xr.Dataset) -> Section:
-    names = ("right", "wrong", "width", "coverage", "estimate_mean", "estimate_sd")
-    rows = [
-        (int(m), float(e), float(r), *(float(surface[name].sel(n_partitions=m, epsilon=e, r=r)) for name in names))
-        for m in surface["n_partitions"].values
-        for e in surface["epsilon"].values
-        for r in surface["r"].values
-    ]
     columns = [("partitions", "d", "n_partitions"), ("epsilon", ".3g"), ("share in which the claim holds", ".3g", "r")]
     columns += [("right", ".3f"), ("wrong", ".3f"), ("width", ".3f"), ("coverage", ".3f")]
     columns += [("mean estimate", ".3f", "estimate_mean"), ("its sd", ".3f", "estimate_sd")]
@@ -472,14 +433,10 @@ def _designs(surface: xr.Dataset) -> Section:
         "coverage": "Coverage of the 95 % interval for a fixed share. It is 95 % on average over the prior, not at "
         "each share: a prior that is far from the truth costs coverage where the data say little.",
     }
-    blocks: list[Block] = [
-        Figure(
-            design_surface_plot(surface, name), caption, f"{caption} Against epsilon, a line per number of partitions."
-        )
-        for name, caption in captions.items()
-    ]
-    table = _table("surface", "Operating characteristics, over true counts and noise", columns, rows)
-    return Section("Decisions and intervals", [*blocks, table])
+    lines = "Against epsilon, a line per number of partitions."
+    figures = [Figure(design_surface_plot(surface, name), said, f"{said} {lines}") for name, said in captions.items()]
+    table = _table_of(surface, "surface", "Operating characteristics, over true counts and noise", columns)
+    return Section("Decisions and intervals", [*figures, table])
 
 
 def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
@@ -529,25 +486,15 @@ def _tried_section(question: Question, found: xr.Dataset) -> Section:
     columns = [("partitions", "d", "n_partitions"), ("units each", ",d", "units"), ("share", ".3f", "r")]
     columns += [("standard error", ".3f", "r_se"), ("not computed", ".3f", "failed")]
     columns += [("mean estimate", ".4g", "estimate"), ("its sd", ".3g", "estimate_sd")]
-    columns += [
-        ("range from", ".4g", "range_from"),
-        ("to", ".4g", "range_to"),
-        ("right decision", ".3f", "right"),
-        ("safe", "", "safe"),
-    ]
-    if question.answer_by == "mean":
-        columns.insert(-2, ("coverage", ".3f", "coverage"))
-    names = [column[-1] for column in columns[1:]]
-    rows: list[tuple[Value, ...]] = [
-        (int(m), *(None if v != v else v for v in (found[name].sel(n_partitions=m).item() for name in names)))
-        for m in found["n_partitions"].values
-    ]
+    columns += [("range from", ".4g", "range_from"), ("to", ".4g", "range_to")]
+    columns += [("coverage", ".3f", "coverage")] * (question.answer_by == "mean")
+    columns += [("right decision", ".3f", "right"), ("safe", "", "safe")]
     whole = float(found.attrs["whole"])
     text = (
         f"{claim_words(question)} In all of the pilot the coefficient is {whole:.4g}: the claim "
         f"{'holds' if found.attrs['beyond'] else 'does not hold'}."
     )
-    table = _table(f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns, rows)
+    table = _table_of(found, f"pilot_{question.name}", f"\u201c{question.name}\u201d on the pilot", columns)
     return Section(question.name, [Paragraph(text), table])
 
 

@@ -22,30 +22,29 @@ from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
 from dpbayes.privacy.release import NoisyTable, Release, check_release, record_words
 from dpbayes.privacy.sampling import release_values, sampler_name
+from dpbayes.verifier.formulas import column_values
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
 type Assignment = Literal["balanced", "independent"]
 
+MOST_TABULATED = 2000
+"""Largest M of a table of all triples of counts, which the sampled models sum over."""
+
 OUTCOMES = ("beyond", "not beyond", "not computed")
 """Levels of a verification release: how many partitions lie beyond the threshold, do not, or could not be computed."""
-
 
 GRID = 1 << 16
 """G: estimates are rounded to 1 / 65,536 of half the public range."""
 
 
 class Partitioned(TypedDict, total=False):
-    """How rows come to partitions, besides their number."""
+    """How rows come to partitions, besides their number; see `dpbayes.verifier.count_partitions`."""
 
     unit: str | None
-    """Column that names the unit whose privacy is protected, a person say. All of a unit's rows stay together. None:
-    every row is its own unit."""
     assignment: Assignment
-    """``"balanced"``, the default, for replace-one neighbours, ``"independent"`` for add-remove ones."""
     random_state: int | np.random.Generator | None
-    """None for a release; a seed or generator for a simulation."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,15 @@ class PartitionCounts:
     Parameters
     ----------
     beyond, not_beyond, not_computed
-        S1, S0 and Se of the paper: how many partitions lie beyond the threshold, do not, or could not
-        be computed. `InputError` if one is negative or not whole, or all are 0.
+        S1, S0 and Se of the paper: how many partitions lie beyond the threshold, do not, or could not be computed.
+        `InputError` if one is negative or not whole, or all are 0.
     assignment
-        How units came to their partitions. ``"balanced"``: sizes differ by one at most, as fits
-        replace-one neighbours; ``"independent"``: every unit by itself, as add-remove neighbours need.
+        How units came to their partitions. ``"balanced"``: sizes differ by one at most, as fits replace-one neighbours;
+        ``"independent"``: every unit by itself, as add-remove neighbours need.
     reproducible
         Whether the assignment came from a given seed or generator. Such counts are released in simulations only.
     unit
-        Column of the protected unit: all rows that share its value stayed in one partition, and are one
-        record. None: every row is a record of its own.
+        Column of the protected unit: all rows that share its value are one record. None: every row is one.
 
     Examples
     --------
@@ -183,22 +181,13 @@ def unit_codes(units: npt.NDArray[Any]) -> tuple[Ints, int]:
     """Return a code from 0 for the unit of each row, and the number of units; names are compared as text."""
     import pandas as pd
 
-    if missing_units(units).any():
+    if pd.isna(units).any():
         raise InputError("the unit column holds a missing value; every row must name its unit")
     if units.dtype == object:
         # As an array of text each row would take as many bytes as the longest name.
-        found, names = pd.factorize(units)
-        coded = {name: code for code, name in enumerate(sorted({str(name) for name in names}))}
-        return np.array([coded[str(name)] for name in names], dtype=np.int64)[found], len(coded)
-    _, codes = np.unique(units, return_inverse=True)
-    return codes.astype(np.int64), int(codes.max(initial=-1)) + 1
-
-
-def missing_units(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return where the name of a unit or of a group is missing."""
-    import pandas as pd
-
-    return np.asarray(pd.isna(units))
+        units = np.array([str(unit) for unit in units], dtype=object)
+    codes, names = pd.factorize(units, sort=True)
+    return codes.astype(np.int64), len(names)
 
 
 def row_partitions(
@@ -211,8 +200,6 @@ def row_partitions(
     strata: str | None = None,
 ) -> Ints:
     """Return the partition of every row; `strata` names a public column."""
-    from dpbayes.verifier.formulas import column_values
-
     codes, n_units = (np.arange(len(table)), len(table)) if unit is None else unit_codes(column_values(table, unit))
     public = None if strata is None else _strata(column_values(table, strata), codes, n_units, strata, assignment)
     of_units = assign_partitions(n_units, n_partitions, assignment=assignment, random_state=random_state, strata=public)
@@ -231,12 +218,12 @@ def _strata(values: npt.NDArray[Any], codes: Ints, n_units: int, name: str, assi
     return of_units
 
 
-def partition_slices(partition: Ints, n_partitions: int) -> tuple[Ints, Ints]:
-    """Return the row order by partition, and where each partition starts."""
+def rows_by_partition(partition: Ints, n_partitions: int) -> list[Ints]:
+    """Return the rows of each partition."""
     # NumPy sorts 16-bit integers by radix.
     keys = partition.astype(np.uint16) if n_partitions <= 1 << 16 else partition
-    order = np.argsort(keys, kind="stable")
-    return order, np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=n_partitions))])
+    ends = np.cumsum(np.bincount(partition, minlength=n_partitions))
+    return np.split(np.argsort(keys, kind="stable"), ends[:-1])
 
 
 _SUMS = re.compile(r"sum of estimates from (\S+) to (\S+)")
@@ -291,21 +278,18 @@ def release_counts(
     Parameters
     ----------
     counts
-        Exact counts, sums of estimates (`sum_estimates`), or several of them by the name of their
-        question. Questions asked of the same data compose.
+        Exact counts, sums of estimates (`sum_estimates`), or several of them by the name of their question.
     epsilon
         Total privacy-loss parameter over all questions.
     adjacency
-        Neighbouring relation between the units that the counts protect (rows, or all rows of a person):
-        ``"replace-one"`` or ``"add-remove"``. M is public under both, because the custodian sets it without looking at
-        the data.
+        Neighbouring relation between the protected units: ``"replace-one"`` or ``"add-remove"``. M is public under
+        both, because the custodian sets it without looking at the data.
     noise
         ``"two-sided-geometric"`` or ``"laplace"``, the paper's.
     shares
         Relative share of epsilon for each question; even by default.
     with_failures
-        False releases two counts, for questions whose fit cannot fail; a partition that fails all the same counts as
-        not beyond.
+        False releases two counts, for questions whose fit cannot fail; one that fails then counts as not beyond.
     rng
         None draws exactly, for a release; a NumPy generator simulates.
     ledger
@@ -328,10 +312,9 @@ def release_counts(
 
     Notes
     -----
-    *Sensitivity.* Each partition yields one of three outcomes, a function of its units alone. Replace-one
-    on a balanced deal, or add-remove where each unit draws its partition by itself: coupled assignments differ in one
-    partition. One count falls by 1 and one rises by 1, so :math:`\|S - S'\|_1 \le 2` under both. The assignment must
-    stay secret: it is drawn afresh and stored nowhere. docs/verifier.md has the argument.
+    Each partition yields one of three outcomes, a function of its units alone, and coupled assignments of neighbours
+    differ in one partition: :math:`\|S - S'\|_1 \le 2` under both relations. The assignment must stay secret: it is
+    drawn afresh and stored nowhere. docs/verifier.md has the argument.
 
     References
     ----------
@@ -363,19 +346,15 @@ def release_counts(
         sampler = sampler_name(rng)
         return Release(domain, tuple(tables), adjacency, n_partitions, sampler, unit="partition", protected_unit=unit)
 
-    purposes = _purposes(purpose, list(questions), unit)
-    parts = [Part(law, one.sensitivity, purpose=said) for law, one, said in zip(laws, exact, purposes, strict=True)]
-    return reserve_draw_confirm(
-        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger
-    )
-
-
-def _purposes(purpose: str, questions: list[str], unit: str | None) -> list[str]:
-    """Return what the ledger says of each question: what it is for, and what its guarantee protects."""
     if not isinstance(purpose, str) or not purpose.strip():
         raise InputError(f"purpose must be text, got {purpose!r}; say what the release is for")
     what = [purpose] if len(questions) == 1 else [f"{purpose}: {name}" for name in questions]
-    return [f"{one} (one record: {record_words(unit)})" for one in what]
+    # What each entry of the ledger is for, and what its guarantee protects.
+    said = [f"{one} (one record: {record_words(unit)})" for one in what]
+    parts = [Part(law, one.sensitivity, purpose=words) for law, one, words in zip(laws, exact, said, strict=True)]
+    return reserve_draw_confirm(
+        draw, parts, mechanism=noise, adjacency=adjacency, purpose=purpose, rng=rng, ledger=ledger
+    )
 
 
 def _check_questions(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from dpbayes.data.datasets import wages
 from dpbayes.data.records import code_levels, readable, require_file, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
+from dpbayes.report.document import plain
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import (
     Chains,
@@ -27,6 +30,8 @@ from dpbayes.runs.spec import (
     Seed,
     Share,
 )
+from dpbayes.verifier.formulas import check_coefficient_of, formula_columns
+from dpbayes.verifier.partition import MOST_TABULATED, EstimateSums, PartitionCounts, is_count_table, release_counts
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -119,11 +124,14 @@ class Question(Section):
         test = self.significant_at is not None
         return self.model_dump(include={"significant_at"} if test else {"threshold", "direction"})
 
+    @property
+    def range(self) -> dict[str, Any]:
+        """The public range of a partition's estimate."""
+        return self.model_dump(include={"lower", "upper"})
+
     @field_validator("formula")
     @classmethod
     def _readable(cls, formula: str) -> str:
-        from dpbayes.verifier.formulas import formula_columns
-
         formula_columns(formula)
         return formula
 
@@ -189,9 +197,10 @@ class Model(Section):
             )
         return self
 
+    @property
     def drawing(self) -> dict[str, Any]:
-        """Return what `dpbayes.verifier.draw_posterior` is told besides the release."""
-        return {"alpha": self.alpha, "draws": self.draws, "chains": self.chains, "random_seed": self.seed}
+        """What a sampler is told."""
+        return {"draws": self.draws, "chains": self.chains, "random_seed": self.seed}
 
 
 class Surface(Section):
@@ -219,10 +228,6 @@ class Surface(Section):
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} gives a number twice, got {values}; give each once")
         return self
-
-    def supposed(self) -> dict[str, Any]:
-        """Return what `dpbayes.verifier.design_surface` is told besides M, epsilon and r."""
-        return self.model_dump(include={"failed", "alpha", "confidence"})
 
 
 class Pilot(Section):
@@ -302,27 +307,8 @@ class Spec(RunSpec):
 
     @model_validator(mode="after")
     def _settings_fit(self) -> Spec:
-        outcomes = 3 if self.privacy is None or self.privacy.with_failures else 2
-        alpha = self.model.alpha
-        if self.privacy is not None and alpha is not None and len(alpha) != outcomes:
-            raise ValueError(f"model.alpha must give {outcomes} numbers, one per outcome, got {alpha}")
-        if (
-            self.privacy is not None
-            and self.data is not None
-            and self.data.strata
-            and self.privacy.adjacency != "replace-one"
-        ):
-            raise ValueError("data.strata balances partitions, as fits replace-one; leave it out under add-remove")
-        if self.privacy is not None and self.model.pooling == "partial":
-            from dpbayes.verifier.exact import MOST_TABULATED
-
-            if self.privacy.n_partitions > MOST_TABULATED:
-                raise ValueError(
-                    f'model.pooling = "partial" takes at most {MOST_TABULATED:,} partitions, got n_partitions = '
-                    f'{self.privacy.n_partitions}; lower privacy.n_partitions, or set model.pooling = "none"'
-                )
-            if any(question.answer_by == "mean" for question in self.questions):
-                raise ValueError('model.pooling = "partial" pools shares; set answer_by = "share" for every question')
+        if self.privacy is not None:
+            self._check_release(self.privacy)
         draws = self.model.draws * self.model.chains * max(len(self.questions), 1)
         if draws > _MOST_DRAWS:
             raise ValueError(
@@ -331,23 +317,33 @@ class Spec(RunSpec):
             )
         return self
 
+    def _check_release(self, privacy: Privacy) -> None:
+        outcomes, alpha, pooled = 3 if privacy.with_failures else 2, self.model.alpha, self.model.pooling == "partial"
+        if alpha is not None and len(alpha) != outcomes:
+            raise ValueError(f"model.alpha must give {outcomes} numbers, one per outcome, got {alpha}")
+        if self.data is not None and self.data.strata and privacy.adjacency != "replace-one":
+            raise ValueError("data.strata balances partitions, as fits replace-one; leave it out under add-remove")
+        if pooled and privacy.n_partitions > MOST_TABULATED:
+            raise ValueError(
+                f'model.pooling = "partial" takes at most {MOST_TABULATED:,} partitions, got n_partitions = '
+                f'{privacy.n_partitions}; lower privacy.n_partitions, or set model.pooling = "none"'
+            )
+        if pooled and any(question.answer_by == "mean" for question in self.questions):
+            raise ValueError('model.pooling = "partial" pools shares; set answer_by = "share" for every question')
+
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release | None:
     """Return a release of the spec's design with placeholder counts; None for a study that releases nothing."""
-    from dpbayes.verifier.partition import EstimateSums, PartitionCounts, release_counts
-
     if spec.privacy is None:
         return None
-    m, privacy, unit = spec.privacy.n_partitions, spec.privacy, spec.data.protected_unit if spec.data else None
-    placeholder: dict[str, PartitionCounts | EstimateSums] = {}
-    for question in spec.questions:
-        if question.answer_by == "mean":
-            assert question.lower is not None and question.upper is not None
-            sums = EstimateSums(0, 0, 0, question.lower, question.upper, m, privacy.assignment, unit=unit)
-            placeholder[question.name] = sums
-        else:
-            counts = PartitionCounts(m - m // 2, m // 2, 0, assignment=privacy.assignment, unit=unit)
-            placeholder[question.name] = counts
+    m, unit = spec.privacy.n_partitions, spec.data.protected_unit if spec.data else None
+    split: dict[str, Any] = {"assignment": spec.privacy.assignment, "unit": unit}
+    placeholder = {
+        question.name: EstimateSums(0, 0, 0, n_partitions=m, **question.range, **split)
+        if question.answer_by == "mean"
+        else PartitionCounts(m - m // 2, m // 2, 0, **split)
+        for question in spec.questions
+    }
     return release_counts(placeholder, rng=np.random.default_rng(0), ledger=ledger, **_releasing(spec))
 
 
@@ -360,28 +356,25 @@ def _releasing(spec: Spec) -> dict[str, Any]:
 def try_fit(spec: Spec, design: Release, context: Context) -> None:
     """Draw from the posterior of the placeholder, sum the posteriors hardest to sum, and warn of small partitions."""
     from dpbayes.verifier.exact import draw_posterior
-    from dpbayes.verifier.formulas import check_coefficient_of
     from dpbayes.verifier.model import build_model
 
     if spec.privacy is not None:
         for question in spec.questions:
             check_coefficient_of(question.formula, question.coefficient, spec.data.levels if spec.data else {})
         _try_extremes(spec, design)
-        warnings = _warnings(spec, context)
+        if warnings := _warnings(spec, context):
+            context.keep("warnings", warnings)
         for line in warnings:
             context.echo(f"warning: {line}")
-        if warnings:
-            context.keep("warnings", warnings)
     if spec.model.pooling == "partial":
         build_model(design, pooling="partial")
     else:
-        draw_posterior(design, **spec.model.drawing())
+        draw_posterior(design, alpha=spec.model.alpha, **spec.model.drawing)
 
 
 def _try_extremes(spec: Spec, design: Release) -> None:
     """Refuse M, epsilon and prior that admit releases whose posterior has too many terms."""
     from dpbayes.verifier.exact import DEFAULT_MAX_TERMS, posterior_of_counts
-    from dpbayes.verifier.partition import is_count_table
 
     m, alpha, size = design.n, spec.model.alpha, design.tables[0].counts.size
     assert isinstance(m, int) and spec.privacy is not None
@@ -409,19 +402,13 @@ def _warnings(spec: Spec, context: Context) -> list[str]:
     assert data is not None and privacy is not None
     n_units = data.n_persons if data.embedded else data.n_units
     n_units = spec.pilot.n_units if n_units is None and spec.pilot is not None else n_units
+    public = data.model_dump(include={"levels", "level_shares", "strata"}) | {"n_partitions": privacy.n_partitions}
     found: list[str] = []
     for question in spec.questions:
         if n_units is not None:
-            found += partition_warnings(
-                n_units=n_units,
-                n_partitions=privacy.n_partitions,
-                formula=question.formula,
-                family=question.family,
-                levels=data.levels,
-                level_shares=data.level_shares,
-                skew=question.skew if question.answer_by == "share" else None,
-                strata=data.strata,
-            )
+            fitted = question.model_dump(include={"formula", "family"})
+            skew = question.skew if question.answer_by == "share" else None
+            found += partition_warnings(n_units=n_units, skew=skew, **fitted, **public)
         if spec.pilot is not None:
             cost = privacy.epsilon * question.share / sum(one.share for one in spec.questions)
             tried = _tried(spec, question, context.beside, [privacy.n_partitions], cost)
@@ -438,21 +425,16 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
     levels = pilot.levels or (spec.data.levels if spec.data is not None else {})
     unit = pilot.unit or (spec.data.unit if spec.data is not None else None)
     if pilot.file is not None:
-        path = require_file(beside / pilot.file, setting="pilot.file")
-        frame = _read(path, levels, [question], (unit,), setting="pilot.file")
+        frame = _read(beside / pilot.file, levels, [question], (unit,), setting="pilot.file")
     else:
-        from dpbayes.data.datasets import wages
-
         frame, unit = wages(5000, seed=pilot.seed), unit or "person"
     settings = pilot.model_dump(include={"n_units", "partitions"}) | {"random_state": pilot.seed}
-    settings |= {"n_partitions": n_partitions, "epsilon": epsilon, "lower": question.lower, "upper": question.upper}
+    settings |= {"n_partitions": n_partitions, "epsilon": epsilon} | question.range
     return pilot_shares(frame, unit=unit, levels=levels, **settings, **question.regression, **question.claim)
 
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
     """Count and release. The exact counts stay in memory."""
-    from dpbayes.verifier.partition import release_counts
-
     frame = _records(spec, context.beside)
     counts = {question.name: _count(frame, question, spec, rng) for question in spec.questions}
     given = "" if spec.data is None or spec.data.strata is None else f" (given the public {spec.data.strata!r})"
@@ -464,26 +446,20 @@ def _records(spec: Spec, beside: Path) -> Any:
     data = spec.data
     assert data is not None
     if data.embedded is not None:
-        from dpbayes.data.datasets import wages
-
         return wages(data.n_persons, seed=data.seed)
     assert data.microdata is not None
-    path = require_file(beside / data.microdata, setting="data.microdata")
-    return _read(path, data.levels, spec.questions, (data.unit, data.strata), setting="data.microdata")
+    columns = data.unit, data.strata
+    return _read(beside / data.microdata, data.levels, spec.questions, columns, setting="data.microdata")
 
 
 def _read(
     path: Path, levels: Levels, questions: list[Question], columns: tuple[str | None, ...], *, setting: str
 ) -> Any:
     """Read a file; columns of units, groups and strata are text, unless a formula calculates with them."""
-    from dpbayes.verifier.formulas import formula_columns
-
+    require_file(path, setting=setting)
     named = {name for name in columns if name}.union(*(question.absorb for question in questions))
     text = named.difference(*(formula_columns(question.formula) for question in questions))
-    flat = {
-        name: [member for members in given.values() for member in members] if isinstance(given, dict) else given
-        for name, given in levels.items()
-    }
+    flat = {name: [*chain(*given.values())] if isinstance(given, dict) else given for name, given in levels.items()}
     frame = scan_records(path, setting=setting, text={*levels, *text})
     with readable(path):
         return code_levels(frame, flat).collect()
@@ -495,17 +471,11 @@ def _count(frame: Any, question: Question, spec: Spec, rng: np.random.Generator 
 
     data, privacy = spec.data, spec.privacy
     assert data is not None and privacy is not None
-    common: dict[str, Any] = question.regression | {
-        "n_partitions": privacy.n_partitions,
-        "unit": data.protected_unit,
-        "levels": data.levels,
-        "assignment": privacy.assignment,
-        "strata": data.strata,
-        "random_state": rng,
-    }
+    common = question.regression | data.model_dump(include={"levels", "strata"})
+    common |= {"n_partitions": privacy.n_partitions, "assignment": privacy.assignment}
+    common |= {"unit": data.protected_unit, "random_state": rng}
     if question.answer_by == "mean":
-        assert question.lower is not None and question.upper is not None
-        return sum_estimates(frame, lower=question.lower, upper=question.upper, **common)
+        return sum_estimates(frame, **question.range, **common)
     return count_partitions(frame, **question.claim, **common)
 
 
@@ -521,36 +491,25 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         return _surface(spec.surface, context)
     if release is None:
         assert spec.pilot is not None
-        questions = {
-            q.name: _tried(spec, q, context.beside, spec.pilot.n_partitions, spec.pilot.epsilon) for q in spec.questions
-        }
-        from dpbayes.report.document import plain
-
-        return {"pilot": {name: plain(found.to_dict()) for name, found in questions.items()}}
+        pilot = spec.pilot
+        tried = {q.name: _tried(spec, q, context.beside, pilot.n_partitions, pilot.epsilon) for q in spec.questions}
+        return {"pilot": {name: plain(found.to_dict()) for name, found in tried.items()}}
     if spec.model.pooling == "none":
         from dpbayes.verifier.exact import draw_posterior
 
-        return draw_posterior(release, **spec.model.drawing())
+        return draw_posterior(release, alpha=spec.model.alpha, **spec.model.drawing)
     from dpbayes.inference import sample
     from dpbayes.verifier.model import build_model
 
-    settings = spec.model
-    return sample(
-        build_model(release, pooling="partial"),
-        draws=settings.draws,
-        chains=settings.chains,
-        random_seed=settings.seed,
-        target_accept=0.95,
-        progressbar=False,
-        progress=context.progress,
-    )
+    how = spec.model.drawing | {"target_accept": 0.95, "progressbar": False, "progress": context.progress}
+    return sample(build_model(release, pooling="partial"), **how)
 
 
 def _surface(surface: Surface, context: Context) -> dict[str, Any]:
     """Sum the operating characteristics of every design, and seek the least epsilon for each M and r."""
     from dpbayes.verifier.design import design_surface, smallest_epsilon
 
-    common = surface.supposed()
+    common = surface.model_dump(include={"failed", "alpha", "confidence"})
     found = design_surface(surface.n_partitions, surface.epsilon, r=surface.r, **common)
     designs = []
     for m in surface.n_partitions:
@@ -580,7 +539,6 @@ def calibration(spec: Spec, design: Release | None, beside: Path, n_records: int
     """Return the model; its likelihood is exact, so that it simulates for itself."""
     from dpbayes.verifier.model import build_model
     from dpbayes.verifier.page import SHARE
-    from dpbayes.verifier.partition import is_count_table
 
     if design is None:
         raise SpecError("a study of designs sums operating characteristics; it has no posterior to calibrate")

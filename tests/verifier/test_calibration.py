@@ -22,7 +22,7 @@ def exact_study(m, law, alpha, n_simulations, seed):
     noisy = release_values(counts, law, rng=rng)
     pit = {"r": np.empty((n_simulations, 1)), "p": np.empty((n_simulations, 3)), "S": np.empty((n_simulations, 3))}
     for i, (p, s, y) in enumerate(zip(shares, counts, noisy, strict=True)):
-        drawn_p, drawn_s = sample_posterior(posterior_of_counts(y, law, m, alpha=alpha), (99,), rng=rng)
+        drawn_p, _, drawn_s = sample_posterior(posterior_of_counts(y, law, m, alpha=alpha), (99,), rng=rng)
         pit["r"][i] = _pit(p[:1] / p[:2].sum(), drawn_p[:, :1] / drawn_p[:, :2].sum(axis=1, keepdims=True), rng)
         pit["p"][i], pit["S"][i] = _pit(p, drawn_p, rng), _pit(s, drawn_s, rng)
     tree = xr.DataTree.from_dict(

@@ -462,7 +462,7 @@ def test_counts_do_not_show_themselves():
 
 
 def test_a_design_does_not_show_its_rows():
-    found = design(nw.from_native(pl.DataFrame({"y": [7.25], "x": [3.5]})), "y ~ x", levels=None, intercept=True)
+    found = design(nw.from_native(pl.DataFrame({"y": [7.25], "x": [3.5]})), "y ~ x", levels=None)
     assert found.response.tolist() == [7.25]
     assert "columns" in repr(found)
     assert not any(value in repr(found) for value in ("7.25", "3.5"))

@@ -55,8 +55,8 @@ def table(n, seed=0):
     )
 
 
-def design_of(frame, formula, *, intercept=True):
-    return design(nw.from_native(frame), formula, levels={"k": [0, 1, 2]}, intercept=intercept)
+def design_of(frame, formula):
+    return design(nw.from_native(frame), formula, levels={"k": [0, 1, 2]})
 
 
 VALUES = st.sampled_from([0.0, -1.0, 2.0, 1e300, -1e-300, float("inf"), float("nan"), None])
@@ -207,7 +207,7 @@ def test_formulas_with_mistakes(formula, error, message):
 @pytest.mark.parametrize("levels", [["a", "a"], [], ["a", None], ["a", float("nan")], "abc", [["a"], ["b"]]])
 def test_levels_are_different_values(levels):
     with pytest.raises(InputError, match="different values"):
-        design(nw.from_native(table(20)), "y ~ g", levels={"g": levels}, intercept=True)
+        design(nw.from_native(table(20)), "y ~ g", levels={"g": levels})
 
 
 @pytest.mark.parametrize("formula", ["y ~ g", "y ~ C(g) + x", "y ~ I(k - 1)"])
@@ -218,7 +218,7 @@ def test_a_value_outside_the_levels_is_refused_by_its_column(formula, levels):
     text = table(20).with_columns(g=pl.col("g").cast(pl.String))
     for frame in (text, text.to_pandas()):
         with pytest.raises(InputError, match=f"column '{name}' holds a value outside its levels") as refusal:
-            design(nw.from_native(frame), formula, levels=levels, intercept=True)
+            design(nw.from_native(frame), formula, levels=levels)
         assert "'c'" not in str(refusal.value) or levels["g"] == LEVELS
 
 
@@ -228,7 +228,7 @@ def test_a_missing_value_leaves_its_row_out_of_a_category():
         g=pl.when(pl.int_range(20) > 2).then(pl.col("g")), k=pl.when(pl.int_range(20) < 15).then(pl.col("k"))
     )
     for part in (gaps, gaps.to_pandas()):
-        found = design(nw.from_native(part), "y ~ g + C(k)", levels={"g": LEVELS, "k": [0, 1, 2]}, intercept=True)
+        found = design(nw.from_native(part), "y ~ g + C(k)", levels={"g": LEVELS, "k": [0, 1, 2]})
         assert found.rows.tolist() == list(range(3, 15))
 
 
@@ -236,7 +236,7 @@ def test_a_missing_value_leaves_its_row_out_of_a_category():
 def test_an_integer_beyond_64_bits_is_a_number_as_any_other(wide):
     values = [3, 1, 2**70, None, wide]
     frame = pl.DataFrame({"y": [0.0] * 5, "x": pl.Series(values, dtype=pl.Int128)})
-    found = design(nw.from_native(frame), "y ~ x + I(x + 1)", levels=None, intercept=True)
+    found = design(nw.from_native(frame), "y ~ x + I(x + 1)", levels=None)
     kept = [float(v) for v in values if v is not None]
     assert found.matrix[:, 1].tolist() == kept
     assert found.matrix[:, 2].tolist() == [v + 1 for v in kept]
@@ -287,20 +287,20 @@ def test_a_matrix_that_cannot_be_held_is_refused_by_arithmetic():
     frame = nw.from_native(pl.DataFrame({"y": [1.0], "a": [0], "b": [0], "c": [0]}), eager_only=True)
     levels = {name: list(range(2000)) for name in "abc"}
     with pytest.raises(InputError, match=r"8,000,\d\d\d,\d\d\d columns"):
-        design(frame, "y ~ a:b:c", levels=levels, intercept=True)
+        design(frame, "y ~ a:b:c", levels=levels)
 
 
 def test_levels_are_pooled_by_a_public_rule():
     frame = pl.DataFrame({"y": [1.0, 2, 4, 3, 9], "sector": ["A", "B", "C", "A", None]})
     pooled = {"sector": {"farm": ["A"], "other": ["B", "C"]}}
-    found = design(nw.from_native(frame, eager_only=True), "y ~ sector", levels=pooled, intercept=True)
+    found = design(nw.from_native(frame, eager_only=True), "y ~ sector", levels=pooled)
     assert found.columns == ("Intercept", "sector[T.other]")
     assert found.matrix[:, 1].tolist() == [0, 1, 1, 0]
     assert model_columns("y ~ sector + x", pooled) == ("Intercept", "sector[T.other]", "x")
     assert model_columns("y ~ C(x)", {}) is None
     for wrong in ({"farm": "A"}, {"farm": []}, {"farm": ["A"], "other": ["A"]}):
         with pytest.raises(InputError, match="mapping from pooled"):
-            design(nw.from_native(frame, eager_only=True), "y ~ sector", levels={"sector": wrong}, intercept=True)
+            design(nw.from_native(frame, eager_only=True), "y ~ sector", levels={"sector": wrong})
 
 
 def test_whole_numbers_beyond_doubles_stay_apart_beside_a_missing_one():
@@ -313,7 +313,7 @@ def test_whole_numbers_beyond_doubles_stay_apart_beside_a_missing_one():
 @pytest.mark.parametrize("terms", TERMS)
 def test_a_coefficient_of_the_model_is_never_refused_beforehand(terms, levels):
     formula = f"y ~ {terms}"
-    for column in design(nw.from_native(table(30)), formula, levels=levels or None, intercept=True).columns:
+    for column in design(nw.from_native(table(30)), formula, levels=levels or None).columns:
         check_coefficient_of(formula, column, levels)
 
 

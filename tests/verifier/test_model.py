@@ -13,7 +13,7 @@ from dpbayes.errors import InputError
 from dpbayes.privacy.laws import DiscreteGaussian, Laplace, TwoSidedGeometric
 from dpbayes.verifier import PartitionCounts, build_model, posterior, release_counts
 from dpbayes.verifier.exact import coefficient_table, posterior_of_counts
-from dpbayes.verifier.model import NoisyPartitions, Questions
+from dpbayes.verifier.model import Questions
 
 PLAIN = runpy.run_path(str(Path(__file__).parents[2] / "models" / "threshold_verifier.py"))
 RNG = np.random.default_rng
@@ -79,7 +79,7 @@ def test_the_plain_statement_summed_over_the_counts_is_the_model():
 def test_the_density_integrates_to_the_exact_posterior(law, noisy):
     # Two-dimensional quadrature of the model's likelihood over p, uniform prior: evidence and moments of r.
     m = 20
-    likelihood = NoisyPartitions(Questions(("q",), np.array([noisy], float), (law,), (m,)))
+    likelihood = Questions(("q",), np.array([noisy], float), (law,), (m,))
     import pytensor
     import pytensor.tensor as pt
 
@@ -109,7 +109,7 @@ def test_the_table_near_the_counts_is_the_whole_table():
     for p in ([0.76, 0.2, 0.04], [0.5, 0.4, 0.1], [0.9, 0.05, 0.05]):
         log_noise = sum(TwoSidedGeometric(2.0).log_prob(noisy[0, j] - whole.counts[:, j]) for j in range(3))
         expected = np.logaddexp.reduce(whole.log_coefficients + log_noise + whole.counts @ np.log(p))
-        value = NoisyPartitions(near).logp(noisy, np.array([p])).eval()[0]
+        value = near.logp(noisy, np.array([p])).eval()[0]
         assert value == pytest.approx(expected, abs=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_forward_draws_follow_the_density():
     questions = Questions(("q",), np.zeros((1, 3)), (law,), (m,))
     with pm.Model(coords={"question": ["q"], "outcome": list("abc")}) as model:
         p = pm.Dirichlet("p", a=np.ones((1, 3)), dims=("question", "outcome"))
-        NoisyPartitions(questions).observe("released", p)
+        questions.observe("released", p)
     drawn = pm.draw(model["released"], draws=20_000, random_seed=5)[:, 0, :]
     seen = np.zeros((m + 1,) * 3)
     np.add.at(seen, tuple(np.clip(drawn, 0, m).astype(int).T), 1)
@@ -250,7 +250,7 @@ def test_pit_of_prior_draws_is_uniform():
     law, m = TwoSidedGeometric(2.0), 30
     with pm.Model(coords={"question": ["q"], "outcome": list("abc")}) as model:
         p = pm.Dirichlet("p", a=np.array([[1.0, 2.0, 0.5]]), dims=("question", "outcome"))
-        NoisyPartitions(Questions(("q",), np.zeros((1, 3)), (law,), (m,))).observe("released", p)
+        Questions(("q",), np.zeros((1, 3)), (law,), (m,)).observe("released", p)
     shares, drawn = pm.draw([p, model["released"]], draws=4000, random_seed=7)
     r = shares[:, 0, 0] / shares[:, 0, :2].sum(axis=1)
     pit = [

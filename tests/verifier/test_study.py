@@ -287,7 +287,7 @@ def test_designs_whose_posteriors_fit_are_tried(adjacency, outcomes, n_partition
 def test_the_priors_that_a_spec_may_state_have_draws_and_a_report(alpha):
     spec = load_spec(MODELS / "verifier_threshold.toml", [f"model.alpha={alpha}"]).spec
     release = release_counts(PartitionCounts(0, 0, 50), epsilon=1.0, rng=np.random.default_rng(1))
-    trace = draw_posterior(release, **spec.model.drawing())
+    trace = draw_posterior(release, alpha=spec.model.alpha, **spec.model.drawing)
     assert np.isfinite(trace["posterior"]["r"]).all()
     page = verification_findings(spec, release, trace, [])
     blocks = [block for section in page.sections for block in section.blocks]
