@@ -35,7 +35,7 @@ from dpbayes.bloom.claims import (
     check_flip_prob,
 )
 from dpbayes.bloom.filters import largest_loss
-from dpbayes.bloom.many_filters import ROUNDING, column_sum, filters_loss
+from dpbayes.bloom.many_filters import ROUNDING, binomial_law, column_sum, filters_loss
 from dpbayes.bloom.one_filter import one_filter_epsilon
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
@@ -85,8 +85,7 @@ def bloom_epsilon(
     if k == 1:
         return one_filter_epsilon(n_bits=n_bits, flip_prob=flip_prob, delta=delta, definition=definition)
     if pairs == "paper":
-        loss = filters_loss(n_filters=k, n_bits=n_bits, flip_prob=flip_prob)
-        return loss.claim(delta, definition=definition)
+        return filters_loss(n_filters=k, n_bits=n_bits, flip_prob=flip_prob).claim(delta, definition=definition)
     if definition == "quantile":
         raise InputError("the bound for all pairs is for the tight definition; the quantile one bounds no other pair")
     return all_pairs_epsilon(n_filters=k, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
@@ -110,11 +109,6 @@ def flip_prob_for(
         cost of k filters at the least flip probability supported, 1e-12.
     delta, n_filters, n_bits, definition, pairs
         As in `bloom_epsilon`, of which this is the inverse.
-
-    Returns
-    -------
-    float
-        Deterministic. The upper bound of `bloom_epsilon` at it does not exceed the target.
 
     Examples
     --------
@@ -208,7 +202,7 @@ def _terms(shape: BackgroundShape, n: int, p: float, epsilon: float) -> tuple[np
     flips = np.meshgrid(*(np.arange(size + 1) for size in groups), indexing="ij")
     weight = np.ones_like(flips[0], dtype=float)
     for flipped, size in zip(flips, groups, strict=True):
-        weight = weight * _binomial(size, p)[flipped]
+        weight = weight * binomial_law(size, p)[flipped]
     toward_a, toward_b, toward_both = flips
     odds = (1.0 - p) / p
     ratio_a = odds ** (2.0 * (toward_a + toward_both) - shape.from_a)
@@ -217,13 +211,6 @@ def _terms(shape: BackgroundShape, n: int, p: float, epsilon: float) -> tuple[np
     # With a term below -n times the largest the sum is negative whatever the others are: it may as well lie there.
     unique, place = np.unique(np.maximum(value, -n * max(value.max(), 0.0)), return_inverse=True)
     return np.bincount(place, weights=weight.ravel()), unique
-
-
-def _binomial(n: int, p: float) -> np.ndarray:
-    law = np.ones(1)
-    for _ in range(n):
-        law = np.append(law * (1 - p), 0.0) + np.append(0.0, law * p)
-    return law
 
 
 # Lattices that rank shapes and that enclose the upper and the lower bound of one.
@@ -235,12 +222,8 @@ _STEP, _BACK = 1e-5, 2e-5
 def worst_known_pair(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
     """Return the largest epsilon over the pairs in which all positions but one hold the same logo.
 
-    The named pair's epsilon is at least the lower bound: what a mechanism costs at the least. No pair of this kind has
-    an epsilon above the upper bound. The pair that the paper calls worst is of this kind, and not the worst of it:
-
-    >>> worst = worst_known_pair(n_filters=2, n_bits=6, flip_prob=0.2, delta=0.05)
-    >>> round(worst.upper, 4), worst.pair
-    (1.5344, 'logos differ in 2 filters, the others are 1 from the first and 1 from the second')
+    The named pair's epsilon is at least the lower bound, and no pair of this kind has one above the upper bound. The
+    pair that the paper calls worst is of this kind, and not always the worst of it.
     """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     p = check_flip_prob(flip_prob)
@@ -270,23 +253,20 @@ class _Search:
     flip_prob: float
     delta: float
 
+    def curve(self, shape: BackgroundShape, epsilon: float, size: int) -> Bounds:
+        """Return certified bounds of the shape's delta(epsilon)."""
+        return background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=size)
+
     def excess(self, shape: BackgroundShape, epsilon: float, size: int) -> float:
         """Return the log of the upper bound of the shape's curve over delta: at most 0 where it is safe."""
-        upper = background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=size).upper
-        return log(max(upper, 1e-300) / self.delta)
-
-    def exceeds(self, shape: BackgroundShape, epsilon: float) -> bool:
-        """Whether the shape's curve is above delta for certain."""
-        bounds = background_delta(shape, n_bits=self.n_bits, flip_prob=self.flip_prob, epsilon=epsilon, size=_LOWER)
-        return bounds.lower > self.delta
+        return log(max(self.curve(shape, epsilon, size).upper, 1e-300) / self.delta)
 
     def ends(self, shape: BackgroundShape, least: float) -> Bounds:
         """Return certified bounds of where the curve falls to delta; a bound at `least` may lie further down."""
-        upper = self._upper(shape, least)
-        back = _BACK
-        while upper * (1.0 - back) > least:
-            if self.exceeds(shape, upper * (1.0 - back)):
-                return Bounds(upper * (1.0 - back), upper)
+        upper, back = self._upper(shape, least), _BACK
+        while (lower := upper * (1.0 - back)) > least:
+            if self.curve(shape, lower, _LOWER).lower > self.delta:
+                return Bounds(lower, upper)
             back = 2.0 * back
         return Bounds(least, upper)
 
@@ -332,13 +312,8 @@ def all_pairs_epsilon(
     while high - low > tolerance * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if proof.holds(middle) else (middle, high)
-    return EpsilonClaim(
-        Bounds(worst.lower, max(high, worst.upper)),
-        worst.delta,
-        "tight",
-        "all pairs, upper bound",
-        f"any; {worst.pair}",
-    )
+    bounds = Bounds(worst.lower, max(high, worst.upper))
+    return EpsilonClaim(bounds, worst.delta, "tight", "all pairs, upper bound", f"any; {worst.pair}")
 
 
 @dataclass

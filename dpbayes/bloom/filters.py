@@ -66,10 +66,7 @@ class BitDistribution:
         return np.minimum((uniform * self.n_bits).astype(np.int64), self.n_bits - 1)
 
     def zero_fraction(self, people: np.ndarray) -> np.ndarray:
-        """Return the expected share of positions that none of so many people falls on.
-
-        Positions are taken as independent Poisson and, for a decay, as a continuum: both are off by O(1/n_bits).
-        """
+        """Return the expected share of positions without anybody: Poisson, for a decay on a continuum, to O(1/m)."""
         people = real_numbers(people, "people")
         if not self.decay:
             return np.exp(-people / self.n_bits)
@@ -216,9 +213,8 @@ class BloomRelease(Enveloped):
 
     Notes
     -----
-    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
-    one person exchanged for another changes two. What the release costs is a function of its three public numbers:
-    `bloom_epsilon`.
+    Neighbouring inputs differ in one position (one-position). What the release costs is a function of its three public
+    numbers: `bloom_epsilon`.
 
     Examples
     --------
@@ -227,6 +223,7 @@ class BloomRelease(Enveloped):
     """
 
     FILE: ClassVar[FileKind] = FileKind("dpbayes-bloom", "a release of Bloom filters")
+    adjacency: ClassVar[str] = "one-position"
 
     counts: np.ndarray
     flip_prob: float
@@ -270,11 +267,6 @@ class BloomRelease(Enveloped):
         """Return the unbiased estimate of the variance that flipping gives ``coefficients @ debiased``."""
         weights = solve_transition(coefficients, self.flip_prob)
         return float(self.counts @ weights**2 - self.debiased @ coefficients**2)
-
-    @property
-    def adjacency(self) -> str:
-        """Neighbouring inputs differ in one position."""
-        return "one-position"
 
     @property
     def privacy_record(self) -> dict[str, Any]:
@@ -326,6 +318,7 @@ class WeeklyFilters(Enveloped):
     """
 
     FILE: ClassVar[FileKind] = FileKind("dpbayes-bloom-weeks", "a release of Bloom filters for each week")
+    adjacency: ClassVar[str] = "one-position"
 
     weeks: tuple[BloomRelease, ...]
 
@@ -352,11 +345,6 @@ class WeeklyFilters(Enveloped):
         return "secure" if all(week.sampler == "secure" for week in self.weeks) else "simulation"
 
     @property
-    def adjacency(self) -> str:
-        """Neighbouring inputs differ in one position of each week's filters."""
-        return "one-position"
-
-    @property
     def privacy_record(self) -> dict[str, Any]:
         """What decides the privacy cost, for a trace."""
         flips = {"flip_prob": [week.flip_prob for week in self.weeks]}
@@ -372,7 +360,7 @@ class WeeklyFilters(Enveloped):
 
 
 def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistribution, seed: int) -> Filters:
-    """Build one filter per publisher from the people that each has reached.
+    """Build one filter per publisher from the people that each has reached: confidential until `shuffle_flip`.
 
     Parameters
     ----------
@@ -382,11 +370,6 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
         Law of the positions, shared.
     seed
         Hash seed, shared.
-
-    Returns
-    -------
-    Filters
-        Confidential: pass it through `shuffle_flip` before anything leaves.
 
     Examples
     --------
@@ -484,20 +467,11 @@ def _sweep(values: np.ndarray, same: float, other: float) -> np.ndarray:
 
 def secure_coins(n: int, prob: float) -> np.ndarray:
     """Return `n` independent coins that are true with probability exactly `prob`."""
-    coins = np.full(n, prob >= 1.0)
-    rest = Fraction(prob) if prob < 1.0 else Fraction(0)
-    undecided = None  # all of them, while None
-    while rest > 0:
+    coins, undecided, rest = np.zeros(n, dtype=bool), np.arange(n), Fraction(prob)
+    while rest > 0 and undecided.size:
         digit = int(rest * 256)
         rest = rest * 256 - digit
-        count = n if undecided is None else undecided.size
-        if count == 0:
-            break
-        byte = np.frombuffer(os.urandom(count), dtype=np.uint8)
-        if undecided is None:
-            coins = byte < digit
-            undecided = np.flatnonzero(byte == digit)
-        else:
-            coins[undecided] = byte < digit
-            undecided = undecided[byte == digit]
+        byte = np.frombuffer(os.urandom(undecided.size), dtype=np.uint8)
+        coins[undecided] = byte < digit
+        undecided = undecided[byte == digit]
     return coins

@@ -49,27 +49,26 @@ def _steepness(position: Floats) -> float:
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _cells(share: Floats, position: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return levels; by publisher, class and week p before the Newton step, and q after it."""
+def _cells(share: Floats, position: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return levels; by publisher, class and week p before the Newton step, and q after it; sums of p and p (1 - p)."""
     (k, weeks), classes = share.shape, len(position)
     level, first, missed = np.empty((k, weeks)), np.empty((k, classes, weeks)), np.empty((k, classes, weeks))
-    odds, mean, spread = np.empty(weeks), np.empty(weeks), np.empty(weeks)
+    odds, total, spread = np.empty(weeks), np.zeros((k, weeks)), np.zeros((k, weeks))
     for i in range(k):
         steep = _steepness(position[:, i])
         for t in range(weeks):
             level[i, t] = math.log(share[i, t]) - math.log1p(-share[i, t])
             odds[t] = math.exp(steep * level[i, t])
-        mean[:], spread[:] = 0.0, 0.0
         for c in range(classes):
             own = math.exp(position[c, i])
             for t in range(weeks):
                 first[i, c, t] = odds[t] * own / (1.0 + odds[t] * own)
             for t in range(weeks):
-                mean[t] += first[i, c, t]
+                total[i, t] += first[i, c, t]
             for t in range(weeks):
-                spread[t] += first[i, c, t] * (1.0 - first[i, c, t])
+                spread[i, t] += first[i, c, t] * (1.0 - first[i, c, t])
         for t in range(weeks):
-            m, u = mean[t] / classes, spread[t] / classes
+            m, u = total[i, t] / classes, spread[i, t] / classes
             gap = level[i, t] - math.log(m) + math.log1p(-m)
             level[i, t] = steep * level[i, t] + gap * m * (1.0 - m) / u
             odds[t] = math.exp(level[i, t])
@@ -77,7 +76,7 @@ def _cells(share: Floats, position: Floats) -> tuple[Floats, Floats, Floats]:
             own = math.exp(position[c, i])
             for t in range(weeks):
                 missed[i, c, t] = 1.0 / (1.0 + odds[t] * own)
-    return level, first, missed
+    return level, first, missed, total, spread
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
@@ -92,7 +91,7 @@ def _multiply(missed: Floats, c: int, which: Ints, product: Floats) -> None:
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _reach(share: Floats, position: Floats, ends: Ints, members: Ints) -> tuple[Floats, Floats]:
     """Return levels and the share reached by each set."""
-    level, _, missed = _cells(share, position)
+    level, _, missed, _, _ = _cells(share, position)
     classes, weeks = len(position), share.shape[1]
     reach = np.empty((len(ends), weeks))
     product, total, start = np.empty(weeks), np.empty(weeks), 0
@@ -135,40 +134,34 @@ def _reach_back(
     share: Floats, position: Floats, ends: Ints, members: Ints, along_level: Floats, along_reach: Floats
 ) -> tuple[Floats, Floats]:
     """Return the slopes in shares and positions, given those in levels and in the sets' reach."""
-    _, first, missed = _cells(share, position)
+    _, first, missed, total, spread = _cells(share, position)
     inside = _cells_back(missed, ends, members, along_reach)
     k, classes, weeks = missed.shape
     in_share, in_position = np.empty((k, weeks)), np.empty(position.shape)
     slope, in_mean, in_spread, in_start = np.empty(weeks), np.empty(weeks), np.empty(weeks), np.empty(weeks)
-    mean, spread = np.empty(weeks), np.empty(weeks)
     for i in range(k):
         steep, in_steep = _steepness(position[:, i]), 0.0
         slope[:] = along_level[i]
-        mean[:], spread[:] = 0.0, 0.0
         for c in range(classes):
             for t in range(weeks):
                 slope[t] += inside[i, c, t]
-            for t in range(weeks):
-                mean[t] += first[i, c, t]
-            for t in range(weeks):
-                spread[t] += first[i, c, t] * (1.0 - first[i, c, t])
         for t in range(weeks):
             logit = math.log(share[i, t]) - math.log1p(-share[i, t])
-            m, u = mean[t] / classes, spread[t] / classes
+            m, u = total[i, t] / classes, spread[i, t] / classes
             gap, ratio = logit - math.log(m) + math.log1p(-m), m * (1.0 - m) / u
             in_mean[t] = slope[t] * (gap * (1.0 - 2.0 * m) - 1.0) / (u * classes)
             in_spread[t] = -slope[t] * gap * ratio / (u * classes)
             in_share[i, t] = slope[t] * ratio
             in_start[t] = slope[t]
         for c in range(classes):
-            total = 0.0
             for t in range(weeks):
                 e = (in_mean[t] + in_spread[t] * (1.0 - 2.0 * first[i, c, t])) * first[i, c, t] * (1.0 - first[i, c, t])
                 in_start[t] += e
                 inside[i, c, t] += e
+            along = 0.0
             for t in range(weeks):
-                total += inside[i, c, t]
-            in_position[c, i] = total
+                along += inside[i, c, t]
+            in_position[c, i] = along
         for t in range(weeks):
             logit = math.log(share[i, t]) - math.log1p(-share[i, t])
             in_share[i, t] = (in_share[i, t] + steep * in_start[t]) / (share[i, t] * (1.0 - share[i, t]))

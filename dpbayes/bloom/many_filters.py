@@ -22,7 +22,7 @@ x_max for certain. `ColumnSum` is the law on the event that there is none.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.fft import next_fast_len
@@ -48,17 +48,6 @@ _OUTSIDE = 36.0
 Side = Literal["upper", "lower"]
 
 
-@dataclass(frozen=True)
-class LatticePower:
-    """Masses of an n-fold convolution on consecutive lattice points."""
-
-    first: int  # index of the first point
-    mass: np.ndarray
-    error: np.ndarray  # bound on the error of the sum of the 1, 2, ... points nearest to the side's end
-    beyond: float  # bound on the sum, over the steps past that end, of the mass further out
-    split: bool  # whether the lattice law was made by splitting values with their means kept
-
-
 def _log_mgf(weights: np.ndarray, values: np.ndarray, rates: np.ndarray) -> np.ndarray:
     # Weights join the exponents: one far below its neighbours may still decide, and must not underflow first.
     some = weights > 0
@@ -76,18 +65,10 @@ def chernoff_range(weights: np.ndarray, values: np.ndarray, n: int) -> tuple[flo
     return max(low, 0.0), min(max(high, 0.0), n * scale)
 
 
-def lattice_power(
-    weights: np.ndarray,
-    index: np.ndarray,
-    *,
-    n: int,
-    size: int,
-    theta: float,
-    ends: tuple[float, float],
-    side: Side,
-    split: bool,
-) -> LatticePower:
-    """Return the n-fold convolution of a law on lattice points `index`."""
+def _lattice_power(
+    weights: np.ndarray, index: np.ndarray, *, n: int, size: int, theta: float, ends: tuple[float, float], side: Side
+) -> tuple[int, np.ndarray, np.ndarray, float]:
+    """Return the n-fold convolution of a law on lattice points `index`: first point, masses, error and mass beyond."""
     values = index.astype(float)
     tilted = weights * np.exp(theta * (values - (values.max() if theta > 0 else 0.0)))
     log_total = float(np.log(tilted.sum())) + (theta * float(values.max()) if theta > 0 else 0.0)
@@ -104,7 +85,7 @@ def lattice_power(
     # What lies outside of one length, e^-36 of the tilted law on either side, may have folded onto any point.
     error = law.square_error * np.sqrt(np.cumsum(outward**2)) + 2 * np.exp(-_OUTSIDE) * np.maximum.accumulate(outward)
     outside = 2 * np.exp(-_OUTSIDE) * outward[0] / min(abs(theta), 1.0)
-    return LatticePower(first, mass * growth, error, float(outside), split)
+    return first, mass * growth, error, float(outside)
 
 
 # Candidate lattice steps: rounding gains from a lucky step, splitting hardly does.
@@ -117,7 +98,10 @@ class ColumnSum:
 
     origin: float  # S' takes the values origin + step * (0, 1, 2, ...)
     step: float
-    power: LatticePower
+    mass: np.ndarray
+    error: np.ndarray  # bound on the error of the sum of the 1, 2, ... points nearest to the side's end
+    beyond: float  # bound on the sum, over the steps past that end, of the mass further out
+    split: bool  # whether the lattice law was made by splitting values with their means kept
     slack: float  # bound on |S - S'|, outside of an event of probability `exception`
     exception: float
     side: Side  # "upper" answers for S > x, "lower" for S <= x
@@ -125,8 +109,7 @@ class ColumnSum:
     @cached_property
     def _sums(self) -> np.ndarray:
         """Masses summed towards the lattice point from the side's end; one more entry, 0, past that end."""
-        mass = self.power.mass
-        return np.append(0.0, np.cumsum(mass if self.side == "lower" else mass[::-1]))
+        return np.append(0.0, np.cumsum(self.mass if self.side == "lower" else self.mass[::-1]))
 
     @cached_property
     def _integral(self) -> np.ndarray:
@@ -134,23 +117,23 @@ class ColumnSum:
 
     @cached_property
     def _error(self) -> np.ndarray:
-        return np.append(self.power.error[0], self.power.error)
+        return np.append(self.error[0], self.error)
 
     @cached_property
     def _integral_error(self) -> np.ndarray:
-        return np.append(0.0, np.cumsum(self._error[1:])) * self.step + self.power.beyond * self.step
+        return np.append(0.0, np.cumsum(self._error[1:])) * self.step + self.beyond * self.step
 
     def _place(self, x: np.ndarray) -> np.ndarray:
         """Distance of `x` from the side's end point, in steps; nothing is added near the lower end: it would round."""
         at = (x - self.origin) / self.step
-        return at if self.side == "lower" else (self.power.mass.size - 1) - at
+        return at if self.side == "lower" else (self.mass.size - 1) - at
 
     def _tail(self, x: np.ndarray, *, shift: float) -> tuple[np.ndarray, np.ndarray]:
         """Mass beyond `x`, the threshold moved outward by `shift` (negative: inward), with its error."""
         outward = -shift if self.side == "lower" else shift
         place = self._place(x + outward)
         count = np.floor(place) + 1 if self.side == "lower" else np.ceil(place)
-        count = np.clip(count, 0, self.power.mass.size).astype(np.int64)
+        count = np.clip(count, 0, self.mass.size).astype(np.int64)
         return self._sums[count], self._error[count]
 
     def tail_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -162,9 +145,9 @@ class ColumnSum:
 
     def excess_bounds(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of E(S - x)_+ for the upper side, E(x - S)_+ for the lower; needs splitting."""
-        if not self.power.split:
+        if not self.split:
             raise ValueError("excess_bounds needs a law made by splitting; ask column_sum for split=True")
-        size = self.power.mass.size
+        size = self.mass.size
         at = np.clip(self._place(x), 0.0, None)
         below = np.minimum(at, size - 1 if self.side == "lower" else size).astype(np.int64)
         slope = self._sums[np.minimum(below + 1, size)]
@@ -194,8 +177,8 @@ def column_sum(
     weights, offsets = weights[keep], values[keep] - values[0]
     base = n * values[0]
     if n == 0 or weights.size == 1:
-        point = LatticePower(0, np.array([float(weights[0]) ** n]), np.array([UNIT * (n + 4)]), 0.0, split)
-        return ColumnSum(base, max(base, 1.0), point, 0.0, 0.0, side)
+        mass, error = np.array([float(weights[0]) ** n]), np.array([UNIT * (n + 4)])
+        return ColumnSum(base, max(base, 1.0), mass, error, 0.0, split, 0.0, 0.0, side)
     # In units of a power of two near the largest value, exactly: squares of values would overflow.
     unit = 2.0 ** np.floor(np.log2(offsets[-1]))
     offsets = offsets / unit
@@ -203,14 +186,13 @@ def column_sum(
     low, high = _span(weights, offsets, n, theta, (x_max - base) / unit)
     step, slack = _choose_step(weights, offsets, n, _least_step(offsets, high - low, size), exception, split)
     masses, index, shift = _to_lattice(weights, offsets / step, split)
-    power = lattice_power(
-        masses, index, n=n, size=size, theta=theta * step, ends=(low / step, high / step), side=side, split=split
-    )
+    ends = low / step, high / step
+    first, mass, error, beyond = _lattice_power(masses, index, n=n, size=size, theta=theta * step, ends=ends, side=side)
     step, slack = step * unit, slack * unit
-    origin = base + n * step * shift + step * power.first
+    origin = base + n * step * shift + step * first
     # The lattice itself is exact to a few ulps of its largest value.
-    slack += 8 * UNIT * (abs(base) + n * step * abs(shift) + step * (power.first + power.mass.size))
-    return ColumnSum(origin, step, power, slack, exception, side)
+    slack += 8 * UNIT * (abs(base) + n * step * abs(shift) + step * (first + mass.size))
+    return ColumnSum(origin, step, mass, error, beyond, split, slack, exception, side)
 
 
 def _tilt(weights: np.ndarray, offsets: np.ndarray, n: int, focus: float, side: Side) -> float:
@@ -301,7 +283,7 @@ An excess E(R - t)_+ moves by that share of E(R + t) over the outputs that count
 
 @dataclass(frozen=True)
 class RatioLaw:
-    """Certified law of R, sharp in one tail; build it with `ratio_law`."""
+    """Certified law of R, sharp in one tail; `FiltersLoss.law` builds it."""
 
     n_bits: int
     values: np.ndarray  # v(y) for y = 0, ..., k
@@ -312,7 +294,7 @@ class RatioLaw:
 
     def _rest(self, t: np.ndarray) -> np.ndarray:
         """Return what the other positions add up to where R = t; shape (t, kept levels)."""
-        return np.atleast_1d(np.asarray(t, dtype=float))[:, None] * self.n_bits - self.values[None, : self.kept]
+        return np.atleast_1d(t)[:, None] * self.n_bits - self.values[None, : self.kept]
 
     def _dropped(self) -> tuple[float, float]:
         """Probability that some other position is above the kept levels, and E(S) on that event."""
@@ -326,7 +308,6 @@ class RatioLaw:
 
     def call_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of E_D(R - t)_+, the hockey-stick divergence of D' from D at epsilon = ln t."""
-        t = np.atleast_1d(np.asarray(t, dtype=float))
         rest, m = self._rest(t), self.n_bits
         mass, mean = self._dropped()
         above, above_alternative = self.under[self.kept :].sum(), self.under_alternative[self.kept :].sum()
@@ -340,7 +321,6 @@ class RatioLaw:
 
     def put_bounds(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Certified bounds of E_D(t - R)_+."""
-        t = np.atleast_1d(np.asarray(t, dtype=float))
         rest = self._rest(t)
         lower, upper = (bound @ self.under[: self.kept] for bound in self.others.excess_bounds(rest))
         rounding = ROUNDING * t * (self.others.tail_bounds(rest)[1] @ self.under[: self.kept])
@@ -361,44 +341,19 @@ class RatioLaw:
     def curve(self, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of this side's divergence at `epsilon`; where values were rounded, of P(loss > epsilon)."""
         if self.others.side == "upper":
-            return (self.call_bounds if self.others.power.split else self.exceed_bounds)(np.exp(epsilon))
-        if self.others.power.split:
+            return (self.call_bounds if self.others.split else self.exceed_bounds)(np.exp(epsilon))
+        if self.others.split:
             lower, upper = self.put_bounds(np.exp(-epsilon))
             return np.exp(epsilon) * lower, np.exp(epsilon) * upper
         # R = exp(-epsilon) itself is a loss of epsilon, which does not exceed epsilon: step just below it.
         return self.cdf_bounds(np.exp(-epsilon) * (1 - 2.0**-50))
 
 
-def ratio_law(
-    *,
-    n_filters: int,
-    n_bits: int,
-    flip_prob: float,
-    t: float,
-    side: Side,
-    size: int = 2**16,
-    exception: float = 1e-9,
-    split: bool = True,
-) -> RatioLaw:
-    """Return the law of R for questions about one tail."""
-    y = np.arange(n_filters + 1)
-    under = binom(n_filters, y) * flip_prob**y * (1.0 - flip_prob) ** (n_filters - y)
-    under /= under.sum()
-    values = ((1.0 - flip_prob) / flip_prob) ** (2.0 * y - n_filters)
-    x_max = max(t if side == "upper" else 1.0, 1.0) * n_bits * (1 + 1e-9)
-    kept = max(1, int(np.searchsorted(values, x_max, side="right")))
-    others = column_sum(
-        under,
-        values,
-        n=n_bits - 1,
-        x_max=x_max,
-        focus=t * n_bits,
-        side=side,
-        size=size,
-        exception=exception,
-        split=split,
-    )
-    return RatioLaw(n_bits, values, under, under[::-1].copy(), kept, others)
+def binomial_law(n: int, p: float) -> np.ndarray:
+    """Return the probabilities of 0, ..., n."""
+    y = np.arange(n + 1)
+    law = binom(n, y) * p**y * (1.0 - p) ** (n - y)
+    return law / law.sum()
 
 
 _SIDES: tuple[Side, Side] = ("upper", "lower")
@@ -429,7 +384,6 @@ class FiltersLoss:
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the smallest epsilon >= 0 with divergence at most `delta` in both directions."""
-        delta = probability_below_one(delta, "delta", remedy=PEOPLE)
         return self._worse(delta, split=True)
 
     def epsilon(self, delta: float) -> float:
@@ -438,7 +392,6 @@ class FiltersLoss:
 
     def quantile_bounds(self, delta: float) -> Bounds:
         """Certified bounds of the paper's epsilon: the loss exceeds it with probability at most `delta`."""
-        delta = probability_below_one(delta, "delta", remedy=PEOPLE)
         return self._worse(delta, split=False)
 
     def quantile_epsilon(self, delta: float) -> float:
@@ -468,20 +421,19 @@ class FiltersLoss:
         return bounds
 
     def law(self, epsilon: float, side: Side, size: int, exception: float, *, split: bool) -> RatioLaw:
-        """Return the law of R for questions about one tail out to `epsilon`; see `ratio_law`."""
-        return ratio_law(
-            n_filters=self.n_filters,
-            n_bits=self.n_bits,
-            flip_prob=self.flip_prob,
-            t=float(np.exp(epsilon if side == "upper" else -epsilon)),
-            side=side,
-            size=size,
-            exception=exception,
-            split=split,
-        )
+        """Return the law of R for questions about one tail out to `epsilon`."""
+        k, m, p = self.n_filters, self.n_bits, self.flip_prob
+        under, values = binomial_law(k, p), ((1.0 - p) / p) ** (2.0 * np.arange(k + 1) - k)
+        t = float(np.exp(epsilon if side == "upper" else -epsilon))
+        x_max = max(t if side == "upper" else 1.0, 1.0) * m * (1 + 1e-9)
+        kept = max(1, int(np.searchsorted(values, x_max, side="right")))
+        how: dict[str, Any] = {"side": side, "size": size, "exception": exception, "split": split}
+        others = column_sum(under, values, n=m - 1, x_max=x_max, focus=t * m, **how)
+        return RatioLaw(m, values, under, under[::-1].copy(), kept, others)
 
     def _worse(self, delta: float, *, split: bool) -> Bounds:
         """Refine both directions, dropping one as soon as the other is certainly worse."""
+        delta = probability_below_one(delta, "delta", remedy=PEOPLE)
         ends = [self._first_bracket(delta, side, split=split) for side in _SIDES]
         for size in _SIZES[1:]:
             for place, side in enumerate(_SIDES):
@@ -528,12 +480,7 @@ def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: float = 5e-4) -> FiltersLoss:
     """Return the privacy loss of k filters for the paper's pair, bounded to a relative width of `tolerance` or so.
 
-    The pair is all zeros against ones in all filters at one position, in the "buffling" technical details (2020), part
-    III.1, where the same law is simulated.
-
-    >>> loss = filters_loss(n_filters=6, n_bits=100_000, flip_prob=0.1)
-    >>> round(loss.epsilon(1e-3), 2), round(loss.quantile_epsilon(1e-3), 2)
-    (2.41, 2.8)
+    The "buffling" technical details (2020), part III.1, simulate the same law.
     """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")

@@ -81,10 +81,9 @@ def build_lattice_model(
     Notes
     -----
     The reach of each publisher alone is as good as a parameter: :math:`\delta` is a Newton step from its logit
-    times sqrt(1 + 0.346 v), v the variance of the publisher's positions, since a logistic curve averaged over a
-    normal law is nearly logistic (Zeger, Liang and Albert 1988, Biometrics 44). And one scale says how unequal
-    people are. So each number moves few parameters, and the sampler's steps stay long. The growth over weeks splits
-    at the middle week, each half at its middle, and so on, with logistic-normal shares.
+    times sqrt(1 + 0.346 v), v the variance of the publisher's positions (Zeger, Liang and Albert 1988, Biometrics 44).
+    So each number moves few parameters, and the sampler's steps stay long. The growth over weeks splits at the middle
+    week, each half at its middle, and so on, with logistic-normal shares.
 
     Examples
     --------
@@ -207,25 +206,19 @@ def draw_true_counts(probabilities: npt.ArrayLike, release: BloomRelease, *, ran
     rng = np.random.default_rng(random_seed)
     kernel = transition_matrix(release.n_filters, release.flip_prob)
     counts = np.empty(theta.shape, dtype=np.int64)
-    for row, theta_row in enumerate(theta):
-        origin = kernel * theta_row[None, :]
+    for row, shares in enumerate(theta):
+        origin = kernel * shares
         origin /= origin.sum(axis=1, keepdims=True)
         counts[row] = rng.multinomial(release.counts, origin).sum(axis=0)
     return counts
 
 
 def draw_reach(
-    true_counts: Ints,
-    distribution: BitDistribution,
-    *,
-    publishers: tuple[int, ...] | None = None,
-    random_seed: int,
+    true_counts: Ints, distribution: BitDistribution, *, publishers: tuple[int, ...] | None = None, random_seed: int
 ) -> Floats:
     """Draw the number of people that a set of publishers has reached together, given draws of the true counts."""
-    size = true_counts.shape[1]
-    k = size.bit_length() - 1
-    code = check_publishers(publishers, k)
-    m = distribution.n_bits
+    size, m = true_counts.shape[1], distribution.n_bits
+    code = check_publishers(publishers, size.bit_length() - 1)
     empty = true_counts[:, (np.arange(size) & code) == 0].sum(axis=1) / m
     people = np.maximum(distribution.people(empty), 0.0)
     slope = distribution.slope(np.maximum(people, 1e-9))

@@ -59,7 +59,8 @@ def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> OutputLaws
     m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
     ones = whole_number(count_ones, "count_ones", low=0, high=m - 1)
     q = 1.0 - p
-    first, shared = _shared_law(m - 1, p, ones)
+    (first_one, law_one), (first_zero, law_zero) = _binomial(ones, q), _binomial(m - 1 - ones, p)
+    first, shared = first_one + first_zero, np.convolve(law_one, law_zero)
     without = q * np.append(shared, 0.0) + p * np.append(0.0, shared)
     with_one = p * np.append(shared, 0.0) + q * np.append(0.0, shared)
     keep = np.flatnonzero(np.minimum(without, with_one) > np.exp(-_TRIM) * without.max())
@@ -67,13 +68,6 @@ def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> OutputLaws
     # Both laws are unimodal, so what lies outside decays from the trim level; the number of outputs bounds the sum.
     missing = 0.0 if without.size == kept.stop - kept.start == m + 1 else (m + 1) * np.exp(-_TRIM)
     return OutputLaws(first + kept.start, without[kept], with_one[kept], float(missing))
-
-
-def _shared_law(n: int, p: float, ones: int) -> tuple[int, np.ndarray]:
-    """Return the law of Binomial(ones, q) + Binomial(n - ones, p) as its first value and probabilities."""
-    first_a, law_a = _binomial(ones, 1.0 - p)
-    first_b, law_b = _binomial(n - ones, p)
-    return first_a + first_b, np.convolve(law_a, law_b)
 
 
 def _binomial(n: int, p: float) -> tuple[int, np.ndarray]:
@@ -105,42 +99,27 @@ _PI = np.longdouble("3.14159265358979323846264338327950288")
 _EXPONENT = 40.0
 
 
-@dataclass(frozen=True)
 class _Nodes:
     """Characteristic function of the tilted law at the nodes of one period."""
 
-    period: int
-    weight: np.ndarray  # 1 / period, doubled for a node that stands for its conjugate too
-    theta: float
-    omega: np.ndarray  # extended precision, as are the next two: they are multiplied by counts up to m
-    log_zero: np.ndarray  # log of the tilted characteristic factor of a shared bit 0
-    log_one: np.ndarray
-    log_scale: tuple[float, float]  # log moment-generating function of a shared bit 0 and 1, less theta times the mean
-    mean: tuple[float, float]  # tilted mean of a shared bit 0 and 1
-
-
-def _make_nodes(n: int, p: float, theta: float) -> _Nodes:
-    grow, q = np.exp(np.longdouble(theta)), 1 - np.longdouble(p)
-    zero, one = p * grow / (q + p * grow), q * grow / (p + q * grow)
-    variance = n * float(max(zero * (1 - zero), one * (1 - one)))
-    half = _EXPONENT / 3 + np.sqrt((_EXPONENT / 3) ** 2 + 2 * _EXPONENT * variance)
-    period = 2 * int(np.ceil(half)) + 2 * _REACH.size
-    omega = 2 * _PI * np.arange(period // 2 + 1, dtype=np.longdouble) / period
-    log_zero, log_one = (np.log(1 - mean + mean * np.exp(1j * omega)) for mean in (zero, one))
-    weight = np.full(omega.size, 2.0 / period)
-    weight[[0, -1]] = 1.0 / period  # the period is even: the nodes 0 and pi are their own conjugates
-    keep = n * np.maximum(log_zero.real, log_one.real) > -_EXPONENT - 4
-    keep[0] = True
-    return _Nodes(
-        period,
-        weight[keep],
-        theta,
-        omega[keep],
-        log_zero[keep],
-        log_one[keep],
-        (float(np.log(q + p * grow) - theta * zero), float(np.log(p + q * grow) - theta * one)),
-        (float(zero), float(one)),
-    )
+    def __init__(self, n: int, p: float, theta: float) -> None:
+        grow, q = np.exp(np.longdouble(theta)), 1 - np.longdouble(p)
+        zero, one = p * grow / (q + p * grow), q * grow / (p + q * grow)
+        self.theta = theta
+        self.mean = float(zero), float(one)  # of a shared bit 0 and 1, tilted
+        # Log moment-generating functions, less theta times the mean.
+        self.log_scale = float(np.log(q + p * grow) - theta * zero), float(np.log(p + q * grow) - theta * one)
+        variance = n * float(max(zero * (1 - zero), one * (1 - one)))
+        half = _EXPONENT / 3 + np.sqrt((_EXPONENT / 3) ** 2 + 2 * _EXPONENT * variance)
+        self.period = period = 2 * int(np.ceil(half)) + 2 * _REACH.size
+        # Extended precision: frequencies and logs of characteristic factors are multiplied by counts up to m.
+        omega = 2 * _PI * np.arange(period // 2 + 1, dtype=np.longdouble) / period
+        log_zero, log_one = (np.log(1 - mean + mean * np.exp(1j * omega)) for mean in (zero, one))
+        weight = np.full(omega.size, 2.0 / period)  # a node stands for its conjugate too
+        weight[[0, -1]] = 1.0 / period  # the period is even: the nodes 0 and pi are their own conjugates
+        keep = n * np.maximum(log_zero.real, log_one.real) > -_EXPONENT - 4
+        keep[0] = True
+        self.weight, self.omega, self.log_zero, self.log_one = (x[keep] for x in (weight, omega, log_zero, log_one))
 
 
 class _Powers:
@@ -166,7 +145,7 @@ class CountTails:
         self.stddev = float(np.sqrt(self.n * self.p * self.q))
         self.z = z
         # The tilt that moves a Gaussian's mean z standard deviations up, kept moderate for nearly empty laws.
-        nodes = self._nodes = _make_nodes(self.n, self.p, float(np.clip(z / max(self.stddev, 1e-9), 0.0, 2.0)))
+        nodes = self._nodes = _Nodes(self.n, self.p, float(np.clip(z / max(self.stddev, 1e-9), 0.0, 2.0)))
         self._ones = _Powers(nodes.log_one - nodes.log_zero, self.n)
         self._start = (np.exp(self.n * nodes.log_zero) * nodes.weight).astype(complex)
         # The phase repeats with the period, so outputs are reduced modulo it.
@@ -251,12 +230,7 @@ _ALL_BELOW = 128
 
 
 def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> PrivacyLoss:
-    """Return the exact privacy loss of one filter: `count_ones` ones in D, one more in D'; "backward" is ln R under D'.
-
-    >>> loss = one_filter_loss(n_bits=100, flip_prob=0.1, count_ones=50)
-    >>> round(loss.epsilon(1e-3), 9), round(loss.quantile_epsilon(1e-3), 9)
-    (0.611323287, 0.792638984)
-    """
+    """Return the exact privacy loss of one filter: D has `count_ones` ones, D' 1 more; "backward" is ln R under D'."""
     laws = output_laws(n_bits=n_bits, flip_prob=flip_prob, count_ones=count_ones)
     with np.errstate(divide="ignore"):
         log_p, log_q = np.log(laws.without), np.log(laws.with_one)

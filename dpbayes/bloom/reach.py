@@ -216,9 +216,8 @@ class ReachNumbers(Enveloped):
         if not np.isfinite(values).all() or not (np.isfinite(stddev) & (stddev > 0)).all():
             raise InputError("reach must be finite, and each standard deviation positive and finite")
         one_of(self.noise, ("gaussian", "laplace"), "noise")
-        for name, value in {"publishers": names, "sets": sets, "weeks": weeks.astype(int)}.items():
-            object.__setattr__(self, name, value)
-        for name, value in {"values": values, "stddev": stddev}.items():
+        checked = {"publishers": names, "sets": sets, "weeks": weeks.astype(int), "values": values, "stddev": stddev}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -375,11 +374,9 @@ class ReachLattice:
     def from_trace(cls, trace: "xr.DataTree") -> Self:
         """Take the draws from a fit of `dpbayes.bloom.model.build_lattice_model`."""
         posterior = trace["posterior"].to_dataset()
-        flat = [
-            posterior[name].transpose("chain", "draw", *dims).to_numpy()
-            for name, dims in (("position", ("class", "publisher")), ("level", ("publisher", "week")))
-        ]
-        position, level = (values.reshape(-1, *values.shape[2:]) for values in flat)
+        flat = posterior[["position", "level"]].stack(sample=("chain", "draw"), create_index=False)
+        position = flat["position"].transpose("sample", "class", "publisher").to_numpy()
+        level = flat["level"].transpose("sample", "publisher", "week").to_numpy()
         names = tuple(str(name) for name in posterior["publisher"].to_numpy())
         return cls(names, float(trace["constant_data"]["population"]), position, level)
 

@@ -137,11 +137,8 @@ class Spec(RunSpec):
                     if simulated
                     else f"a finished release has its own filters; leave [{name}] out"
                 )
-        if (
-            self.audience is not None
-            and self.lattice is None
-            and max(len(self.audience.shares) - 8, self.audience.weeks - 1) > 0
-        ):
+        many = self.audience is not None and (len(self.audience.shares) > 8 or self.audience.weeks > 1)
+        if many and self.lattice is None:
             raise ValueError("more than 8 publishers or 1 week need the section [lattice], with the population")
         if self.privacy is not None and self.privacy.ledger is not None:
             raise ValueError("the audience is simulated, and a ledger records real releases; leave privacy.ledger out")
@@ -149,21 +146,19 @@ class Spec(RunSpec):
 
 
 @lru_cache(maxsize=16)
-def _flip_prob(privacy: tuple[Any, ...], n_filters: int, n_bits: int) -> float:
+def _flip_prob(**asked: Any) -> float:
     """Calibrate once per process: `design` and `release` ask for the same number, which may take minutes."""
     from dpbayes.bloom.calibration import flip_prob_for
 
-    epsilon, delta, definition, pairs = privacy
-    return flip_prob_for(
-        epsilon=epsilon, delta=delta, definition=definition, pairs=pairs, n_filters=n_filters, n_bits=n_bits
-    )
+    return flip_prob_for(**asked)
 
 
 def _calibrated(spec: Spec) -> float:
     assert spec.privacy is not None and spec.audience is not None and spec.filters is not None
-    epsilon, delta = spec.privacy.epsilon / spec.audience.weeks, _weekly_delta(spec.privacy.delta, spec.audience.weeks)
-    privacy = (epsilon, delta, spec.privacy.definition, spec.privacy.pairs)
-    return _flip_prob(privacy, len(spec.audience.shares), spec.filters.n_bits)
+    privacy, weeks = spec.privacy, spec.audience.weeks
+    week = {"epsilon": privacy.epsilon / weeks, "delta": _weekly_delta(privacy.delta, weeks)}
+    size = {"n_filters": len(spec.audience.shares), "n_bits": spec.filters.n_bits}
+    return _flip_prob(**week, **size, definition=privacy.definition, pairs=privacy.pairs)
 
 
 def _weekly_delta(delta: float, n_weeks: int) -> float:
@@ -218,8 +213,11 @@ def read_release(path: Path) -> _Release:
 
 def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:
     """Return the flip probability in words, or its range over weeks."""
-    flips = sorted({week.flip_prob for week in release.weeks})
-    return "flip probability " + " to ".join(f"{p:{format}}" for p in dict.fromkeys((flips[0], flips[-1])))
+    return f"flip probability {_span([week.flip_prob for week in release.weeks], format)}"
+
+
+def _span(values: list[Any], format: str) -> str:
+    return " to ".join(f"{value:{format}}" for value in dict.fromkeys((min(values), max(values))))
 
 
 def describe(spec: Spec, release: _Release) -> str:
@@ -227,8 +225,7 @@ def describe(spec: Spec, release: _Release) -> str:
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
-    bits = sorted({week.n_bits for week in release.weeks})
-    size = " to ".join(f"{m:,}" for m in dict.fromkeys((bits[0], bits[-1])))
+    size = _span([week.n_bits for week in release.weeks], ",")
     filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
     if isinstance(release, WeeklyFilters):
         filters += f", {release.n_weeks} weeks"
@@ -299,23 +296,25 @@ def _certificate(release: BloomRelease | WeeklyFilters, delta: float) -> list[di
     """State epsilon of a release for the paper's pair by both definitions, and for all pairs; weeks add up."""
     weeks = release.weeks
     share = _weekly_delta(delta, len(weeks))
-    # Privacy losses of independent weeks add up, so upper bounds do, under both definitions; lower bounds do not.
-    every = [_week_claims(week.flip_prob, week.n_filters, week.n_bits, share) for week in weeks]
+    every = [
+        _week_claims(flip_prob=week.flip_prob, n_filters=week.n_filters, n_bits=week.n_bits, delta=share)
+        for week in weeks
+    ]
     if len(weeks) == 1:
         return [asdict(claim) for claim in every[0]]
+    # Privacy losses of independent weeks add up, so upper bounds do, under both definitions; lower bounds do not.
     sums = [math.fsum(claim.upper for claim in alike) * (1.0 + _ROUNDING) for alike in zip(*every, strict=True)]
     added = zip(every[0], sums, strict=True)
     return [asdict(replace(claim, epsilon=Bounds(0.0, upper), delta=delta)) for claim, upper in added]
 
 
 @lru_cache(maxsize=64)
-def _week_claims(flip_prob: float, n_filters: int, n_bits: int, delta: float) -> tuple[EpsilonClaim, ...]:
+def _week_claims(**filters: Any) -> tuple[EpsilonClaim, ...]:
     """Return the claims of a week's filters, computed once for all weeks that are alike."""
     from dpbayes.bloom.calibration import bloom_epsilon
 
-    common: dict[str, Any] = {"flip_prob": flip_prob, "delta": delta, "n_filters": n_filters, "n_bits": n_bits}
-    claims = (bloom_epsilon(**common), bloom_epsilon(**common, definition="quantile"))
-    return claims if n_filters == 1 else (*claims, bloom_epsilon(**common, pairs="all"))
+    claims = (bloom_epsilon(**filters), bloom_epsilon(**filters, definition="quantile"))
+    return claims if filters["n_filters"] == 1 else (*claims, bloom_epsilon(**filters, pairs="all"))
 
 
 def _simulate(spec: Spec) -> tuple[list[Filters], dict[str, Any]]:
@@ -335,16 +334,11 @@ def _simulate(spec: Spec) -> tuple[list[Filters], dict[str, Any]]:
         "publishers": [int(one.sum()) for one in reached],
     }
     law = BitDistribution(spec.filters.n_bits, spec.filters.decay)
-    audiences = [np.flatnonzero(one) for one in reached]
-    first = [rng.integers(spec.audience.weeks, size=one.size) for one in audiences]
-    filters = [
-        build_filters(
-            [who[when <= week] for who, when in zip(audiences, first, strict=True)],
-            distribution=law,
-            seed=spec.filters.hash_seed + week,
-        )
-        for week in range(spec.audience.weeks)
-    ]
+    first = [(who, rng.integers(spec.audience.weeks, size=who.size)) for who in map(np.flatnonzero, reached)]
+    filters = []
+    for week in range(spec.audience.weeks):
+        people = [who[when <= week] for who, when in first]
+        filters.append(build_filters(people, distribution=law, seed=spec.filters.hash_seed + week))
     return filters, truth
 
 
@@ -361,20 +355,10 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     true = draw_true_counts(theta, release, random_seed=spec.sampling.seed)
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
-    mean, low, high = show_interval(*(reached := mean_and_interval(posterior)))
-    rows = _estimates(release, truth)
-    often = [
-        f"{show_interval(value, value - 1.96 * stderr, value + 1.96 * stderr)[0]} by {name.removeprefix('exactly ')}"
-        for name, _, value, stderr in rows
-        if "exactly" in name
-    ]
-    answer = (
-        f"{release.n_filters} publishers have reached {mean} people together (95 % interval "
-        f"{low} to {high}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
-    )
+    reached, rows = mean_and_interval(posterior), _estimates(release, truth)
     prior = _prior_section(result, release, posterior, step)
     return Findings(
-        answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
+        answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
         picture=_reach_picture(rows, posterior),
         caution=prior.caution,
         sections=[
@@ -385,7 +369,7 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         ],
         headline=[
             Fact("flip_prob", "flip probability", release.flip_prob, f"{release.flip_prob:.4f}"),
-            Fact("reach", "people reached, posterior mean", float(reached[0]), mean),
+            _reach_fact(reached),
         ],
         judged="The shares of all sets of publishers are judged.",
         named={
@@ -395,6 +379,28 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
         terms=PrivacyTerms("one-position", "position", _delta(spec)),
         cost=_epsilon_facts(claims),
     )
+
+
+def _found(rows: list[_Row], reached: Any, n_publishers: int) -> str:
+    """Say how many people were reached, and how often."""
+    mean, low, high = show_interval(*reached)
+    often = [
+        f"{show_interval(value, value - 1.96 * stderr, value + 1.96 * stderr)[0]} by {name.removeprefix('exactly ')}"
+        for name, _, value, stderr in rows
+        if "exactly" in name
+    ]
+    return (
+        f"{n_publishers} publishers have reached {mean} people together (95 % interval "
+        f"{low} to {high}): about {'; '.join(often[:3])}{'; the rest by more' if len(often) > 3 else ''}."
+    )
+
+
+def _truth_told(truth: dict[str, Any] | None) -> str:
+    return "" if truth is None else f" The simulated truth of all together is {truth['union']:,}."
+
+
+def _reach_fact(reached: Any) -> Fact:
+    return Fact("reach", "people reached, posterior mean", float(reached[0]), show_interval(*reached)[0])
 
 
 def _epsilon_facts(claims: list[dict[str, Any]]) -> list[Fact]:
@@ -471,19 +477,16 @@ def _estimates(release: BloomRelease, truth: dict[str, Any] | None) -> list[_Row
 
 def _reach_section(rows: list[_Row], posterior: Any) -> PageSection:
     """Show the posterior, and the debiased estimates beside the simulated truth where there is one."""
-    columns = [Column("people reached by", key="asked"), Column("estimate", ",.0f", "estimate")]
-    columns.append(Column("standard error", ",.0f", "stderr"))
-    shown: list[tuple[Any, ...]] = [(name, value, stderr) for name, _, value, stderr in rows]
-    caption = "Debiased estimates."
-    if rows[0][1] is not None:
-        caption = "Debiased estimates beside the simulated truth."
-        columns = [columns[0], Column("simulated truth", ",d", "truth"), *columns[1:]]
-        columns.append(Column("error / standard error", "+.1f", "z"))
-        shown = [
-            (name, truth, value, stderr, (value - truth) / stderr)
-            for name, truth, value, stderr in rows
-            if truth is not None
-        ]
+    known = rows[0][1] is not None
+    columns = [Column("people reached by", key="asked")]
+    columns += [Column("simulated truth", ",d", "truth")] * known
+    columns += [Column("estimate", ",.0f"), Column("standard error", ",.0f", "stderr")]
+    columns += [Column("error / standard error", "+.1f", "z")] * known
+    shown = [
+        (name, value, stderr) if truth is None else (name, truth, value, stderr, (value - truth) / stderr)
+        for name, truth, value, stderr in rows
+    ]
+    caption = f"Debiased estimates{' beside the simulated truth' * known}."
     words = (
         "The posterior and the standard errors count both flipping and hashing. The estimates below are "
         "unbiased, so that one of a group that hardly anybody is in may be negative; the posterior, "
@@ -535,15 +538,12 @@ def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step:
 
     from dpbayes.bloom.model import logo_densities
 
-    def thinned(values: Any) -> xr.DataArray:
-        flat = np.asarray(values.transpose("chain", "draw", ...))
-        labels = {name: values[name] for name in values.dims[2:] if name in values.coords}
-        return xr.DataArray(
-            flat.reshape(-1, *flat.shape[2:])[::step][None], dims=("chain", "draw", *values.dims[2:]), coords=labels
-        )
+    def thinned(values: xr.DataArray) -> xr.DataArray:
+        flat = values.drop_vars(["chain", "draw"], errors="ignore").stack(all=("chain", "draw"), create_index=False)
+        return flat[..., ::step].rename(all="draw").expand_dims("chain").transpose("chain", "draw", ...)
 
     prior, likelihood = logo_densities(result, release.counts)
-    shares = thinned(result["posterior"].to_dataset()["logo_probability"].transpose("chain", "draw", ...))
+    shares = thinned(result["posterior"].to_dataset()["logo_probability"])
     reached = xr.DataArray(np.asarray(reach)[None], dims=("chain", "draw"))
     draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"people_reached": reached, "logo_probability": shares})})
     return prior_section(
@@ -576,7 +576,8 @@ def _set_names(k: int) -> list[str]:
 def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, Any]) -> Findings:
     """Return the page of a reach lattice."""
     lattice, truth = ReachLattice.from_trace(result), kept.get(_TRUTH)
-    mean, low, high = show_interval(*(reached := mean_and_interval(lattice.union()).tolist()))
+    reached = mean_and_interval(lattice.union())
+    mean, low, high = show_interval(*reached)
     when = "" if lattice.n_weeks == 1 else f"By week {lattice.n_weeks}, "
     people = f"{mean} people together ({low} to {high})"
     alone = {name: mean_and_interval(lattice.union([name])).tolist() for name in lattice.publishers}
@@ -590,9 +591,9 @@ def _lattice_findings(spec: Spec, release: Any, result: xr.DataTree, kept: Mappi
     published = isinstance(release, ReachNumbers)
     by_week = [f" by week {week}" for week in range(1, lattice.n_weeks + 1)] if when else [""]
     return Findings(
-        answer=answer + ("" if truth is None else f" The simulated truth of all together is {truth['union']:,}."),
+        answer=answer + _truth_told(truth),
         sections=sections if published else [*sections, _privacy_section(kept[_CERTIFICATE], release)],
-        headline=[Fact("reach", "people reached, posterior mean", reached[0], mean)],
+        headline=[_reach_fact(reached)],
         picture=_lattice_picture(lattice, release if published else None),
         judged="The reach of each publisher, each pair and all, by each week, is judged.",
         named={

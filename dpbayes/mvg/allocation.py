@@ -54,23 +54,13 @@ class BoundTerms:
 
 
 def bound_terms(
-    *,
-    m: int,
-    n: int,
-    gamma: float,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    zeta: ZetaReading = "printed",
+    *, m: int, n: int, gamma: float, sensitivity: float, epsilon: float, delta: float, zeta: ZetaReading = "printed"
 ) -> BoundTerms:
     r"""Return alpha, beta, zeta and B of Theorem 2, equation (1).
 
     `gamma` is the supremum of the Frobenius norm of the m x n value and `sensitivity` its Frobenius sensitivity. Zeta
     is ``"printed"`` for the paper's :math:`2\sqrt{-mn \ln\delta} - 2\ln\delta + mn`, ``"laurent-massart"`` for its
     square root, which is what the tail bound for the norm itself gives.
-
-    >>> round(bound_terms(m=2, n=2, gamma=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5).bound, 13)
-    0.0001347138235
     """
     rows, columns = (whole_number(size, name, high=2**53) for size, name in ((m, "m"), (n, "n")))
     norm = positive_finite(gamma, "gamma", remedy="it is the supremum of the query's Frobenius norm")
@@ -128,16 +118,8 @@ def unimodal_noise(
 ) -> MatrixGaussian:
     r"""Build the noise of Algorithm 1: directional rows, independent columns.
 
-    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the
-    variance :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality.
-
-    The theorem uses the Frobenius radius of the sensitivity set, the exact cost all of it.
-
-    >>> from dpbayes.mvg import FrobeniusBall
-    >>> noise = unimodal_noise([0.9, 0.1], None, n=2, gamma=1.0, sensitivity=FrobeniusBall(1.0, "replace-one"),
-    ...                        epsilon=1.0, delta=1e-5)
-    >>> noise.row_cov.marginal_variances.round(1).tolist()
-    [11065.8, 33197.3]
+    The precision budget is :math:`P = B^2 / n`; direction i gets :math:`p_i = \theta_i P` and the variance
+    :math:`1/\sqrt{p_i}`, so that Theorem 2 holds with equality. It uses the Frobenius radius of the sensitivity set.
     """
     shape = directional_shape(theta, directions)
     check_sensitivity(sensitivity)
@@ -167,10 +149,8 @@ def optimal_covariance(
 
     Parameters
     ----------
-    sensitivity
-        The sensitivity set.
-    mu
-        The privacy cost that the noise may have.
+    sensitivity, mu
+        The sensitivity set, and the privacy cost that the noise may have.
     size
         Number of features, needed for a `FrobeniusBall`.
     weights
@@ -248,21 +228,20 @@ def compare_noise(
         Number of records.
     epsilon, delta
         The guarantee.
-    theta
-        Precision allocation of the directional mechanisms; equal shares when None.
-    directions
-        Orthonormal directions of the directional mechanisms; the axes when None.
+    theta, directions
+        Precision allocation of the directional mechanisms (equal shares when None), and their orthonormal directions
+        (the axes when None).
     weights
-        Weights of the features' noise variances, shape (m,); ones when None. The optimal mechanism
-        minimizes the weighted sum.
+        Weights of the features' noise variances, shape (m,); ones when None. The optimal mechanism minimizes the
+        weighted sum.
     zeta
         Reading of the paper's zeta.
 
     Returns
     -------
     tuple of NoiseCost
-        The paper's bound with equal noise and with `theta`, the i.i.d. analytic Gaussian, `theta`
-        at its exact cost, and the optimal allocation.
+        The paper's bound with equal noise and with `theta`, the i.i.d. analytic Gaussian, `theta` at its exact cost,
+        and the optimal allocation.
 
     Examples
     --------
@@ -293,9 +272,6 @@ def compare_noise(
     )
 
 
-# Distinguishable without colour vision, and by line style.
-_COLOURS = ("#2f5fa8", "#c2571a", "#2a7f62", "#7b4b9e", "#8a6d1f", "#555555")
-
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
 
@@ -310,13 +286,15 @@ def noise_ellipses(
     r"""Draw each mechanism's noise ellipse around the sensitivity set, for two features."""
     import matplotlib.pyplot as plt
 
+    from dpbayes.report.plots import COLOURS
+
     first, second = features
     if first == second or not all(0 <= i < ranges.size for i in features):
         raise InputError(f"features must be two different ones of {ranges.size}, got {features}")
     labels = list(names) or [f"feature {i}" for i in range(ranges.size)]
     figure, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
     half = ranges.reach
-    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * half[list(features)]
+    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * half[list(features)]
     axis.fill(*corners.T, color="#dddddd", zorder=0, label="changes one record can make")
     angle = np.linspace(0, 2 * np.pi, 361)
     circle = np.vstack([np.cos(angle), np.sin(angle)])
@@ -327,8 +305,8 @@ def noise_ellipses(
         if np.max(np.abs(curve)) > 20.0 * np.max(half[list(features)]):
             far.append(cost.mechanism)
             continue
-        style = _STYLES[place % len(_STYLES)]
-        axis.plot(*curve, color=_COLOURS[place % len(_COLOURS)], linestyle=style, label=cost.mechanism)
+        colour, style = COLOURS[place % len(COLOURS)], _STYLES[place % len(_STYLES)]
+        axis.plot(*curve, color=colour, linestyle=style, label=cost.mechanism)
     suffix = f" ({unit})" if unit else ""
     axis.set_xlabel(f"change in {labels[first]}{suffix}")
     axis.set_ylabel(f"change in {labels[second]}{suffix}")

@@ -106,10 +106,7 @@ class Covariance:
 
     @classmethod
     def from_matrix(cls, matrix: npt.ArrayLike, name: str = "covariance") -> Covariance:
-        """Return the covariance equal to `matrix`, or raise `InputError` when it is not symmetric positive definite.
-
-        Symmetric means equal to its transpose within 1e-10 of its largest entry.
-        """
+        """Return the covariance equal to `matrix`: positive definite, and symmetric to 1e-10 of its largest entry."""
         values = np.atleast_2d(real_numbers(matrix, name))
         if values.ndim != 2 or values.shape[0] != values.shape[1]:
             raise InputError(f"{name} must be a square matrix, got shape {values.shape}")
@@ -140,40 +137,36 @@ class Covariance:
         return self.variances is None or self.directions is None
 
     @property
+    def eigenvalues(self) -> Floats:
+        """The variances along the directions, shape (size,)."""
+        return np.ones(self.size) if self.variances is None else self.variances
+
+    @property
     def smallest(self) -> float:
         """The smallest eigenvalue."""
-        return 1.0 if self.variances is None else float(np.min(self.variances))
+        return float(np.min(self.eigenvalues))
 
     @property
     def precision_diagonal(self) -> Floats:
         """The diagonal of the inverse, shape (size,)."""
-        if self.variances is None:
-            return np.ones(self.size)
-        if self.directions is None:
-            return 1.0 / self.variances
-        return np.asarray((self.directions**2) @ (1.0 / self.variances))
+        return self._diagonal(1.0 / self.eigenvalues)
 
     @property
     def marginal_variances(self) -> Floats:
         """The diagonal, shape (size,): the noise variance of each coordinate."""
-        if self.variances is None:
-            return np.ones(self.size)
-        if self.directions is None:
-            return self.variances.copy()
-        return np.asarray((self.directions**2) @ self.variances)
+        return self._diagonal(self.eigenvalues)
 
     def matrix(self) -> Floats:
         """Return the dense matrix, shape (size, size)."""
-        return self._spectral(1.0)
+        return self._spectral(self.eigenvalues)
 
     def precision(self) -> Floats:
         """Return the dense inverse, shape (size, size)."""
-        return self._spectral(-1.0)
+        return self._spectral(1.0 / self.eigenvalues)
 
     def scaled(self, factor: float) -> Covariance:
         """Return this covariance times a positive `factor`."""
-        values = np.ones(self.size) if self.variances is None else self.variances
-        return Covariance(self.size, values * factor, self.directions)
+        return Covariance(self.size, self.eigenvalues * factor, self.directions)
 
     def colour(self, array: Floats) -> Floats:
         """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance.
@@ -199,12 +192,12 @@ class Covariance:
     def white_reach(self, reach: Floats) -> Floats:
         """Return bounds of the absolute entries of `whiten` on columns whose entries are at most `reach` in size."""
         rotated = reach if self.directions is None else np.abs(self.directions).T @ reach
-        return rotated if self.variances is None else rotated / np.sqrt(self.variances)
+        return rotated / np.sqrt(self.eigenvalues)
 
-    def _spectral(self, power: float) -> Floats:
-        if self.variances is None:
-            return np.eye(self.size)
-        values = self.variances**power
+    def _diagonal(self, values: Floats) -> Floats:
+        return values.copy() if self.directions is None else np.asarray((self.directions**2) @ values)
+
+    def _spectral(self, values: Floats) -> Floats:
         if self.directions is None:
             return np.diag(values)
         product = (self.directions * values) @ self.directions.T
@@ -251,14 +244,6 @@ def exact_mu(row_cov: CovarianceLike, col_cov: CovarianceLike, sensitivity: Sens
     :math:`\|\Sigma^{-1/2} d e_j^T \Psi^{-1/2}\|_F^2 = d^T \Sigma^{-1} d \, (\Psi^{-1})_{jj}`, so
     :math:`\mu^2 = \max_j (\Psi^{-1})_{jj} \max_d d^T \Sigma^{-1} d`: over feature ranges a sum when Sigma is diagonal
     and otherwise a maximum over vertices.
-
-    Examples
-    --------
-    >>> exact_mu([[1.0, 0.0], [0.0, 4.0]], Covariance.identity(1000), FrobeniusBall(2.0, "replace-one")).value
-    2.0
-    >>> ranges = FeatureRanges([0.0, 0.0], [1.0, 2.0], "replace-one")
-    >>> exact_mu([[1.0, 0.0], [0.0, 4.0]], Covariance.identity(1000), ranges)
-    Maximum(value=1.4142135623730951, method='closed form')
     """
     row, col = as_covariance(row_cov, "row_cov"), as_covariance(col_cov, "col_cov")
     check_sensitivity(sensitivity)
@@ -296,14 +281,7 @@ class GaussianCost:
 
 @dataclass(frozen=True, eq=False)
 class MatrixGaussian(GaussianCost):
-    """Gaussian matrix noise of row covariance Sigma and column covariance Psi, with its exact privacy cost `mu`.
-
-    Examples
-    --------
-    >>> noise = MatrixGaussian([[9.0]], Covariance.identity(50), FrobeniusBall(1.0, "replace-one"))
-    >>> noise.mu.value, round(noise.epsilon(1e-5), 4)
-    (0.3333333333333333, 1.2711)
-    """
+    """Gaussian matrix noise of row covariance Sigma and column covariance Psi, with its exact privacy cost `mu`."""
 
     row_cov: Covariance
     col_cov: Covariance
@@ -343,8 +321,7 @@ def calibrate(
     Returns
     -------
     MatrixGaussian
-        Its row covariance is `row_shape` times one number, and its ``mu`` is the largest that (epsilon, delta) allows
-        (when mu is only bounded above, the bound is what meets the guarantee).
+        Its ``mu`` is the largest that (epsilon, delta) allows; where mu is only bounded above, the bound is.
 
     Examples
     --------
@@ -374,7 +351,7 @@ class MatrixRelease:
 
     def __post_init__(self) -> None:
         instance(self.noise, MatrixGaussian, "noise", remedy="it is the noise that was drawn")
-        array, shape = real_numbers(self.values, "values"), (self.noise.row_cov.size, self.noise.col_cov.size)
+        array, shape = real_numbers(self.values, "values"), self.noise.shape
         if array.shape != shape or not np.all(np.isfinite(array)):
             raise InputError(f"values must be finite numbers of shape {shape}, as the noise has, got {array.shape}")
         one_of(self.sampler, get_args(SamplerName), "sampler")
@@ -408,9 +385,9 @@ def release_records(
     r"""Release records (the identity query) with matrix Gaussian noise.
 
     Records are clipped to `ranges` first. For a real release (`rng` None) the clipped matrix is moved to the
-    coordinates in which the noise is standard, passed through OpenDP's Gaussian sampler there, which draws the noisy
-    value on the lattice of spacing 2^-1074, and moved back. Rounding while moving can change the distance of two
-    neighbours by some 2^-50 of the ranges; the noise is larger by that much, so that the stated mu holds.
+    coordinates in which the noise is standard, passed through OpenDP's Gaussian sampler there, and moved back. Rounding
+    on the way can change the distance of two neighbours by some 2^-50 of the ranges; the noise is larger by that much,
+    so that the stated mu holds.
 
     Parameters
     ----------
@@ -455,15 +432,13 @@ def release_records(
 
     def drawn() -> MatrixRelease:
         if rng is not None:
-            released = draw(noise.row_cov, noise.col_cov, rng=rng)
-            released += values
-            return MatrixRelease(released, noise, source)
+            return MatrixRelease(values + draw(noise.row_cov, noise.col_cov, rng=rng), noise, source)
         middle = ranges.middle[:, None]
         white = _whiten(values - middle, noise.row_cov, noise.col_cov)
         # Neighbours are mu apart before rounding, at most mu + slack after it; unit noise times this ratio covers both.
         stddev = 1.0 + _rounding_slack(noise, ranges) / noise.mu.value
-        noisy = release_values(white, Gaussian(stddev))
-        return MatrixRelease(_colour(noisy, noise.row_cov, noise.col_cov) + middle, noise, source)
+        noisy = _colour(release_values(white, Gaussian(stddev)), noise.row_cov, noise.col_cov)
+        return MatrixRelease(noisy + middle, noise, source)
 
     return released(drawn, noise, "matrix-gaussian", purpose=purpose, rng=rng, ledger=ledger, delta=ledger_delta)
 
@@ -500,8 +475,7 @@ def _colour(values: Floats, row: Covariance, col: Covariance) -> Floats:
 
 def _rounding_slack(noise: MatrixGaussian, ranges: FeatureRanges) -> float:
     r"""Bound how far rounding in `_whiten` moves the difference of two neighbours, in the Euclidean norm."""
-    m, n = noise.shape
-    row, col = noise.row_cov, noise.col_cov
+    (m, n), row, col = noise.shape, noise.row_cov, noise.col_cov
     largest = row.white_reach(ranges.widths / 2.0)
     terms, entries = float(m), 1.0
     if not col.is_identity:

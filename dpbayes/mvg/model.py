@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
 from dpbayes._arguments import instance
-from dpbayes.mvg.regression import Coordinates, RegressionPriors, WhitenedMoments
+from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
 
 
 def sampler_defaults() -> dict[str, Any]:
@@ -56,36 +56,21 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     >>> from dpbayes.mvg.regression import whiten_moments
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
     >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
-    >>> rng = np.random.default_rng(1)
-    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> release = release_moments(np.random.default_rng(1).random((2, 500)), noise)
     >>> [rv.name for rv in build_moment_model(whiten_moments(release)).observed_RVs]
     ['released_gram', 'released_response']
     """
     instance(data, WhitenedMoments, "data", remedy="use mvg.whiten_moments(release, features=...)")
     settings = RegressionPriors() if priors is None else priors
-    size = len(data.coordinates.predictors) + 1
-    rows, columns = (index[1:] for index in np.triu_indices(size))  # all but the known corner
+    rows, columns = data.gram_places
     noise = np.where(rows == columns, data.stddev, data.stddev / np.sqrt(2.0))
-    coords = _coords(data.coordinates) | {
-        "gram": [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)],
-        "response_moment": [*("intercept", *data.coordinates.predictors), "square"],
-    }
-    with pm.Model(coords=coords) as model:
-        common = _Common(data.coordinates, settings)
-        means, spread = common.white_mean, common.white_spread
-        corner = pt.full((1, 1), data.constant**2)
-        edge = (data.constant * means)[None, :]
-        gram = pt.concatenate(
-            [
-                pt.concatenate([corner, edge], axis=1),
-                pt.concatenate([edge.T, spread + pt.outer(means, means)], axis=1),
-            ]
-        )
+    with pm.Model(coords=data.coords) as model:
+        b, tau2 = _regression(data, settings)
+        gram = _gram(data, settings)
         observed = pm.Data("gram_values", data.moments[rows, columns], dims="gram")
         stddev = pm.Data("noise_stddev", noise, dims="gram")
         pm.Normal("released_gram", mu=gram[rows, columns], sigma=stddev, observed=observed, dims="gram")
-        b = pt.concatenate([common.white_intercept[None] / data.constant, common.white_coefficient])
-        fitted, tau2 = gram @ b, common.white_residual**2
+        fitted = gram @ b
         explained = b @ fitted
         noise_free = pt.concatenate(
             [
@@ -93,7 +78,7 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
                 pt.concatenate([2.0 * fitted[None, :], (4.0 * explained + 2.0 * tau2)[None, None]], axis=1),
             ]
         )
-        released_noise = np.append(np.full(size, data.stddev**2 / 2.0), data.stddev**2)
+        released_noise = np.append(np.full(len(data.moments) - 1, data.stddev**2 / 2.0), data.stddev**2)
         pm.MvNormal(
             "released_response",
             mu=pt.concatenate([fitted, (explained + tau2)[None]]),
@@ -105,41 +90,35 @@ def build_moment_model(data: WhitenedMoments, *, priors: RegressionPriors | None
     return model
 
 
-class _Common:
-    """Priors that both models share, in range units, and the same quantities in whitened units."""
-
-    def __init__(self, coordinates: Coordinates, priors: RegressionPriors) -> None:
-        count = len(coordinates.predictors)
-        intercept = pm.Normal("intercept_range", sigma=priors.coefficient)
-        slope = pm.Normal("coefficient_range", sigma=priors.coefficient, dims="predictor")
-        residual = pm.HalfNormal("residual_range", sigma=priors.residual, default_transform=HalfNormalScore())
-        mean = pm.Normal("mean_range", sigma=priors.mean, dims="predictor")
-        # Bartlett: the factor of a Wishart with q + 3 degrees of freedom.
-        degrees = count + 3.0
-        diagonal = pm.Gamma("scatter_diagonal", alpha=(degrees - np.arange(count)) / 2.0, beta=0.5, dims="predictor")
-        factor = pt.diag(pt.sqrt(diagonal))
-        if count > 1:
-            below = pm.Normal("scatter_lower", dims="pair")
-            factor = pt.set_subtensor(factor[np.tril_indices(count, -1)], below)
-        root = coordinates.to_white[:-1, :-1] @ factor * (priors.spread / np.sqrt(degrees))
-        scale = coordinates.to_white[-1, -1]
-        self.white_mean = coordinates.to_white[:-1, :-1] @ mean
-        self.white_spread = root @ root.T
-        # y = a + slope'x in range units; x = T^-1 x'' and y'' = scale y.
-        self.white_intercept = scale * intercept
-        self.white_coefficient = scale * (np.linalg.inv(coordinates.to_white[:-1, :-1]).T @ slope)
-        self.white_residual = scale * residual
-        half, centre = coordinates.half, coordinates.centre
-        units = half[-1] / half[:-1]
-        original = pm.Deterministic("coefficient", slope * units, dims="predictor")
-        pm.Deterministic("intercept", centre[-1] + half[-1] * intercept - original @ centre[:-1])
-        pm.Deterministic("residual_stddev", half[-1] * residual)
+def _regression(data: WhitenedMoments, priors: RegressionPriors) -> tuple[Any, Any]:
+    """State the priors of coefficients and residual; return the whitened coefficients and residual variance."""
+    coordinates = data.coordinates
+    intercept = pm.Normal("intercept_range", sigma=priors.coefficient)
+    slope = pm.Normal("coefficient_range", sigma=priors.coefficient, dims="predictor")
+    residual = pm.HalfNormal("residual_range", sigma=priors.residual, default_transform=HalfNormalScore())
+    coefficients = pt.concatenate([intercept[None], slope])
+    original = coordinates.units @ coefficients
+    pm.Deterministic("coefficient", original[1:], dims="predictor")
+    pm.Deterministic("intercept", original[0] + coordinates.centre[-1])
+    pm.Deterministic("residual_stddev", coordinates.half[-1] * residual)
+    return data.slopes @ coefficients, (coordinates.to_white[-1, -1] * residual) ** 2
 
 
-def _coords(coordinates: Coordinates) -> dict[str, list[str]]:
-    names = coordinates.predictors
-    lower = np.tril_indices(len(names), -1)
-    return {"predictor": list(names), "pair": [f"{names[i]}:{names[j]}" for i, j in zip(*lower, strict=True)]}
+def _gram(data: WhitenedMoments, priors: RegressionPriors) -> Any:
+    """State the prior of the predictors' means and covariance; return whitened moments of (constant, predictors)."""
+    count, to_white = len(data.coordinates.predictors), data.coordinates.to_white[:-1, :-1]
+    mean = pm.Normal("mean_range", sigma=priors.mean, dims="predictor")
+    # Bartlett: the factor of a Wishart with q + 3 degrees of freedom.
+    degrees = count + 3.0
+    diagonal = pm.Gamma("scatter_diagonal", alpha=(degrees - np.arange(count)) / 2.0, beta=0.5, dims="predictor")
+    factor = pt.diag(pt.sqrt(diagonal))
+    if count > 1:
+        below = pm.Normal("scatter_lower", dims="pair")
+        factor = pt.set_subtensor(factor[np.tril_indices(count, -1)], below)
+    root = to_white @ factor * (priors.spread / np.sqrt(degrees))
+    means = pt.concatenate([[data.constant], to_white @ mean])
+    gram = pt.outer(means, means)
+    return pt.inc_subtensor(gram[1:, 1:], root @ root.T)
 
 
 class HalfNormalScore(Transform):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +80,7 @@ def moment_posterior(
         for proposals in (_PROPOSALS, _MORE_PROPOSALS):
             places = _gram_draws(problem, rng, proposals * draws // _WALKERS + 1)
             chains = [_chain(problem, places[:, j].reshape(-1, problem.dimension), draws, rng) for j in range(CHAINS)]
-            if min(float(chain.acceptance.mean()) for chain in chains) > _FEW_MOVES:
+            if min(float(chain["acceptance"].mean()) for chain in chains) > _FEW_MOVES:
                 break
     return _trace(problem, chains, draws, random_seed, time.perf_counter() - started)
 
@@ -165,6 +164,18 @@ class Problem:
         return np.concatenate(
             [np.clip(inverse @ white, -limit, limit), np.log(np.diagonal(factor)), factor[self.lower]]
         )
+
+    def log_joint(self, x: Floats, beta: Floats, tau: Floats) -> tuple[dict[str, Floats], Floats]:
+        """Log-densities of the parts of the prior, and of all released moments, up to constants."""
+        gram, priors = self.grams(x)[0], self.priors
+        parts = {
+            "coefficients": -np.sum(beta**2, axis=1) / (2.0 * priors.coefficient**2),
+            "residual": -(tau**2) / (2.0 * priors.residual**2),
+            "predictors": self.log_prior(x),
+        }
+        misfit = np.sum((gram - self.gram) ** 2, axis=(1, 2)) / (2.0 * self.stddev**2)
+        first, second = self.log_likelihood(gram, beta, tau)
+        return parts, first + second - misfit
 
     def log_likelihood(self, gram: Floats, beta: Floats, tau: Floats) -> tuple[Floats, Floats]:
         """Log-densities of the released moments of the response: the first p of them, and the square given those."""
@@ -256,21 +267,9 @@ def _trajectory(
     return np.where(taken[:, None], new, x), float(probability.mean())
 
 
-@dataclass(frozen=True, eq=False)
-class _Chain:
-    """What a chain keeps, and the mean probability with which it moved."""
-
-    x: Floats
-    beta: Floats
-    tau: Floats
-    lp: Floats
-    acceptance: Floats
-
-
-def _chain(problem: Problem, x: Floats, draws: int, rng: np.random.Generator) -> _Chain:
+def _chain(problem: Problem, x: Floats, draws: int, rng: np.random.Generator) -> dict[str, Floats]:
     """Complete proposals of G by tau and beta, weigh them, and run the independence chain over them."""
-    gram = problem.grams(x)[0]
-    tau, beta, log_weight = _conditionals(problem, gram, rng)
+    tau, beta, log_weight = _conditionals(problem, problem.grams(x)[0], rng)
     thin, moves = len(x) // draws, rng.random(len(x))
     # Start at a proposal drawn by weight from the first tenth: no warm-up is needed after that.
     head = log_weight[: max(2, len(x) // 10)]
@@ -282,11 +281,9 @@ def _chain(problem: Problem, x: Floats, draws: int, rng: np.random.Generator) ->
             current = i
         kept[i // thin] = current
         rate[i // thin] += probability / thin
-    first, second = problem.log_likelihood(gram[kept], beta[kept], tau[kept])
-    prior = -np.sum(beta[kept] ** 2, axis=1) / (2.0 * problem.priors.coefficient**2)
-    prior -= tau[kept] ** 2 / (2.0 * problem.priors.residual**2)
-    lp = problem.gram_density(x[kept])[0] + first + second + prior
-    return _Chain(x[kept], beta[kept], tau[kept], lp, rate)
+    prior, likelihood = problem.log_joint(x[kept], beta[kept], tau[kept])
+    lp = sum(prior.values(), start=likelihood)
+    return {"x": x[kept], "beta": beta[kept], "tau": tau[kept], "lp": lp, "acceptance": rate}
 
 
 def _conditionals(problem: Problem, gram: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
@@ -433,7 +430,7 @@ def _pick(masses: Floats, uniform: Floats) -> Ints:
     return np.minimum(chosen, masses.shape[1] - 1)
 
 
-def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, seconds: float) -> xr.DataTree:
+def _trace(problem: Problem, chains: list[dict[str, Floats]], draws: int, seed: int, seconds: float) -> xr.DataTree:
     """Return the groups of the output contract, with the names and dims of `build_moment_model`."""
     import json
 
@@ -442,24 +439,23 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
     from dpbayes.inference.convergence import check_convergence
     from dpbayes.inference.schema import annotate, new_trace
 
-    names, moments = problem.data.coordinates.predictors, problem.data.moments
-    rows, columns = (index[1:] for index in np.triu_indices(problem.count + 1))
-    grams = [f"{i}:{j}" for i, j in zip(rows, columns, strict=True)]
-    pairs = [f"{names[i]}:{names[j]}" for i, j in zip(*problem.lower, strict=True)]
+    data, variables = problem.data, _variables(problem, chains)
     chain = {"chain": np.arange(CHAINS), "draw": np.arange(draws)}
-    lp, acceptance = (np.stack([getattr(one, key) for one in chains]) for key in ("lp", "acceptance"))
+    lp, acceptance = (np.stack([one[key] for one in chains]) for key in ("lp", "acceptance"))
     never = np.zeros(lp.shape, dtype=bool)
     stats = {"lp": lp, "energy": -lp, "acceptance_rate": acceptance, "diverging": never, "reached_max_treedepth": never}
     observed = {
-        "released_gram": xr.DataArray(moments[rows, columns], {"gram": grams}),
-        "released_response": xr.DataArray(moments[:, -1], {"response_moment": ["intercept", *names, "square"]}),
+        "released_gram": ("gram", data.moments[data.gram_places]),
+        "released_response": ("response_moment", data.moments[:, -1]),
     }
+
+    def labels(*dims: str) -> dict[str, list[str]]:
+        return {dim: data.coords[dim] for dim in dims if data.coords[dim]}
+
     groups = {
-        "posterior": xr.Dataset(
-            _variables(problem, chains), {**chain, "predictor": list(names), **({"pair": pairs} if pairs else {})}
-        ),
+        "posterior": xr.Dataset(variables, chain | labels("predictor", "pair")),
         "sample_stats": xr.Dataset({name: (("chain", "draw"), value) for name, value in stats.items()}, chain),
-        "observed_data": xr.Dataset(observed),
+        "observed_data": xr.Dataset(observed, labels("gram", "response_moment")),
         "constant_data": xr.Dataset(),
     }
     trace = new_trace(
@@ -475,40 +471,33 @@ def _trace(problem: Problem, chains: list[_Chain], draws: int, seed: int, second
     return annotate(trace, verdict=check_convergence(trace))
 
 
-def _variables(problem: Problem, chains: list[_Chain]) -> dict[str, Any]:
+def _variables(problem: Problem, chains: list[dict[str, Floats]]) -> dict[str, Any]:
     """Return the posterior's variables with their dims, in range units and in original ones."""
-    x, beta, tau = (np.stack([getattr(chain, key) for chain in chains]) for key in ("x", "beta", "tau"))
+    x, beta, tau = (np.stack([chain[key] for chain in chains]) for key in ("x", "beta", "tau"))
     q, original = problem.count, problem.data.coordinates.original(beta)
-    scalars = {
-        "intercept_range": beta[..., 0],
-        "residual_range": tau,
-        "intercept": original[..., 0],
-        "residual_stddev": problem.data.coordinates.half[-1] * tau,
+    scalar, vector = ("chain", "draw"), ("chain", "draw", "predictor")
+    variables = {
+        "intercept_range": (scalar, beta[..., 0]),
+        "residual_range": (scalar, tau),
+        "intercept": (scalar, original[..., 0]),
+        "residual_stddev": (scalar, problem.data.coordinates.half[-1] * tau),
+        "coefficient_range": (vector, beta[..., 1:]),
+        "mean_range": (vector, x[..., :q]),
+        "scatter_diagonal": (vector, np.exp(2.0 * x[..., q : 2 * q])),
+        "coefficient": (vector, original[..., 1:]),
     }
-    vectors = {
-        "coefficient_range": beta[..., 1:],
-        "mean_range": x[..., :q],
-        "scatter_diagonal": np.exp(2.0 * x[..., q : 2 * q]),
-        "coefficient": original[..., 1:],
-    }
-    variables: dict[str, Any] = {name: (("chain", "draw"), values) for name, values in scalars.items()}
-    variables |= {name: (("chain", "draw", "predictor"), values) for name, values in vectors.items()}
     return variables | ({"scatter_lower": (("chain", "draw", "pair"), x[..., 2 * q :])} if q > 1 else {})
 
 
 def coefficient_variances(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats]:
     r"""Split the variances of intercept and coefficients (original units): from privacy noise, and from sampling."""
-    priors, coordinates = RegressionPriors(), data.coordinates
-    size = len(coordinates.predictors)
-    x, _, tau = _parameters(trace, data)
-    means, factor = Problem(data, priors).split(x)
-    root = factor * (priors.spread / np.sqrt(size + 3.0))
-    with_one = np.concatenate([np.ones((len(means), 1)), means], axis=1)
-    gram = with_one[:, :, None] * with_one[:, None, :]
-    gram[:, 1:, 1:] += root @ root.swapaxes(1, 2)
-    precision = data.n * gram / np.square(tau)[:, None, None]
-    within = np.linalg.inv(precision + np.eye(size + 1) / priors.coefficient**2).mean(axis=0)
-    sampling = np.diag(coordinates.units @ within @ coordinates.units.T)
+    problem = Problem(data, RegressionPriors())
+    x, beta, tau = _parameters(trace, data)
+    precision = problem.slopes.T @ problem.grams(x)[0] @ problem.slopes
+    precision *= data.n / np.square(problem.scale * tau)[:, None, None]
+    prior = np.eye(beta.shape[1]) / problem.priors.coefficient**2
+    within = np.linalg.inv(precision + prior).mean(axis=0)
+    sampling = np.diag(data.coordinates.units @ within @ data.coordinates.units.T)
     draws = np.concatenate([_flat(trace, "intercept"), _flat(trace, "coefficient")], axis=1)
     return np.maximum(draws.var(axis=0, ddof=1) - sampling, 0.0), sampling
 
@@ -517,25 +506,17 @@ def log_densities(trace: xr.DataTree, data: WhitenedMoments) -> tuple[dict[str, 
     """Return the log-density of every part of the prior at every draw, up to constants, and the log-likelihood."""
     import xarray as xr
 
-    priors = RegressionPriors()
-    problem = Problem(data, priors)
+    problem = Problem(data, RegressionPriors())
     x, beta, tau = _parameters(trace, data)
-    gram = problem.grams(x)[0]
-    misfit = np.sum((gram - problem.gram) ** 2, axis=(1, 2)) / (2.0 * problem.stddev**2)
+    parts, likelihood = problem.log_joint(x, beta, tau)
     # The density of the factor's logarithms holds the Jacobian to the squares that the model has: 2 log F each.
-    predictors = problem.log_prior(x) - 2.0 * np.sum(x[:, problem.count : 2 * problem.count], axis=1)
-    parts = {
-        "coefficients": -np.sum(beta**2, axis=1) / (2.0 * priors.coefficient**2),
-        "residual": -(tau**2) / (2.0 * priors.residual**2),
-        "predictors": predictors,
-    }
+    parts["predictors"] = parts["predictors"] - 2.0 * np.sum(x[:, problem.count : 2 * problem.count], axis=1)
     shape = trace["posterior"]["intercept"].shape
 
     def named(values: Floats) -> xr.DataArray:
         return xr.DataArray(values.reshape(shape), dims=("chain", "draw"))
 
-    first, second = problem.log_likelihood(gram, beta, tau)
-    return {name: named(values) for name, values in parts.items()}, named(first + second - misfit)
+    return {name: named(values) for name, values in parts.items()}, named(likelihood)
 
 
 def _parameters(trace: xr.DataTree, data: WhitenedMoments) -> tuple[Floats, Floats, Floats]:

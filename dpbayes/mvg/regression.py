@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes._arguments import Floats, instance, ordered, positive_finite, shown
+from dpbayes._arguments import Floats, Ints, instance, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import Covariance
 from dpbayes.mvg.moments import MomentRelease
@@ -76,6 +76,23 @@ class WhitenedMoments:
     coordinates: Coordinates
 
     @property
+    def gram_places(self) -> tuple[Ints, Ints]:
+        """Rows and columns of the moments of (constant, predictors), each once, but for the known corner."""
+        rows, columns = np.triu_indices(len(self.moments) - 1)
+        return rows[1:], columns[1:]
+
+    @property
+    def coords(self) -> dict[str, list[str]]:
+        """Labels along the dims of a model and of its trace."""
+        names = self.coordinates.predictors
+        return {
+            "predictor": list(names),
+            "pair": [f"{names[i]}:{names[j]}" for i, j in zip(*np.tril_indices(len(names), -1), strict=True)],
+            "gram": [f"{i}:{j}" for i, j in zip(*self.gram_places, strict=True)],
+            "response_moment": ["intercept", *names, "square"],
+        }
+
+    @property
     def slopes(self) -> Floats:
         """Matrix from coefficients of (constant, predictors) in range units to whitened ones."""
         to_white = self.coordinates.to_white
@@ -109,8 +126,7 @@ def whiten_moments(
     >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
     >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
-    >>> rng = np.random.default_rng(1)
-    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> release = release_moments(np.random.default_rng(1).random((2, 500)), noise)
     >>> whiten_moments(release).moments.shape
     (3, 3)
     """
@@ -147,23 +163,19 @@ class NaiveFit:
 def naive_regression(data: WhitenedMoments) -> NaiveFit:
     """Fit least squares to released moments, ignoring their noise: what a noise-aware posterior is compared with.
 
+    Estimates and textbook standard errors are in original units, and NaN where the released moments admit no fit.
+
     Parameters
     ----------
     data
         From `whiten_moments`.
-
-    Returns
-    -------
-    NaiveFit
-        Estimates and the textbook standard errors, in original units; NaN where the released moments admit no fit.
 
     Examples
     --------
     >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
     >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
-    >>> rng = np.random.default_rng(1)
-    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
+    >>> release = release_moments(np.random.default_rng(1).random((2, 500)), noise)
     >>> naive_regression(whiten_moments(release, features=("dose", "effect"))).terms
     ('intercept', 'dose')
     """

@@ -28,7 +28,6 @@ from dpbayes.runs.spec import Positive, PrivacySection, Real, RunSpec, Section, 
 
 if TYPE_CHECKING:
     import polars as pl
-    import pymc as pm
     import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
@@ -512,21 +511,15 @@ def _release_section(release: MomentRelease, epsilon: float, delta: float) -> Pa
     )
 
 
-def _build_model(release: MomentRelease, columns: list[str]) -> pm.Model:
-    from dpbayes.mvg.model import build_moment_model
-
-    return build_moment_model(whiten_moments(release, features=columns))
-
-
 def calibration(spec: Spec, design: MomentRelease, beside: Path, n_records: int | None) -> Calibration:
     """Return the PyMC model of a regression on released moments; it simulates for itself."""
-    from dpbayes.mvg.model import sampler_defaults
+    from dpbayes.mvg.model import build_moment_model, sampler_defaults
 
     if spec.data.file is not None and n_records is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
     epsilon = design.noise.epsilon(_delta(spec))
     return Calibration(
-        build_model=partial(_build_model, design, spec.regression.columns),
+        build_model=partial(build_moment_model, _whitened(spec, design)),
         design=f"moments of {design.query.n:,} records, {len(spec.regression.predictors)} predictors, epsilon "
         f"{epsilon:.4g}, replace-one",
         sampling=sampler_defaults(),

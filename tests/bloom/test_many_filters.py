@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from dpbayes.bloom import bloom_epsilon
 from dpbayes.bloom.filters import largest_loss
-from dpbayes.bloom.many_filters import column_sum, filters_loss, ratio_law
+from dpbayes.bloom.many_filters import column_sum, filters_loss
 from dpbayes.bloom.one_filter import one_filter_loss
 from dpbayes.errors import InputError
 
@@ -47,21 +47,20 @@ def _enumerate(k, m, p):
 @pytest.mark.parametrize(("k", "m", "p"), [(2, 6, 0.2), (3, 9, 0.3), (4, 5, 0.1), (6, 1, 0.25), (2, 2, 0.45)])
 def test_small_cases_against_enumeration(k, m, p):
     ratio, mass = _enumerate(k, m, p)
-    upper = ratio_law(n_filters=k, n_bits=m, flip_prob=p, t=4.0, side="upper")
-    upper_plain = ratio_law(n_filters=k, n_bits=m, flip_prob=p, t=4.0, side="upper", split=False)
+    loss = filters_loss(n_filters=k, n_bits=m, flip_prob=p)
+    upper, upper_plain = (loss.law(np.log(4.0), "upper", 2**16, 1e-9, split=split) for split in (True, False))
     for t in (1.0, 1.3, 2.2, 3.9):
         low, high = upper.call_bounds(t)
         assert low[0] - 1e-12 <= mass @ np.maximum(ratio - t, 0) <= high[0] + 1e-12
         low, high = upper_plain.exceed_bounds(t)
         assert low[0] - 1e-12 <= (mass * ratio)[ratio > t].sum() <= high[0] + 1e-12
-    lower = ratio_law(n_filters=k, n_bits=m, flip_prob=p, t=0.5, side="lower")
-    lower_plain = ratio_law(n_filters=k, n_bits=m, flip_prob=p, t=0.5, side="lower", split=False)
+    lower, lower_plain = (loss.law(np.log(2.0), "lower", 2**16, 1e-9, split=split) for split in (True, False))
     for t in (0.2, 0.51, 0.93):
         low, high = lower.put_bounds(t)
         assert low[0] - 1e-12 <= mass @ np.maximum(t - ratio, 0) <= high[0] + 1e-12
         low, high = lower_plain.cdf_bounds(t)
         assert low[0] - 1e-12 <= mass[ratio <= t].sum() <= high[0] + 1e-12
-    epsilon = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon_bounds(0.01)
+    epsilon = loss.epsilon_bounds(0.01)
     for end, sign in ((epsilon.lower - 1e-9, 1), (epsilon.upper + 1e-9, -1)):
         t = np.exp(end)
         delta = max(mass @ np.maximum(ratio - t, 0), mass @ np.maximum(1 - t * ratio, 0))
@@ -120,11 +119,12 @@ def _three_filters_delta(epsilon, m, p):
 
 def test_three_filters_against_a_sum_over_counts():
     """The exact epsilon is 0.7316676: a simulated .7298 from 3e6 draws is 1.4 of its standard errors (.0014) below."""
-    bounds = filters_loss(n_filters=3, n_bits=100_000, flip_prob=0.05).epsilon_bounds(1e-3)
+    loss = filters_loss(n_filters=3, n_bits=100_000, flip_prob=0.05)
+    bounds = loss.epsilon_bounds(1e-3)
     assert _three_filters_delta(bounds.lower, 100_000, 0.05) > 1e-3 > _three_filters_delta(bounds.upper, 100_000, 0.05)
     assert _three_filters_delta(0.7316676175, 100_000, 0.05) == pytest.approx(1e-3, rel=1e-9)
     # The standard error of epsilon in that simulation: of the score, over the slope of delta.
-    law = ratio_law(n_filters=3, n_bits=100_000, flip_prob=0.05, t=0.5, side="lower")
+    law = loss.law(np.log(2.0), "lower", 2**16, 1e-9, split=True)
     ratio = np.random.default_rng(5).multinomial(100_000, law.under, size=200_000) @ law.values / 100_000
     score = np.maximum(1 - np.exp(bounds.upper) * ratio, 0)
     stderr = score.std() / np.sqrt(3e6) / (score > 0).mean() / (1 - score[score > 0].mean())
@@ -137,8 +137,8 @@ def test_delta_against_simulation(k, p):
     m, draws = 100_000, 400_000
     rng = np.random.default_rng(20)
     y = np.arange(k + 1)
-    law = ratio_law(n_filters=k, n_bits=m, flip_prob=p, t=2.0, side="upper")
-    epsilon = filters_loss(n_filters=k, n_bits=m, flip_prob=p).epsilon(1e-3)
+    loss = filters_loss(n_filters=k, n_bits=m, flip_prob=p)
+    law, epsilon = loss.law(np.log(2.0), "upper", 2**16, 1e-9, split=True), loss.epsilon(1e-3)
     rest = rng.multinomial(m - 1, law.under, size=draws) @ law.values
     down = (rest + law.values[rng.choice(y, size=draws, p=law.under)]) / m
     up = (rest + law.values[rng.choice(y, size=draws, p=law.under_alternative)]) / m
