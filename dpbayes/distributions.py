@@ -7,15 +7,6 @@ They work as PyMC's own distributions do: shapes and dims, `observed`, predictiv
 `compute_log_likelihood`.
 
 Laplace and Gaussian noise without truncation are `pm.Laplace` and `pm.Normal`.
-
->>> import numpy as np
->>> import pymc as pm
->>> from dpbayes.privacy import TwoSidedGeometric as Geometric
->>> with pm.Model() as model:
-...     rate = pm.LogNormal("rate", 3.0, 1.0)
-...     y = Released("y", rate, Geometric(scale=2.0), latent="poisson", observed=np.array([18, 25, -1]))
->>> bool(model.point_logps()["y"] < 0)
-True
 """
 
 import hashlib

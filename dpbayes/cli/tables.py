@@ -128,11 +128,8 @@ class Query:
 def answer(
     query: Query, build: Callable[[float], Total], *, parameter_of: Callable[[float], float] = lambda noise: noise
 ) -> None:
-    """Print the table of `query`, and write its plot.
-
-    `build` gives the composed loss of a parameter's value; `parameter_of` maps an amount of noise, with which epsilon
-    falls, to that parameter.
-    """
+    """Print the table of `query`, and write its plot; `build` gives the composed loss of a parameter's value."""
+    # `parameter_of` maps an amount of noise, with which epsilon falls, to that parameter.
     deltas = query.deltas or list(_DELTAS)
     if query.value is not None:
         loss, rows = build(query.value), []
@@ -174,12 +171,10 @@ def _least(query: Query, build: Callable[[float], Total], parameter_of: Callable
 
 
 def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) -> float:
-    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side.
-
-    Epsilon is close to a power of the noise: few steps on their logarithms are enough.
-    """
+    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
     from dpbayes.privacy.rounding import least_where_kept
 
+    # Epsilon is close to a power of the noise: few steps on their logarithms are enough.
     @cache
     def excess(log_noise: float) -> float:
         upper = build(math.exp(log_noise)).epsilon_bounds(delta).upper

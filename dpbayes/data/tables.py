@@ -220,13 +220,11 @@ def marginals(
 
 
 def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:
-    """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone.
-
-    `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
-    order that differs from unit to unit, so that none of them is kept more often than others.
-    """
+    """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone."""
     import narwhals as nw
 
+    # `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
+    # order that differs from unit to unit, so that none of them is kept more often than others.
     with hide_values(UNREADABLE):
         nobody = table.filter(nw.col(unit).is_null()).select(nw.len().alias("n")).collect()["n"].to_list()
     if nobody != [0]:

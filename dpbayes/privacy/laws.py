@@ -171,10 +171,6 @@ class NoiseLaw(ABC):
         --------
         >>> round(TwoSidedGeometric(10.0).loss().compose(100).epsilon(1e-6), 6)
         4.774568
-        >>> round(DiscreteGaussian(10.0).loss().compose(1000).epsilon(1e-6), 5)
-        19.42366
-        >>> 1 - np.exp((0.3 - 1.0) / 2) in Laplace(1.0).loss().delta_bounds(0.3)
-        True
         """
         from dpbayes.privacy import losses
 
@@ -607,8 +603,7 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     law = law_named(record.get("law"))
     expected = {"law", law.parameter}
     if set(record) != expected:
-        missing = sorted(expected - set(record))
-        unknown = sorted(str(key) for key in set(record) - expected)
+        missing, unknown = sorted(expected - set(record)), sorted(map(str, set(record) - expected))
         raise InputError(
             f"the record of a {law.name} law has missing keys {missing} and unknown keys {unknown}; "
             f"give law and {law.parameter} and nothing else"

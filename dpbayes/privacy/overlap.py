@@ -17,7 +17,7 @@ import numpy as np
 from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
 LEVEL = 0.01
@@ -152,10 +152,7 @@ def check_stated_noise(
 
 def _named(bounds: list[_Bound], sources: list[_Source], place: int, z: float) -> tuple[str, float, float]:
     """Say which margin exceeds most what was held back, by how many records, and by how many standard deviations."""
-    for bound in bounds:
-        if place < len(bound.stddev):
-            break
-        place -= len(bound.stddev)
+    bound, place = [(bound, k) for bound in bounds for k in range(len(bound.stddev))][place]
     margin = sources[bound.other]
     cell = "" if margin.table is None else f" ({margin.table.domain.cell_labels()[place]})"
     held = sources[bound.held].label
@@ -183,24 +180,20 @@ def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part
     if len(parts) < 2 or name in release.domain:
         raise InputError(f"parts must be two or more releases, and {name!r} no attribute of them; got {len(parts)}")
     geography = Attribute(name, tuple(parts))
-    first = next(iter(parts.values()))
     tables = list(release.tables)
-    for k, table in enumerate(first.tables):
-        own = [part.tables[k] if k < len(part.tables) else None for part in parts.values()]
-        same = [part for part in own if part is not None and part.domain == table.domain]
+    for k, table in enumerate(next(iter(parts.values())).tables):
+        own = [part.tables[k] for part in parts.values() if k < len(part.tables)]
+        same = [part for part in own if part.domain == table.domain]
         laws = {type(part.noise) for part in same}
         if len(same) < len(parts) or len(laws) != 1 or any(part.threshold is not None for part in same):
             raise InputError(
                 f"all parts need table {table.label} over the same levels, under one law and without a threshold"
             )
         spreads = np.array([part.cell_spreads for part in same])
-        law = law_named(same[0].noise.name).of(float(spreads.max()))
-        counts = np.array([part.counts for part in same])
-        even = spreads.min() == spreads.max()
-        domain = Domain((geography, *table.domain))
+        law, counts = table.noise.of(float(spreads.max())), np.array([part.counts for part in same])
+        domain, even = Domain((geography, *table.domain)), spreads.min() == spreads.max()
         tables.append(NoisyTable(domain, counts, law, None, None, None if even else spreads))
-    domain = Domain((geography, *release.domain))
-    return replace(release, domain=domain, tables=tuple(tables))
+    return replace(release, domain=Domain((geography, *release.domain)), tables=tuple(tables))
 
 
 @dataclass(frozen=True, eq=False)
