@@ -33,6 +33,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def _refused(name: str, need: str, value: Any, remedy: str = "") -> InputError:
+    """Return the error that says what a value must be."""
+    return InputError(f"{name} must be {need}, got {shown(value)}{remedy and '; '}{remedy}")
+
+
 def check_memory(needed: float, what: str, *, remedy: str) -> None:
     """Refuse what takes more bytes than this machine's memory has."""
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -63,7 +68,7 @@ def instance(value: Any, kind: type, name: str, *, remedy: str) -> Any:
 def function(value: Any, name: str, *, remedy: str) -> Any:
     """Return `value` if it can be called, or raise `InputError`."""
     if not callable(value):
-        raise InputError(f"{name} must be a function, got {shown(value)}; {remedy}")
+        raise _refused(name, "a function", value, remedy)
     return value
 
 
@@ -72,7 +77,9 @@ def ordered(values: Any, name: str, *, remedy: str, kind: type | None = None) ->
 
     With a kind, each of them must be of it.
     """
-    if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable) or _is_scalar(values):
+    # An array of no dimensions has __iter__ and refuses to be iterated.
+    is_one = isinstance(values, str | bytes | set | frozenset) or getattr(values, "ndim", 1) == 0
+    if is_one or not isinstance(values, Iterable):
         raise InputError(f"{name} must be a sequence, got {type(values).__name__}; {remedy}")
     given = tuple(values)
     return given if kind is None else tuple(instance(value, kind, f"each of {name}", remedy=remedy) for value in given)
@@ -81,13 +88,13 @@ def ordered(values: Any, name: str, *, remedy: str, kind: type | None = None) ->
 def positive_finite(value: Any, name: str, *, remedy: str) -> float:
     """Return `value` as a float, or say why it cannot be a positive finite number."""
     if isinstance(value, bool) or not isinstance(value, (Real, Integral)):
-        raise InputError(f"{name} must be a real number, got {shown(value)}; {remedy}")
+        raise _refused(name, "a real number", value, remedy)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and number > 0):
-        raise InputError(f"{name} must be positive and finite, got {shown(value)}; {remedy}")
+        raise _refused(name, "positive and finite", value, remedy)
     return number
 
 
@@ -95,7 +102,7 @@ def probability_below_one(value: Any, name: str, *, remedy: str) -> float:
     """Return `value` as a float strictly between 0 and 1, or raise `InputError`."""
     number = positive_finite(value, name, remedy=remedy)
     if number >= 1:
-        raise InputError(f"{name} must be below 1, got {shown(value)}; {remedy}")
+        raise _refused(name, "below 1", value, remedy)
     return number
 
 
@@ -104,7 +111,7 @@ def whole_number(value: Any, name: str, *, low: int = 1, high: int | None = None
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):
         span = f"of at least {low}" if high is None else f"from {low} to {'2^53' if high == 2**53 else f'{high:,}'}"
-        raise InputError(f"{name} must be a whole number {span}, got {shown(value)}{remedy and '; '}{remedy}")
+        raise _refused(name, f"a whole number {span}", value, remedy)
     return int(value)
 
 
@@ -113,7 +120,7 @@ def one_of(value: Any, options: Iterable[str], name: str, *, remedy: str = "") -
     known = list(options)
     if not isinstance(value, str) or value not in known:
         words = " or ".join([", ".join(map(repr, known[:-1])), repr(known[-1])])
-        raise InputError(f"{name} must be {words}, got {shown(value)}{remedy and '; '}{remedy}")
+        raise _refused(name, words, value, remedy)
     return value
 
 
@@ -121,9 +128,8 @@ def strictly_between(value: Any, name: str, low: float, high: float, *, remedy: 
     """Return `value` as a float above `low` and below `high`, or raise `InputError`."""
     result = number(value, name)
     if not low < result < high:
-        raise InputError(
-            f"{name} must lie strictly between {low} and {high}, got {shown(value)}{remedy and '; '}{remedy}"
-        )
+        said = f"{name} must lie strictly between {low} and {high}, got {shown(value)}"
+        raise InputError(f"{said}{remedy and '; '}{remedy}")
     return result
 
 
@@ -135,16 +141,14 @@ def real_numbers(value: Any, name: str) -> np.ndarray:
             return np.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(
-        f"{name} must be real and within the range of doubles, got {shown(value)}; give it as plain numbers"
-    )
+    raise _refused(name, "real and within the range of doubles", value, "give it as plain numbers")
 
 
 def number(value: Any, name: str) -> float:
     """Return `value` as a float that is not NaN, or raise `InputError`."""
     result = real_numbers(value, name)
     if result.ndim or np.isnan(result):
-        raise InputError(f"{name} must be a number, got {shown(value)}")
+        raise _refused(name, "a number", value)
     return float(result)
 
 
@@ -155,7 +159,7 @@ def finite(value: Any, name: str, *, remedy: str = "") -> float:
     except InputError:
         result = math.nan
     if not math.isfinite(result):
-        raise InputError(f"{name} must be a finite number, got {shown(value)}{remedy and '; '}{remedy}")
+        raise _refused(name, "a finite number", value, remedy)
     return result
 
 
@@ -164,9 +168,7 @@ def generator(random_state: Any, name: str) -> np.random.Generator:
     whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     if random_state is None or isinstance(random_state, np.random.Generator) or (whole and random_state >= 0):
         return np.random.default_rng(random_state)
-    raise InputError(
-        f"{name} must be a whole number of at least 0, a numpy.random.Generator or None, got {shown(random_state)}"
-    )
+    raise _refused(name, "a whole number of at least 0, a numpy.random.Generator or None", random_state)
 
 
 def given_trace(trace: Any, *groups: str) -> "xr.DataTree":
@@ -178,8 +180,3 @@ def given_trace(trace: Any, *groups: str) -> "xr.DataTree":
         if group not in trace.children:
             raise InputError(f"the trace has no {group} group; sample the model first")
     return trace
-
-
-def _is_scalar(values: Any) -> bool:
-    # An array of no dimensions has __iter__ and refuses to be iterated.
-    return getattr(values, "ndim", 1) == 0

@@ -7,15 +7,6 @@ They work as PyMC's own distributions do: shapes and dims, `observed`, predictiv
 `compute_log_likelihood`.
 
 Laplace and Gaussian noise without truncation are `pm.Laplace` and `pm.Normal`.
-
->>> import numpy as np
->>> import pymc as pm
->>> from dpbayes.privacy import TwoSidedGeometric as Geometric
->>> with pm.Model() as model:
-...     rate = pm.LogNormal("rate", 3.0, 1.0)
-...     y = Released("y", rate, Geometric(scale=2.0), latent="poisson", observed=np.array([18, 25, -1]))
->>> bool(model.point_logps()["y"] < 0)
-True
 """
 
 import hashlib
@@ -38,14 +29,7 @@ from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
-from pytensor.tensor.random.basic import (
-    binomial,
-    exponential,
-    gumbel,
-    negative_binomial,
-    poisson,
-    uniform,
-)
+from pytensor.tensor.random.basic import binomial, exponential, gumbel, negative_binomial, poisson, uniform
 from pytensor.tensor.random.utils import normalize_size_param
 
 from dpbayes._arguments import one_of, shown
@@ -64,17 +48,9 @@ _CROSSING = 1.0 / math.sqrt(2.0 * math.pi)
 # Up to this sigma a discrete Gaussian's tail is summed over 9 sigma. Above it Euler and Maclaurin's midpoint series, of
 # weights (1 - 2^(1 - 2k)) B_2k / (2k)!, has 11 digits out to 38 sigma.
 _LONGEST_SUM = 16.0
-_MIDPOINT = (
-    0.041666666666666664,
-    -0.0012152777777777778,
-    3.2035383597883595e-05,
-    -8.202608300264551e-07,
-    2.0835982071876168e-08,
-    -5.281609967721337e-10,
-    1.3380902920268336e-11,
-    -3.389576851489321e-13,
-    8.585996549822947e-15,
-)
+_MIDPOINT = (0.041666666666666664, -0.0012152777777777778, 3.2035383597883595e-05, -8.202608300264551e-07,
+             2.0835982071876168e-08, -5.281609967721337e-10, 1.3380902920268336e-11, -3.389576851489321e-13,
+             8.585996549822947e-15)  # fmt: skip
 _ALL_TERMS = math.ceil(9.0 * _LONGEST_SUM) + 2
 # Counts proposed for a draw that is both summed out and truncated.
 _CANDIDATES = 256
@@ -98,7 +74,7 @@ def _laplace_logp(value: Any, mu: Any, scale: Any) -> Any:
     return (away - pt.abs(value - mu)) / scale - base + pt.log1mexp(-1.0 / scale)
 
 
-def _laplace_upper(m: Any, mu: Any, scale: Any) -> Any:
+def _laplace_upper(m: Any, mu: Any, scale: Any, terms: int = 0) -> Any:
     """Log P(X >= m) at integers m."""
     away, base = _laplace_parts(mu, scale)
     right = pt.minimum((away + mu - m) / scale - base, 0.0)
@@ -147,7 +123,7 @@ def log_normal_tail(z: Any) -> Any:
     return pt.switch(z > 1.0, far, pt.log1p(-0.5 * pt.erfc(-pt.minimum(z, 1.0) / root)))
 
 
-def _normal_upper(t: Any, centre: Any, spread: Any) -> Any:
+def _normal_upper(t: Any, centre: Any, spread: Any, terms: int = 0) -> Any:
     """Log P(X >= t) of Gaussian noise."""
     return log_normal_tail((t - centre) / spread)
 
@@ -244,15 +220,15 @@ class _Noise:
 
     code: int
     logp: Callable[[Any, Any, Any], Any]
-    upper: Callable[[Any, Any, Any, int], Any]
+    upper: Callable[[Any, Any, Any, int], Any]  # the last one counts the terms of a discrete Gaussian's sum
     draws: Callable[..., tuple[Any, Any]]
 
 
-def _laplace_density_upper(t: Any, centre: Any, scale: Any) -> Any:
+def _laplace_density_upper(t: Any, centre: Any, scale: Any, terms: int = 0) -> Any:
     """Log P(X >= t) of Laplace noise."""
     gap = (t - centre) / scale
-    half = math.log(2.0)
-    return pt.switch(gap >= 0, -pt.maximum(gap, 0.0) - half, pt.log1p(-0.5 * pt.exp(pt.minimum(gap, 0.0))))
+    right = -pt.maximum(gap, 0.0) - math.log(2.0)
+    return pt.switch(gap >= 0, right, pt.log1p(-0.5 * pt.exp(pt.minimum(gap, 0.0))))
 
 
 def _laplace_density_above(log_v: Any, centre: Any, scale: Any) -> Any:
@@ -262,16 +238,11 @@ def _laplace_density_above(log_v: Any, centre: Any, scale: Any) -> Any:
 
 
 _NOISES: dict[str, _Noise] = {
-    "two-sided-geometric": _Noise(
-        0,
-        _laplace_logp,
-        lambda t, centre, spread, terms: _laplace_upper(t, centre, spread),
-        _tail_draws(_laplace_above, _laplace_upper, 1),
-    ),
+    "two-sided-geometric": _Noise(0, _laplace_logp, _laplace_upper, _tail_draws(_laplace_above, _laplace_upper, 1)),
     "laplace": _Noise(
         1,
         lambda value, centre, spread: -pt.log(2.0 * spread) - pt.abs(value - centre) / spread,
-        lambda t, centre, spread, terms: _laplace_density_upper(t, centre, spread),
+        _laplace_density_upper,
         _tail_draws(_laplace_density_above, _laplace_density_upper, 0),
     ),
     "discrete-gaussian": _Noise(
@@ -280,7 +251,7 @@ _NOISES: dict[str, _Noise] = {
     "gaussian": _Noise(
         3,
         lambda value, centre, spread: -0.5 * ((value - centre) / spread) ** 2 - pt.log(spread) - _LOG_SQRT_TAU,
-        lambda t, centre, spread, terms: _normal_upper(t, centre, spread),
+        _normal_upper,
         _tail_draws(_normal_above, _normal_upper, 0),
     ),
 }
@@ -296,10 +267,10 @@ class _Form:
 
     law: str
     is_discrete: bool
-    latent: str | None
-    has_lower: bool
-    has_upper: bool
-    terms: int
+    latent: str | None = None
+    has_lower: bool = False
+    has_upper: bool = False
+    terms: int = 0
 
     @property
     def bounded(self) -> bool:
@@ -389,6 +360,8 @@ class Released(Distribution):
         p(y \mid \text{lower} \le Y \le \text{upper}) = \frac{p(y)}{\sum_n f(n)\, P(\text{lower} \le n + X \le
         \text{upper})}.
 
+    `InputError` if laws are of several kinds or none, or a parameter of the count is missing or too many.
+
     Parameters
     ----------
     centre : tensor_like of float
@@ -405,18 +378,12 @@ class Released(Distribution):
     n : tensor_like of int
         Only for a binomial count: the number of trials; the success probability is centre / n.
 
-    Raises
-    ------
-    InputError
-        If the law is no noise law, laws are of several kinds, or a parameter of the count is missing or too many.
-
     Notes
     -----
-    The sums are exact: they run from their largest term outwards until a term is below 1e-18 of it, which takes as many
-    terms as the noise or the count's own spread allows, whichever is narrower; the gradients come with them. A negative
-    binomial count of alpha below 1 takes the full range of a truncated number. Predictive draws are exact without
-    `latent` or without bounds; with both, the exact count is one of 256 candidates, chosen by how likely each is
-    released, which is close unless fewer than one in a hundred is.
+    The sums are exact: they run from their largest term outwards until a term is below 1e-18 of it, over the noise's or
+    the count's own spread, whichever is narrower (of a negative binomial count of alpha below 1 and a truncated number:
+    all of it). Predictive draws are exact without `latent` or without bounds; with both, the exact count is one of 256
+    candidates, chosen by how likely each is released, which is close unless fewer than one in a hundred is.
 
     Examples
     --------
@@ -475,7 +442,8 @@ class Released(Distribution):
     def support_point(rv: Any, size: Any, centre: Any, extra: Any, spread: Any, lower: Any, upper: Any) -> Any:
         """Return the centre, rounded for a discrete law and moved within the bounds."""
         point = pt.clip(centre + pt.zeros_like(spread), lower, upper)
-        return _sized(pt.round(point) if rv.owner.op.form.is_discrete else point, size)
+        point = pt.round(point) if rv.owner.op.form.is_discrete else point
+        return point if rv_size_is_none(size) else pt.full(size, point)
 
 
 class DiscreteLaplace(Released):
@@ -484,25 +452,13 @@ class DiscreteLaplace(Released):
     .. math:: P(X = x) = \frac{e^{-|x - \mu|/s}}{\sum_{k \in \mathbb Z} e^{-|k - \mu|/s}}, \qquad x \in \mathbb Z.
 
     At an integer :math:`\mu` this is :math:`\mu` plus two-sided geometric noise, the law of
-    `dpbayes.privacy.TwoSidedGeometric`. The centre may be any real number, such as a latent count in a model that is
-    sampled by gradients: the law stays normalized, and its log-probability is continuous in :math:`\mu`.
+    `dpbayes.privacy.TwoSidedGeometric`. The centre `mu` may be any real number, such as a latent count in a model that
+    is sampled by gradients: the law stays normalized, and its log-probability is continuous in :math:`\mu`. The
+    positive `scale` is s = sensitivity / epsilon, in counts.
 
-    Parameters
-    ----------
-    mu : tensor_like of float
-        Centre, in counts.
-    scale : tensor_like of float
-        Scale s of the noise, positive; sensitivity / epsilon.
-
-    Notes
-    -----
-    Support: the integers. Mean :math:`\mu` and variance :math:`2q/(1-q)^2`, :math:`q = e^{-1/s}`, at integer
-    :math:`\mu`. `logp` and `logcdf` have closed forms; the relative error is some 1e-14 for scales from 1e-6 to 1e6.
-
-    References
-    ----------
-    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). Universally utility-maximizing privacy mechanisms. SIAM J.
-    Comput. 41(6), 1673-1693.
+    The variance is :math:`2q/(1-q)^2`, :math:`q = e^{-1/s}`, at integer :math:`\mu` (Ghosh, Roughgarden and
+    Sundararajan 2012). `logp` and `logcdf` have closed forms of a relative error near 1e-14 for scales from 1e-6 to
+    1e6.
 
     Examples
     --------
@@ -517,9 +473,7 @@ class DiscreteLaplace(Released):
     @classmethod
     def dist(cls, mu: Any, scale: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Return a variable of this distribution that belongs to no model."""
-        return cls._of(
-            _Form("two-sided-geometric", True, None, False, False, 0), mu, 1.0, scale, -np.inf, np.inf, **kwargs
-        )
+        return cls._of(_Form("two-sided-geometric", True), mu, 1.0, scale, -np.inf, np.inf, **kwargs)
 
 
 TwoSidedGeometric = DiscreteLaplace
@@ -532,24 +486,10 @@ class DiscreteGaussian(Released):
     .. math:: P(X = x) = \frac{e^{-(x - \mu)^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-(k - \mu)^2/2\sigma^2}},
         \qquad x \in \mathbb Z.
 
-    At an integer :math:`\mu` this is :math:`\mu` plus the noise of `dpbayes.privacy.DiscreteGaussian`. The centre may
-    be any real number; the log-probability is smooth in it.
-
-    Parameters
-    ----------
-    mu : tensor_like of float
-        Centre, in counts.
-    sigma : tensor_like of float
-        Parameter sigma, positive: sensitivity / sqrt(2 rho). The standard deviation equals it to sixteen digits from
-        1.5 on, and is smaller below.
-
-    Notes
-    -----
-    Support: the integers. `logcdf` sums the tail up to sigma = 16 and has 11 digits by a series above.
-
-    References
-    ----------
-    Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian for differential privacy. NeurIPS 33.
+    At an integer :math:`\mu` this is :math:`\mu` plus the noise of `dpbayes.privacy.DiscreteGaussian` (Canonne, Kamath
+    and Steinke 2020). The centre `mu` may be any real number; the log-probability is smooth in it. The positive `sigma`
+    is sensitivity / sqrt(2 rho), in counts: the standard deviation equals it to sixteen digits from 1.5 on, and is
+    smaller below. `logcdf` sums the tail up to sigma = 16 and has 11 digits by a series above.
 
     Examples
     --------
@@ -564,10 +504,8 @@ class DiscreteGaussian(Released):
     @classmethod
     def dist(cls, mu: Any, sigma: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Return a variable of this distribution that belongs to no model."""
-        terms = _tail_terms(np.array([0.0, _LONGEST_SUM]))
-        return cls._of(
-            _Form("discrete-gaussian", True, None, False, False, terms), mu, 1.0, sigma, -np.inf, np.inf, **kwargs
-        )
+        form = _Form("discrete-gaussian", True, terms=_ALL_TERMS)
+        return cls._of(form, mu, 1.0, sigma, -np.inf, np.inf, **kwargs)
 
 
 @_logcdf.register(_ReleasedRV)
@@ -590,13 +528,12 @@ def _released_logprob(op: _ReleasedRV, values: Sequence[Any], *inputs: Any, **kw
     if form.latent is None:
         logp = form.noise.logp(value, centre, spread)
     else:
-        logp = _summed(form, "number", value, centre, extra, spread, lower, upper)
+        logp = _summed(form, False, value, centre, extra, spread, lower, upper)
     logp = logp - _log_released(form, centre, extra, spread, lower, upper)
     allowed = pt.ge(value, lower) & pt.le(value, upper)
     if form.is_discrete:
         allowed = allowed & pt.eq(value, pt.floor(value))
-    logp = pt.switch(allowed, logp, -np.inf)
-    return _checked(op, logp, inputs)
+    return _checked(op, pt.switch(allowed, logp, -np.inf), inputs)
 
 
 def _tail_terms(spread: Any) -> int:
@@ -610,14 +547,14 @@ def _log_released(form: _Form, centre: Any, extra: Any, spread: Any, lower: Any,
         return 0.0
     if form.latent is None:
         return _log_mass(form, centre, spread, lower, upper)
-    return _summed(form, "bounds", pt.as_tensor(0.0), centre, extra, spread, lower, upper)
+    return _summed(form, True, pt.as_tensor(0.0), centre, extra, spread, lower, upper)
 
 
-def _summed(form: _Form, part: str, *values: Any) -> Any:
-    """Return what `SummedCounts` gives, of any shape."""
+def _summed(form: _Form, bounds: bool, *values: Any) -> Any:
+    """Return what `SummedCounts` gives, of any shape: of numbers, or of their bounds."""
     assert form.latent is not None
     values = pt.broadcast_arrays(*values)
-    summed = SummedCounts(_LATENTS[form.latent], form.noise.code, part == "bounds")
+    summed = SummedCounts(_LATENTS[form.latent], form.noise.code, bounds)
     return summed(*[each.ravel() for each in values])[0].reshape(values[0].shape)
 
 
@@ -632,18 +569,14 @@ def _checked(op: _ReleasedRV, logp: Any, inputs: Sequence[Any]) -> Any:
 
 def _law_of(law: Any) -> tuple[NoiseLaw, Any]:
     """Return one of the laws, for its kind, and the parameter of each."""
-    if isinstance(law, NoiseLaw):
-        laws = [law]
-    elif isinstance(law, Sequence) and not isinstance(law, str) and len(law):
-        laws = [check_law(one) for one in law]
-    else:
-        laws = [check_law(law)]
+    several = isinstance(law, Sequence) and not isinstance(law, str) and len(law)
+    laws = [check_law(one) for one in (law if several else [law])]
     kinds = {type(one) for one in laws}
     if len(kinds) > 1 or laws[0].name not in _NOISES:
         names = ", ".join(sorted(one.name for one in kinds))
         raise InputError(f"law must be of one kind out of {', '.join(_NOISES)}, got {names}; use one variable per kind")
     spread = np.array([one.spread for one in laws])
-    return laws[0], spread[0] if isinstance(law, NoiseLaw) else spread
+    return laws[0], spread if several else spread[0]
 
 
 def _floats(value: Any) -> Any:
@@ -654,16 +587,13 @@ def _floats(value: Any) -> Any:
     return pt.cast(pt.as_tensor_variable(value), "float64")
 
 
-def _sized(point: Any, size: Any) -> Any:
-    return point if rv_size_is_none(size) else pt.full(size, point)
-
-
 # --- a count summed out ----------------------------------------------------------------------------------------------
 
 _CUT = 1e-18
+_loop = numba.njit(cache=False, error_model="numpy", fastmath=False)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _stirling(x: Any) -> Any:
     """Log x! less Stirling's formula (Loader 2000, Fast and accurate computation of binomial probabilities)."""
     if x <= 15.0:
@@ -672,7 +602,7 @@ def _stirling(x: Any) -> Any:
     return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 * r) * r) * r) * r) / x
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _deviance(x: Any, m: Any) -> Any:
     """X log(x / m) + m - x without cancellation (Loader 2000)."""
     if abs(x - m) < 0.1 * (x + m):
@@ -688,7 +618,7 @@ def _deviance(x: Any, m: Any) -> Any:
     return x * math.log(x / m) + m - x
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     """Log of the binomial probability, for real x and n."""
     if x == 0.0:
@@ -699,7 +629,7 @@ def _log_binomial(x: Any, n: Any, p: Any, q: Any) -> Any:
     return lead - 0.5 * math.log(2.0 * math.pi * x * (n - x) / n)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Log f(k)."""
     if family == 0:
@@ -714,7 +644,7 @@ def _log_count(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return _log_binomial(k, extra, mean / extra, (extra - mean) / extra)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     """Numerator and denominator of f(k + 1) / f(k)."""
     if family == 0:
@@ -724,7 +654,7 @@ def _count_ratio(family: Any, k: Any, mean: Any, extra: Any) -> Any:
     return (extra - k) * mean, (k + 1.0) * (extra - mean)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     """Log P(X >= t) of noise around zero; t whole for a discrete law."""
     if noise == 0:
@@ -743,7 +673,7 @@ def _log_right(noise: Any, t: Any, spread: Any) -> Any:
     return math.log1p(-math.exp(_log_lattice_right(1.0 - t, spread)))
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_normal_right(z: Any) -> Any:
     """Log of the normal law's upper tail."""
     if z < 5.0:
@@ -755,7 +685,7 @@ def _log_normal_right(z: Any) -> Any:
     return -0.5 * z * z - 0.9189385332046728 - math.log(z + c)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_lattice_right(t: Any, sigma: Any) -> Any:
     """Log P(X >= t) of a discrete Gaussian at whole t of at least 1."""
     if sigma > 64.0:
@@ -774,7 +704,7 @@ def _log_lattice_right(t: Any, sigma: Any) -> Any:
     return math.log(total) - 0.5 * (t / sigma) ** 2 + _log_lattice_peak(sigma)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_lattice_peak(sigma: Any) -> Any:
     """Log of a discrete Gaussian's probability at zero."""
     rest = 0.0
@@ -787,7 +717,7 @@ def _log_lattice_peak(sigma: Any) -> Any:
     return -math.log(sigma) - 0.9189385332046728 - math.log1p(rest)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     """Log P(low <= X <= high) of noise around zero, from the tail that is small."""
     step = 1.0 if noise == 0 or noise == 2 else 0.0
@@ -801,7 +731,7 @@ def _log_within(noise: Any, low: Any, high: Any, spread: Any) -> Any:
     return large + math.log(-math.expm1(small - large))
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bounds: Any) -> Any:
     """Log of what multiplies f(k): the noise at y - k without its constant, or the chance to be released."""
     if bounds:
@@ -810,7 +740,7 @@ def _log_weight(noise: Any, k: Any, y: Any, spread: Any, low: Any, high: Any, bo
     return -gap if noise < 2 else -0.5 * gap * gap
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _digamma(x: Any) -> Any:
     """Digamma function of a positive number."""
     value = 0.0
@@ -822,7 +752,7 @@ def _digamma(x: Any) -> Any:
     return value + math.log(x) - 0.5 / x - series
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _start(law: Any) -> Any:
     """Return where the terms are largest, by bisection of their falling ratios."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -852,7 +782,7 @@ def _start(law: Any) -> Any:
     return first
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     """Return the ratio of the weights of two counts in turn, the second one gap + 1 beyond the number."""
     if noise < 2:
@@ -860,7 +790,7 @@ def _noise_step(noise: Any, gap: Any, spread: Any) -> Any:
     return math.exp(-0.5 * (2.0 * gap + 1.0) / spread**2)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     """Add the terms from count k on towards `last`, where they end if not before; return where they ended.
 
@@ -904,7 +834,7 @@ def _walk(law: Any, k: Any, last: Any, term: Any, base: Any, sums: Any) -> Any:
     return k
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_sum(law: Any) -> Any:
     """Return the log of the sum over k of f(k) times its weight, and the sum's slopes in mean, extra and y."""
     family, noise, y, mean, extra, spread, low, high, bounds = law
@@ -940,7 +870,7 @@ def _log_sum(law: Any) -> Any:
     return top + math.log(sums[0]), in_mean, in_extra, sums[3] / sums[0]
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def _log_constant(noise: Any, spread: Any) -> Any:
     """Log of the noise's probability or density at zero."""
     if noise == 0:
@@ -953,7 +883,7 @@ def _log_constant(noise: Any, spread: Any) -> Any:
     return _log_lattice_peak(spread)
 
 
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
+@_loop
 def summed_counts(
     family: Any, noise: Any, bounds: Any, y: Any, mean: Any, extra: Any, spread: Any, lower: Any, upper: Any
 ) -> Any:

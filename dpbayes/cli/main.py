@@ -65,9 +65,7 @@ SetOption = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         typer.echo(f"dpbayes {__version__}")
         raise typer.Exit
@@ -154,9 +152,7 @@ def check(
 
 
 @app.command()
-def keys(
-    system: Annotated[str, typer.Argument(help="bloom, ide, latent-class, mvg or verifier.")],
-) -> None:
+def keys(system: Annotated[str, typer.Argument(help="bloom, ide, latent-class, mvg or verifier.")]) -> None:
     """List every key that a run spec of a system may hold: what it takes, its default, its meaning.
 
     Example: `dpbayes keys latent-class`
@@ -167,9 +163,7 @@ def keys(
 
 
 @app.command()
-def models(
-    folder: Annotated[Path, typer.Argument(help="Folder of run specs.")] = Path("models"),
-) -> None:
+def models(folder: Annotated[Path, typer.Argument(help="Folder of run specs.")] = Path("models")) -> None:
     """List run specs with the question that each one asks; `dpbayes check` validates one."""
     paths = sorted(folder.glob("*.toml"))
     if not paths:

@@ -108,18 +108,11 @@ class Query:
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name} must be positive and finite, got {value}")
 
-    @property
-    def whole_change(self) -> Fraction:
-        """Sum of the sensitivities of all runs: epsilon at delta 0 times the scale, for a law with a pure guarantee."""
-        from dpbayes.privacy.rounding import decimal_reading
-
-        return self.compositions * decimal_reading(self.sensitivity or 0.0)
-
     def pure_value(self, divisor: float) -> Fraction:
         """Return what pure privacy gives exactly: epsilon of a scale, or the scale of an epsilon."""
         from dpbayes.privacy.rounding import decimal_reading
 
-        return self.whole_change / decimal_reading(divisor)
+        return self.compositions * decimal_reading(self.sensitivity or 0.0) / decimal_reading(divisor)
 
     @property
     def title(self) -> str:
@@ -135,11 +128,8 @@ class Query:
 def answer(
     query: Query, build: Callable[[float], Total], *, parameter_of: Callable[[float], float] = lambda noise: noise
 ) -> None:
-    """Print the table of `query`, and write its plot.
-
-    `build` gives the composed loss of a parameter's value; `parameter_of` maps an amount of noise, with which epsilon
-    falls, to that parameter.
-    """
+    """Print the table of `query`, and write its plot; `build` gives the composed loss of a parameter's value."""
+    # `parameter_of` maps an amount of noise, with which epsilon falls, to that parameter.
     deltas = query.deltas or list(_DELTAS)
     if query.value is not None:
         loss, rows = build(query.value), []
@@ -163,8 +153,7 @@ def _bounds(query: Query, loss: Total, delta: float) -> tuple[float | Fraction, 
     """Return the bounds of epsilon at `delta`: one exact number where the law has a pure guarantee."""
     if query.pure and delta == 0:
         assert query.value is not None
-        exact = query.pure_value(query.value)
-        return exact, exact
+        return (query.pure_value(query.value),) * 2
     found = loss.epsilon_bounds(delta)
     return found.lower, found.upper
 
@@ -182,12 +171,10 @@ def _least(query: Query, build: Callable[[float], Total], parameter_of: Callable
 
 
 def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) -> float:
-    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side.
-
-    Epsilon is close to a power of the noise: few steps on their logarithms are enough.
-    """
+    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
     from dpbayes.privacy.rounding import least_where_kept
 
+    # Epsilon is close to a power of the noise: few steps on their logarithms are enough.
     @cache
     def excess(log_noise: float) -> float:
         upper = build(math.exp(log_noise)).epsilon_bounds(delta).upper
@@ -227,11 +214,8 @@ def _draw(query: Query, curves: dict[str, Total], path: Path) -> None:
     for label, loss in curves.items():
         epsilons = [loss.epsilon_bounds(float(delta)).upper for delta in deltas]
         axes.plot(deltas, np.where(np.isfinite(epsilons), epsilons, np.nan), label=label, linewidth=1.8)
-    axes.set_xscale("log")
     axes.set_ylim(bottom=0.0)
-    axes.set_xlim(deltas[0], deltas[-1])
-    axes.set_xlabel("delta")
-    axes.set_ylabel("epsilon (rounded up)")
+    axes.set(xscale="log", xlim=(deltas[0], deltas[-1]), xlabel="delta", ylabel="epsilon (rounded up)")
     axes.set_title(f"{query.title}\nadjacency: {query.adjacency}", fontsize=10, loc="left")
     axes.grid(True, color="0.9", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -45,8 +45,7 @@ _ACS_COUNTS = {
 def acs_tables() -> tuple[Marginal, ...]:
     """Return the ten two-way tables of the 2016 ACS sample printed in the latent-class paper."""
     domain = Domain.from_levels(dict.fromkeys(_ACS_LABELS, (0, 1)), _ACS_LABELS)
-    tables = {names: np.array(counts) for names, counts in _ACS_COUNTS.items()}
-    return tuple(Marginal(domain.project(names), counts) for names, counts in tables.items())
+    return tuple(Marginal(domain.project(names), np.array(counts)) for names, counts in _ACS_COUNTS.items())
 
 
 PATIENT_RANGES: dict[str, tuple[float, float]] = {

@@ -31,29 +31,19 @@ _BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "m
 class Attribute:
     """A categorical attribute with its levels, in order.
 
-    Parameters
-    ----------
-    name
-        The attribute's name, which is also its column in microdata.
-    levels
-        Two or more distinct levels, all text or all integers, as microdata hold them. They are public: they come from
-        a codebook, never from the confidential data.
-    labels
-        What the levels are called on pages and in pictures: a text per level in their order, or a mapping of levels to
-        texts, in which a level that is left out keeps its own. Two attributes of the same levels are equal whatever
-        their labels.
+    `InputError` if the name is empty, there are fewer than two levels, a level is repeated, of another type, or text
+    beside integers, or a label is repeated, empty, or of no level.
 
-    Raises
-    ------
-    InputError
-        If the name is empty, there are fewer than two levels, a level is repeated, of another type, or text beside
-        integers, or a label is repeated, empty, or of no level.
+    The name is also its column in microdata. Two or more distinct levels, all text or all integers, stand as microdata
+    hold them; they are public: they come from a codebook, never from the confidential data. Labels are what the levels
+    are called on pages and in pictures: a text per level in their order, or a mapping of levels to texts, in which a
+    level that is left out keeps its own. Two attributes of the same levels are equal whatever their labels.
 
     Examples
     --------
     >>> sex = Attribute("sex", (1, 2), labels={1: "male", 2: "female"})
-    >>> sex.size, sex.labels
-    (2, ('male', 'female'))
+    >>> sex.size, sex.labels, Attribute("age", (0, 1)).phrases
+    (2, ('male', 'female'), ('age: 0', 'age: 1'))
     """
 
     name: str
@@ -96,13 +86,7 @@ class Attribute:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """What each level is called where the attribute's name does not stand beside it.
-
-        Examples
-        --------
-        >>> Attribute("age", (0, 1)).phrases, Attribute("age", (0, 1), ("under 18", "18 or over")).phrases
-        (('age: 0', 'age: 1'), ('under 18', '18 or over'))
-        """
+        """What each level is called where the attribute's name does not stand beside it."""
         given = zip(self.levels, self.words, strict=True)
         # A level as it is, a yes or no, and what was not given tell nothing by themselves.
         return tuple(
@@ -113,20 +97,15 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Domain:
-    """The product domain of a sequence of attributes.
-
-    Parameters
-    ----------
-    attributes
-        Attributes with distinct names; their order is the order of a table's axes.
+    """The product domain of attributes with distinct names; their order is that of a table's axes.
 
     Examples
     --------
-    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m"), "race": ("a", "b", "c")})
-    >>> domain.shape, domain.size
-    ((2, 2, 3), 12)
-    >>> domain.project(["race", "age"]).names
-    ('race', 'age')
+    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "vote": (0, 1)}, {"vote": ("did not vote", "voted")})
+    >>> domain.shape, domain.size, domain.project(["vote", "age"]).names
+    ((2, 2), 4, ('vote', 'age'))
+    >>> domain.cell_labels()
+    ['age: <18, did not vote', 'age: <18, voted', 'age: 18+, did not vote', 'age: 18+, voted']
     """
 
     attributes: tuple[Attribute, ...]
@@ -136,20 +115,13 @@ class Domain:
         object.__setattr__(self, "attributes", ordered(self.attributes, "attributes", remedy=remedy, kind=Attribute))
         if not self.attributes:
             raise InputError("a domain needs at least one attribute, got none")
-        names = [attribute.name for attribute in self.attributes]
-        if len(set(names)) < len(names):
-            repeated = _repeated(names)
+        if len(set(self.names)) < len(self.names):
+            repeated = _repeated(self.names)
             raise InputError(f"attribute {repeated!r} stands twice in the domain; name each attribute once")
 
     @classmethod
     def from_levels(cls, levels: Mapping[str, Iterable[Level]], labels: Mapping[str, Labels] | None = None) -> Domain:
-        """Build a domain from a mapping of names to levels, and of names to labels for those that have some.
-
-        Examples
-        --------
-        >>> Domain.from_levels({"vote": (0, 1)}, {"vote": ("did not vote", "voted")}).cell_labels()
-        ['did not vote', 'voted']
-        """
+        """Build a domain from a mapping of names to levels, and of names to labels for those that have some."""
         named = instance(levels, Mapping, "levels", remedy="give {name: [level, ...], ...}")
         called = instance(labels or {}, Mapping, "labels", remedy="give {name: {level: label, ...}, ...}")
         if unknown := [name for name in called if name not in named]:
@@ -158,13 +130,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, data: Any) -> Domain:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        InputError
-            If the structure is not a list of ``{"name": ..., "levels": [...]}``, with ``"labels"`` or without.
-        """
+        """Read what `to_dict` wrote; `InputError` if its structure is another one."""
         if not isinstance(data, list):
             raise InputError(f"a domain is a list of attributes, got {type(data).__name__}")
         attributes = []
@@ -226,13 +192,7 @@ class Domain:
         return Domain(tuple(self[name] for name in ordered(names, "names", remedy=_NAMES)))
 
     def cell_labels(self, separator: str = ", ", *, names: bool = True) -> list[str]:
-        """Return a label for every cell, in C order; without names where the attributes stand beside it.
-
-        Examples
-        --------
-        >>> Domain.from_levels({"age": (0, 1), "sex": ("f", "m")}).cell_labels()
-        ['age: 0, sex: f', 'age: 0, sex: m', 'age: 1, sex: f', 'age: 1, sex: m']
-        """
+        """Return a label for every cell, in C order; without names where the attributes stand beside it."""
         labels = [""]
         for attribute in self:
             parts = attribute.phrases if names else attribute.words
@@ -282,12 +242,12 @@ def _repeated(values: Iterable[Level]) -> Level:
 
 def _as_level(level: Any, name: str) -> Level:
     """Return a level as text or an int of Python: NumPy's count as such, as `unique` gives them."""
-    if isinstance(level, str) and len(level) <= LONGEST_NAME:
-        return str(level)
-    if isinstance(level, str):
+    if isinstance(level, str) and len(level) > LONGEST_NAME:
         raise InputError(
             f"a level of {name!r} has {len(level):,} characters, and {LONGEST_NAME:,} are the most; recode it"
         )
+    if isinstance(level, str):
+        return str(level)
     if isinstance(level, bool) or not isinstance(level, int | np.integer):
         raise InputError(f"levels of {name!r} must be text or integers, got {shown(level)}; convert the column first")
     return int(level)

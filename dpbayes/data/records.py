@@ -74,7 +74,9 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
     with readable(path):
         if _is_parquet(path):
             return pl.scan_parquet(path)
-        _refuse_utf16(path)
+        with path.open("rb") as file:
+            if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+                raise InputError(f"{path.name} is UTF-16 text, as spreadsheets write it; save it as UTF-8")
         if text is None:
             frame = pl.scan_csv(path, infer_schema=False)
         else:
@@ -87,12 +89,6 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
         return frame.map_batches(
             lambda batch: batch, projection_pushdown=False, predicate_pushdown=False, streamable=True
         )
-
-
-def _refuse_utf16(path: Path) -> None:
-    with path.open("rb") as file:
-        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise InputError(f"{path.name} is UTF-16 text, as spreadsheets write it; save it as UTF-8")
 
 
 def require_file(path: Path, *, setting: str) -> Path:
@@ -122,20 +118,13 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
         kinds = frame.collect_schema()
     columns, wanted = kinds.names(), list(names)
     # So Polars calls the second column of a name.
-    twice = [name for name in wanted if f"{name}_duplicated_0" in columns]
-    if twice:
+    if twice := [name for name in wanted if f"{name}_duplicated_0" in columns]:
         raise InputError(f"{path.name} names the columns {', '.join(twice)} twice; give each column a name of its own")
-    missing = [name for name in wanted if name not in columns]
-    if missing and len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
-        raise MissingColumnError(
-            f"{path.name} lacks the columns {', '.join(missing)}: its first line is one column with a semicolon or a "
-            "tab in it; separate its fields by commas"
-        )
-    if missing:
-        raise MissingColumnError(
-            f"{path.name} lacks the columns {', '.join(missing)}; {source} names what is read, and the "
-            "first line of a CSV file must name its columns"
-        )
+    if missing := [name for name in wanted if name not in columns]:
+        why = f"; {source} names what is read, and the first line of a CSV file must name its columns"
+        if len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
+            why = ": its first line is one column with a semicolon or a tab in it; separate its fields by commas"
+        raise MissingColumnError(f"{path.name} lacks the columns {', '.join(missing)}{why}")
     for name in wanted:
         if kinds[name].is_nested() or kinds[name] == pl.Duration:
             raise InputError(
@@ -149,19 +138,12 @@ def code_levels(frame: pl.LazyFrame, levels: Mapping[str, Sequence[str | int]]) 
     import polars as pl
 
     kinds = frame.collect_schema()
-    coded = [
-        name
-        for name, declared in levels.items()
-        if kinds.get(name) == pl.String and all(isinstance(level, int) for level in declared)
-    ]
-    padded = [
-        name
-        for name, declared in levels.items()
-        if kinds.get(name) == pl.String and all(str(level).strip() == str(level) for level in declared)
-    ]
-    frame = frame.with_columns(pl.col(name).str.strip_chars() for name in padded)
-    blank = [name for name, declared in levels.items() if kinds.get(name) == pl.String and "" in declared]
-    return frame.with_columns(pl.col(name).fill_null("") for name in blank).with_columns(
+    texts = {name: declared for name, declared in levels.items() if kinds.get(name) == pl.String}
+    coded = [name for name, declared in texts.items() if all(isinstance(level, int) for level in declared)]
+    plain = [name for name, declared in texts.items() if all(str(level).strip() == str(level) for level in declared)]
+    frame = frame.with_columns(pl.col(name).str.strip_chars() for name in plain)
+    frame = frame.with_columns(pl.col(name).fill_null("") for name, declared in texts.items() if "" in declared)
+    return frame.with_columns(
         _whole_number(pl.col(name), other=1 + max(map(int, levels[name]), default=0)) for name in coded
     )
 

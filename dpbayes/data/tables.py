@@ -31,17 +31,8 @@ PRIME = 1_048_573  # below 2^20, so that products fit into 64 bits
 class Marginal:
     """An exact table of counts over some attributes. **Confidential**: its repr shows attributes and shape alone.
 
-    Parameters
-    ----------
-    domain
-        The table's attributes, in the order of its axes.
-    counts
-        Non-negative integers of shape ``domain.shape``; a read-only int64 copy is kept.
-
-    Raises
-    ------
-    InputError
-        If the shape differs from the domain's, or a count is negative or not a whole number.
+    `counts` are non-negative integers of shape ``domain.shape``, of which a read-only int64 copy is kept. `InputError`
+    if the shape differs from the domain's, or a count is negative or not a whole number.
 
     Examples
     --------
@@ -94,32 +85,15 @@ class Marginal:
         axes = self.domain.axes(names)
         if len(set(axes)) < len(axes):
             raise InputError(f"an attribute is named twice in {list(names)!r}; name each once")
-        rest = tuple(axis for axis in range(len(self.domain)) if axis not in axes)
-        kept = sorted(axes)
-        summed = self.counts.sum(axis=rest) if rest else self.counts
-        return Marginal(self.domain.project(names), np.transpose(summed, [kept.index(axis) for axis in axes]))
+        every = range(len(self.domain))
+        return Marginal(self.domain.project(names), np.einsum(self.counts, every, axes))
 
 
 def check_consistent(tables: Sequence[Marginal]) -> int:
     """Check that tables can be margins of one data set, and return its size.
 
     Tables must give an attribute the same levels, have the same total, and agree on every margin that two of them
-    share.
-
-    Parameters
-    ----------
-    tables
-        One or more exact tables.
-
-    Returns
-    -------
-    int
-        The common total.
-
-    Raises
-    ------
-    InputError
-        Naming the tables and the attributes on which they disagree. Counts are not shown: they are confidential.
+    share. `InputError` names those on which they disagree, and shows no counts: they are confidential.
 
     Examples
     --------
@@ -195,6 +169,10 @@ def marginals(
 ) -> tuple[Marginal, ...]:
     """Count marginal tables from microdata.
 
+    `MissingColumnError` if the frame lacks a column; `InputError` if a value is null or not among the levels of its
+    attribute (it is confidential and not shown); `UnreadableDataError` if the engine of a lazy frame cannot read the
+    records.
+
     Parameters
     ----------
     frame
@@ -209,16 +187,6 @@ def marginals(
         Column whose equal values make rows one unit (a person, say), and the most rows of a unit that count. Which ones
         depends on that unit's rows alone: those whose combination of levels comes first in a public random order. Tell
         `dpbayes.privacy.release_tables` both.
-
-    Raises
-    ------
-    MissingColumnError
-        If the frame lacks a column.
-    InputError
-        If a row's value is null or not among the levels of its attribute (the value itself is confidential and is not
-        shown).
-    UnreadableDataError
-        If the engine of a lazy frame cannot read the records.
 
     Examples
     --------
@@ -252,13 +220,11 @@ def marginals(
 
 
 def bounded_rows(table: nw.LazyFrame[Any], unit: str, most: int, place: nw.Expr) -> nw.LazyFrame[Any]:
-    """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone.
-
-    `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
-    order that differs from unit to unit, so that none of them is kept more often than others.
-    """
+    """Keep at most so many rows of every unit by a rule that looks at that unit's rows alone."""
     import narwhals as nw
 
+    # `place` is a whole number from 0 that follows from a row's values. Rows with other values get another place in an
+    # order that differs from unit to unit, so that none of them is kept more often than others.
     with hide_values(UNREADABLE):
         nobody = table.filter(nw.col(unit).is_null()).select(nw.len().alias("n")).collect()["n"].to_list()
     if nobody != [0]:
@@ -331,9 +297,5 @@ def _count(table: nw.LazyFrame[Any], domain: Domain) -> Marginal:
                 f'{shown(list(attribute.levels))}; add the level ("" for a blank, say) or recode the column'
             ) from None
     counts = np.zeros(domain.shape, dtype=np.int64)
-    np.add.at(
-        counts,
-        tuple(np.asarray(axis, dtype=np.intp) for axis in cells),
-        grouped["__dpbayes_count"].to_numpy(),
-    )
+    np.add.at(counts, tuple(np.asarray(axis, dtype=np.intp) for axis in cells), grouped["__dpbayes_count"].to_numpy())
     return Marginal(domain, counts)

@@ -34,10 +34,9 @@ def check_relation(value: Any) -> Relation:
 
 
 def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
-    r"""Return the largest L1 change, in records, of one contingency table between neighbours.
+    """Return the largest L1 change, in records, of one contingency table between neighbours; of T tables T times it.
 
-    Adding or removing a record changes its cell by 1; replacing it takes 1 from one cell and adds 1 to another. For T
-    tables the change adds up to T times this number: one record is in every table. `InputError` without a relation.
+    Adding or removing a record changes its cell by 1; replacing it takes 1 from one cell and adds 1 to another.
 
     Examples
     --------
@@ -48,10 +47,9 @@ def l1_sensitivity_of_counts(adjacency: Adjacency) -> int:
 
 
 def l2_sensitivity_of_counts(adjacency: Adjacency) -> float:
-    r"""Return the largest L2 change, in records, of one contingency table between neighbours.
+    r"""Return the largest L2 change, in records, of one table between neighbours; of T tables :math:`\sqrt T` times it.
 
-    One entry of size 1 (add-remove) or two of them (replace-one), see `l1_sensitivity_of_counts`: 1 or
-    :math:`\sqrt 2`, for which the double is not below it. For T tables multiply by :math:`\sqrt T`.
+    One entry of size 1 (add-remove) or two of them (replace-one): 1 or :math:`\sqrt 2`.
 
     Examples
     --------

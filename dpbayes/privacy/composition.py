@@ -29,6 +29,7 @@ from dpbayes.privacy.rounding import suffix_sums
 # The minorant works with exp(loss); outside this range outcomes are dropped (below) or rounded down (above).
 _LOWEST, _HIGHEST = -200.0, 400.0
 _MANY = 100.0
+_LONGEST_LATTICE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,12 @@ class GridLaw:
         return folded, norm, (16 + crowd + 4 * magnitude) * UNIT
 
 
-def find_lattice(law: LossLaw, *, largest_size: int = 1 << 22, tolerance: float = 1e-11) -> float | None:
-    """Return the coarsest step of a lattice with every loss, to `tolerance` of the largest; 0 for one loss; or None."""
+def find_lattice(law: LossLaw) -> float | None:
+    """Return the coarsest step of a lattice with every loss, to 1e-11 of the largest; 0 for one loss; or None."""
     loss = law.loss
     if not loss.size:
         return 0.0
-    tolerance = tolerance * float(np.max(np.abs(loss))) + 8 * law.shift
+    tolerance = 1e-11 * float(np.max(np.abs(loss))) + 8 * law.shift
     span = float(loss[-1] - loss[0])
     if span <= tolerance:
         return 0.0
@@ -88,7 +89,7 @@ def find_lattice(law: LossLaw, *, largest_size: int = 1 << 22, tolerance: float 
     if not gaps.size:
         return None
     step = float(gaps.min())
-    while step * largest_size >= span:
+    while step * _LONGEST_LATTICE >= span:
         rest = np.abs(gaps - step * np.rint(gaps / step))
         rest = rest[rest > tolerance]
         if rest.size == 0:

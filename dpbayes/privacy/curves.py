@@ -81,11 +81,8 @@ def gaussian_stddev(sensitivity: Any, epsilon: Any, delta: Any, *, adjacency: Ad
     """
     if adjacency is not None:
         check_adjacency(adjacency)
-    sensitivity, epsilon, delta = (
-        _positive(sensitivity, "sensitivity"),
-        _not_negative(epsilon, "epsilon"),
-        _inside(delta),
-    )
+    sensitivity, epsilon = _positive(sensitivity, "sensitivity"), _not_negative(epsilon, "epsilon")
+    delta = _inside(delta)
     mu = np.vectorize(_mu, otypes=[float])(epsilon, delta)
     with np.errstate(over="ignore", under="ignore"):
         value = sensitivity / mu
@@ -298,10 +295,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho found, rounded downwards, for which rho-zCDP implies (epsilon, delta)-DP.
 
-    Raises
-    ------
-    InputError
-        Unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small enough.
+    `InputError` unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small
+    enough.
 
     Examples
     --------

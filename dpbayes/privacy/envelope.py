@@ -145,11 +145,8 @@ def _parsed(path: Path) -> Any:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise DamagedFileError(f"{path} has {size:,} bytes, and no release file has more than {MOST_BYTES:,}")
     try:
-        return json.loads(
-            path.read_text(encoding="utf-8"),
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_refuse_repeats,
-        )
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeats)
     except RecursionError:
         raise DamagedFileError(f"{path} is nested deeper than any release; {_AGAIN}") from None
     except (UnicodeDecodeError, ValueError) as error:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from dpbayes._arguments import Floats, Ints, number, one_of, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
+from dpbayes.privacy.curves import GaussianLoss, gaussian_epsilon, gaussian_stddev, zcdp_epsilon, zcdp_rho
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
 
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
@@ -45,27 +46,18 @@ _BLOCK = 1 << 14
 class NoiseLaw(ABC):
     """A symmetric noise law of mean 0 with one parameter.
 
-    Attributes
-    ----------
-    name, words, parameter
-        The law in specs, releases and ledgers; in a sentence; its parameter, ``"scale"`` or ``"stddev"``.
-    is_discrete, is_pure
-        Whether it lives on the integers; whether its cost is a pure epsilon, not a rho of zCDP.
-    norm
-        Which sensitivity its cost depends on: 1 for L1, 2 for L2.
-    adds_in_squares
-        Whether repeated releases cost what one with mu^2 = sum of (sensitivity / stddev)^2 does, exactly.
+    It `is_discrete` if it lives on the integers, and `is_pure` if its cost is a pure epsilon, not a rho of zCDP.
     """
 
     __slots__ = ()
 
-    name: ClassVar[str]
-    words: ClassVar[str]
-    parameter: ClassVar[str]
+    name: ClassVar[str]  # in specs, releases and ledgers
+    words: ClassVar[str]  # in a sentence
+    parameter: ClassVar[str]  # scale or stddev
     is_discrete: ClassVar[bool]
     is_pure: ClassVar[bool]
-    norm: ClassVar[Literal[1, 2]]
-    adds_in_squares: ClassVar[bool] = False
+    norm: ClassVar[Literal[1, 2]]  # of the sensitivity that its cost depends on: L1 or L2
+    adds_in_squares: ClassVar[bool] = False  # repeated, costs what one with mu^2 = sum (sensitivity / stddev)^2 does
     _remedy: ClassVar[str]
     _loss: ClassVar[str]  # the function of `dpbayes.privacy.losses`
 
@@ -179,18 +171,23 @@ class NoiseLaw(ABC):
         --------
         >>> round(TwoSidedGeometric(10.0).loss().compose(100).epsilon(1e-6), 6)
         4.774568
-        >>> round(DiscreteGaussian(10.0).loss().compose(1000).epsilon(1e-6), 5)
-        19.42366
-        >>> 1 - np.exp((0.3 - 1.0) / 2) in Laplace(1.0).loss().delta_bounds(0.3)
-        True
         """
         from dpbayes.privacy import losses
 
         return getattr(losses, self._loss)(self.spread, sensitivity=sensitivity, adjacency=adjacency)
 
-    @abstractmethod
     def measurement(self) -> Any:
         """Return OpenDP's exact sampler, which adds this noise to every entry of a list."""
+        from opendp.domains import atom_domain, vector_domain
+        from opendp.measurements import make_gaussian, make_laplace
+        from opendp.metrics import l1_distance, l2_distance
+        from opendp.mod import enable_features
+
+        enable_features("contrib")
+        vectors = vector_domain(atom_domain(T="i64") if self.is_discrete else atom_domain(T="f64", nan=False))
+        if self.is_pure:
+            return make_laplace(vectors, l1_distance(T="i64" if self.is_discrete else "f64"), self.spread)
+        return make_gaussian(vectors, l2_distance(T="f64"), self.spread)
 
     @abstractmethod
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -243,13 +240,6 @@ class PureNoise(NoiseLaw):
     def _radius(self, nats: float) -> float:
         return self.scale * nats
 
-    def measurement(self) -> Any:
-        """Return OpenDP's Laplace sampler: on integers it is the two-sided geometric law."""
-        from opendp.measurements import make_laplace
-        from opendp.metrics import l1_distance
-
-        return make_laplace(_vectors(self.is_discrete), l1_distance(T="i64" if self.is_discrete else "f64"), self.scale)
-
 
 @dataclass(frozen=True, slots=True)
 class ConcentratedNoise(NoiseLaw):
@@ -285,13 +275,6 @@ class ConcentratedNoise(NoiseLaw):
         # Chernoff's bound. By Poisson summation the sum of exp(-(k - a)^2 / (2 sigma^2)) over k is largest at integer
         # a, so that the moment generating function of the discrete law is below the Gaussian's.
         return self.stddev * math.sqrt(2.0 * nats)
-
-    def measurement(self) -> Any:
-        """Return OpenDP's Gaussian sampler: on integers it is the discrete Gaussian."""
-        from opendp.measurements import make_gaussian
-        from opendp.metrics import l2_distance
-
-        return make_gaussian(_vectors(self.is_discrete), l2_distance(T="f64"), self.stddev)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,14 +427,10 @@ class DiscreteGaussian(ConcentratedNoise):
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
         """Return a law that is (epsilon, delta)-DP by way of zCDP, which bounds a change in any direction."""
-        from dpbayes.privacy.curves import zcdp_rho
-
         return cls.from_rho(zcdp_rho(epsilon, delta), sensitivity=sensitivity)
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return an epsilon of one release at `delta` by way of zCDP; an upper bound in any dimension."""
-        from dpbayes.privacy.curves import zcdp_epsilon
-
         return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
 
     @property
@@ -539,9 +518,9 @@ class Gaussian(ConcentratedNoise):
 
     Examples
     --------
-    >>> law = Gaussian(2.0)
-    >>> law.variance, law.rho(sensitivity=1)
-    (4.0, 0.125)
+    >>> law = Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1)
+    >>> round(law.stddev, 8), Gaussian(2.0).rho(sensitivity=1)
+    (3.73063163, 0.125)
     """
 
     name: ClassVar[str] = "gaussian"
@@ -551,30 +530,18 @@ class Gaussian(ConcentratedNoise):
 
     def loss(self, *, sensitivity: Any = 1, adjacency: Adjacency | None = None) -> Any:
         """Return the privacy loss, in closed form."""
-        from dpbayes.privacy.curves import GaussianLoss
-
         if adjacency is not None:
             check_adjacency(adjacency)
         return GaussianLoss(float_up(_change(sensitivity) / Fraction(self.stddev)))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
-        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12.
-
-        Examples
-        --------
-        >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
-        3.73063163
-        """
-        from dpbayes.privacy.curves import gaussian_stddev
-
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12."""
         cost = number(epsilon, "epsilon"), number(delta, "delta")
         return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve."""
-        from dpbayes.privacy.curves import gaussian_epsilon
-
         mu = float_up(_change(sensitivity) / Fraction(self.stddev))
         return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
 
@@ -636,8 +603,7 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
     law = law_named(record.get("law"))
     expected = {"law", law.parameter}
     if set(record) != expected:
-        missing = sorted(expected - set(record))
-        unknown = sorted(str(key) for key in set(record) - expected)
+        missing, unknown = sorted(expected - set(record)), sorted(map(str, set(record) - expected))
         raise InputError(
             f"the record of a {law.name} law has missing keys {missing} and unknown keys {unknown}; "
             f"give law and {law.parameter} and nothing else"
@@ -648,12 +614,3 @@ def noise_from_dict(record: Mapping[str, Any]) -> NoiseLaw:
 def _change(sensitivity: float) -> Fraction:
     """Return a sensitivity as an exact number."""
     return Fraction(positive_finite(sensitivity, "sensitivity", remedy=_SENSITIVITY))
-
-
-def _vectors(integers: bool) -> Any:
-    """OpenDP's domain of vectors, with the features that its samplers need."""
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.mod import enable_features
-
-    enable_features("contrib")
-    return vector_domain(atom_domain(T="i64") if integers else atom_domain(T="f64", nan=False))

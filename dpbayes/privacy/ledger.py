@@ -182,7 +182,8 @@ class Ledger:
     def _current(self) -> Iterator["_State"]:
         """Hold the ledger as it stands on disk now."""
         with TURNS:
-            self._refresh()
+            with store.transaction(self.path, write=False) as connection:
+                self._absorb(connection)
             yield self._state
 
     def reserve(
@@ -198,6 +199,10 @@ class Ledger:
     ) -> int:
         """Record the cost of a release before its noise is drawn, and return the number of the entry, for `confirm`.
 
+        Nothing is recorded where the total would be exceeded (`BudgetExceededError`), a value is out of range
+        (`InputError`), or the ledger cannot be written or is damaged (`LedgerError`, `DamagedFileError`). Draw nothing
+        then.
+
         Parameters
         ----------
         mechanism, purpose
@@ -210,13 +215,6 @@ class Ledger:
             How many such queries, each with fresh noise.
         delta
             Share of the ledger's delta that plain addition charges; Gaussian laws only, needed in a "basic" ledger.
-
-        Raises
-        ------
-        BudgetExceededError, InputError
-            If the total would be exceeded, or a value is out of range. Nothing is recorded then.
-        LedgerError, DamagedFileError
-            If the ledger cannot be written or is damaged. Draw nothing then.
         """
         request = {"mechanism": mechanism, "law": law, "sensitivity": sensitivity, "adjacency": adjacency}
         return self.reserve_all([request | {"purpose": purpose, "count": count, "delta": delta}])[0]
@@ -332,10 +330,6 @@ class Ledger:
                     raise
         return [row.seq for row in rows]
 
-    def _refresh(self) -> None:
-        with store.transaction(self.path, write=False) as connection:
-            self._absorb(connection)
-
     def _keep_head(self) -> None:
         """Hold the head file against the ledger and renew it, inside a transaction: no other process moves either."""
         if self.head_file is None:
@@ -383,24 +377,14 @@ class Rehearsal(Ledger):
 def open_ledger(path: str | Path, *, expected_head: str | None = None, head_file: str | Path | None = None) -> Ledger:
     """Open an existing ledger and verify all of it.
 
-    Parameters
-    ----------
-    path
-        The file that `create_ledger` made.
-    expected_head
-        A head digest noted earlier (`Ledger.head`), which must be in the history. Without it, somebody who rewrites the
-        whole file goes unnoticed.
-    head_file
-        A file that keeps the head, for runs that nobody watches: its head is expected if it exists, and it is written
-        anew after every entry. It notices a ledger that was put back to an older copy, unless the file was put back
-        with it: keep it on another disk or in another backup.
+    `DamagedFileError` if the file is no ledger, was edited, reordered or truncated, or lacks the expected head;
+    `LedgerError` or `InputError` if it, or the head file, cannot be opened, read or written, or `expected_head` is no
+    digest.
 
-    Raises
-    ------
-    DamagedFileError
-        If the file is no ledger, was edited, reordered or truncated, or lacks the expected head.
-    LedgerError, InputError
-        If it, or the head file, cannot be opened, read or written; if `expected_head` is no digest.
+    `expected_head` is a head digest noted earlier (`Ledger.head`), which must be in the history; without it, somebody
+    who rewrites the whole file goes unnoticed. `head_file` keeps the head, for runs that nobody watches: its head is
+    expected if it exists, and it is written anew after every entry. It notices a ledger that was put back to an older
+    copy, unless the file was put back with it: keep it on another disk or in another backup.
     """
     return Ledger(path, expected_head=expected_head, head_file=head_file)
 
@@ -416,10 +400,13 @@ def create_ledger(
 ) -> Ledger:
     """Create the privacy-budget ledger of one confidential dataset.
 
+    `InputError` if a value is out of range; `LedgerError` if the path exists or cannot be written: nothing is left
+    behind then.
+
     Parameters
     ----------
-    path
-        A new file on a local disk; an existing one is never overwritten.
+    path, dataset
+        A new file on a local disk (an existing one is never overwritten); what to call the dataset, in public text.
     epsilon, delta
         Total that all releases together may spend. Delta 0 allows pure mechanisms only.
     adjacency
@@ -427,15 +414,6 @@ def create_ledger(
     composition
         ``"basic"``: plain addition decides, however later releases are chosen. ``"tight"``: the tightest valid bound
         decides, which presumes that no release's parameters depend on earlier noisy answers (docs/privacy.md).
-    dataset
-        What to call the dataset; public text.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-    LedgerError
-        If the path exists or cannot be written. Nothing is left behind then.
 
     Examples
     --------
@@ -508,10 +486,8 @@ def _rounding_note(after: Spending, terms: LedgerTerms) -> str:
     excess = after.epsilon - terms.exact_epsilon
     if not 0 < excess <= _ROUNDING * terms.exact_epsilon:
         return ""
-    return (
-        f". The excess is {float(excess):.1g}, a rounding of doubles: take the next larger noise scale, "
-        "math.nextafter(scale, math.inf)"
-    )
+    remedy = "take the next larger noise scale, math.nextafter(scale, math.inf)"
+    return f". The excess is {float(excess):.1g}, a rounding of doubles: {remedy}"
 
 
 @dataclass
@@ -557,7 +533,8 @@ class _State:
             release = _read_reservation(entry, self.terms)
             spending = self.spending.add([release.cost])
             # Rational sums are the same on every machine, so no honest writer can have passed this; numerics may move.
-            terms, decided = self.terms, self.terms.composition == "basic" and spending.is_rational
+            terms, rational = self.terms, all(cost.law.is_pure for cost, _ in spending.groups)
+            decided = rational and terms.composition == "basic"
             if decided and not spending.fits(terms.exact_epsilon, terms.exact_delta):
                 raise InputError("with it the ledger holds more than its total, which cannot have been accepted")
             self.spending, self.releases[seq] = spending, release

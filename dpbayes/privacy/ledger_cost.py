@@ -26,19 +26,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import positive_finite, probability_below_one, shown, whole_number
 from dpbayes.errors import InputError
+from dpbayes.privacy.composition import ComposedLoss
+from dpbayes.privacy.curves import gaussian_epsilon_upper
 from dpbayes.privacy.laws import ConcentratedNoise, NoiseLaw, PureNoise, noise_from_dict
+from dpbayes.privacy.losses import PrivacyLoss, gaussian_law, lattice_law, symmetric
 from dpbayes.privacy.rounding import decimal_reading, float_down, float_up, float_up_or_decimal
-
-if TYPE_CHECKING:
-    from dpbayes.privacy.composition import ComposedLoss
-    from dpbayes.privacy.losses import PrivacyLoss
 
 _MOST_QUERIES = 10**9
 # Relative allowance for double rounding in the closed forms below, whose own error is near 1e-12.
@@ -77,8 +76,6 @@ class Guarantee:
 
     def loss(self) -> PrivacyLoss:
         """Return the loss of the worst mechanism, which is randomized response: epsilon or -epsilon."""
-        from dpbayes.privacy.losses import lattice_law, symmetric
-
         epsilon = float_up(decimal_reading(self.epsilon))
         return symmetric(lattice_law(epsilon, 1, epsilon), None)
 
@@ -122,9 +119,8 @@ class Cost:
             raise InputError(f"delta {self.delta!r} does not belong to {law}: its cost has no share to choose; drop it")
         if isinstance(law, Guarantee):
             if self.sensitivity is not None:
-                raise InputError(
-                    f"a Guarantee already counts its sensitivity; drop sensitivity={shown(self.sensitivity)}"
-                )
+                given = shown(self.sensitivity)
+                raise InputError(f"a Guarantee already counts its sensitivity; drop sensitivity={given}")
             return
         remedy = "it bounds the change between neighbours under the ledger's adjacency"
         change = positive_finite(self.sensitivity, "sensitivity", remedy=remedy)
@@ -171,11 +167,6 @@ class Spending:
             groups[cost.kind] = groups.get(cost.kind, 0) + cost.count
         return Spending(epsilon, delta, tuple(groups.items()))
 
-    @property
-    def is_rational(self) -> bool:
-        """Whether every cost is a rational number: no Gaussian law, whose epsilon comes out of numerics."""
-        return all(cost.law.is_pure for cost, _ in self.groups)
-
     def fits(self, epsilon: Fraction, delta: Fraction) -> bool:
         """Whether plain addition stays within these totals."""
         return self.epsilon is not None and self.epsilon <= epsilon and self.delta <= delta
@@ -197,12 +188,10 @@ def _tight_epsilon(groups: Groups, delta: float, enough: float) -> float:
     left = decimal_reading(delta) - failures
     if left < 0:
         return math.inf
-    pure = [c.plain[0] for c, _ in groups]
+    pure = [(c.plain[0], n) for c, n in groups]
     bounds = [math.inf]
-    if all(epsilon is not None for epsilon in pure):
-        bounds.append(
-            float_up_or_decimal(sum((e * n for e, (_, n) in zip(pure, groups, strict=True) if e), Fraction(0)))
-        )
+    if all(epsilon is not None for epsilon, _ in pure):
+        bounds.append(float_up_or_decimal(sum((epsilon * n for epsilon, n in pure if epsilon), Fraction(0))))
     if left > 0:
         bounds.append(epsilon_upper(groups, float_down(left), enough=enough))
     return min(bounds)
@@ -251,8 +240,6 @@ def _pure_epsilon(cost: Cost) -> float:
 
 def _gaussian_epsilon(groups: Groups, delta: float) -> float:
     """Exact epsilon of Gaussians: mu adds in squares (Dong, Roth and Su 2022)."""
-    from dpbayes.privacy.curves import gaussian_epsilon_upper
-
     square = sum((_mu_squared(cost) * n for cost, n in groups), Fraction(0))
     mu = math.sqrt(float_up(square))
     # The smallest double whose square is not below, or its neighbour.
@@ -278,9 +265,6 @@ def _renyi_epsilon(groups: Groups, delta: float) -> float:
 
 def _composed_epsilon(groups: Groups, delta: float) -> float:
     """Certified convolution of all losses, one Gaussian in the place of all: their mu adds in squares."""
-    from dpbayes.privacy.composition import ComposedLoss
-    from dpbayes.privacy.losses import gaussian_law
-
     gaussians = [(cost, n) for cost, n in groups if not cost.law.is_pure]
     pure = [(cost, n) for cost, n in groups if cost.law.is_pure]
     mu = math.sqrt(float_up(sum((_mu_squared(cost) * n for cost, n in gaussians), Fraction(0)))) * (1 + _ROUNDING)

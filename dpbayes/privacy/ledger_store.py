@@ -153,37 +153,31 @@ def transaction(path: Path, *, write: bool, empty: bool = False) -> Iterator[sql
     """Open the file for one transaction: committed at the end of the block, rolled back if it raises."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise LedgerError(f"a ledger needs SQLite 3.37, Python came with {sqlite3.sqlite_version}; update Python")
-    with TURNS, _connected(path, write=write, empty=empty) as connection:
-        yield connection
-
-
-@contextlib.contextmanager
-def _connected(path: Path, *, write: bool, empty: bool) -> Iterator[sqlite3.Connection]:
-    if not empty:
-        _check_path(path)
-    try:
-        connection = sqlite3.connect(
-            path.absolute().as_uri() + "?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-        )
-        with contextlib.closing(connection):
-            _harden(connection)
-            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                if not empty:
-                    _check_header(connection, path)
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    # A rollback that fails too leaves a hot journal, which the next opening rolls back.
-                    with contextlib.suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
-                raise
-    except sqlite3.Error as error:
-        raise _translated(path, error) from error
-    except UnicodeDecodeError as error:
-        # SQLite quotes the damaged bytes in its own message, and Python cannot read them.
-        raise damaged(f"{path} is not an intact ledger (its schema is no text)") from error
+    with TURNS:
+        if not empty:
+            _check_path(path)
+        try:
+            uri = path.absolute().as_uri() + "?mode=rw"
+            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            with contextlib.closing(connection):
+                _harden(connection)
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    if not empty:
+                        _check_header(connection, path)
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        # A rollback that fails too leaves a hot journal, which the next opening rolls back.
+                        with contextlib.suppress(sqlite3.Error):
+                            connection.execute("ROLLBACK")
+                    raise
+        except sqlite3.Error as error:
+            raise _translated(path, error) from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes the damaged bytes in its own message, and Python cannot read them.
+            raise damaged(f"{path} is not an intact ledger (its schema is no text)") from error
 
 
 def check_schema(connection: sqlite3.Connection, path: Path, *, thorough: bool) -> int:
@@ -272,16 +266,14 @@ def _check_path(path: Path) -> None:
 
 def _check_header(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a database that is not a ledger of this version, or whose journal mode was changed."""
-    found = {
-        name: connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("application_id", "user_version", "journal_mode")
-    }
-    if found["application_id"] != APPLICATION_ID or found["journal_mode"] != "delete":
+    names = ("application_id", "user_version", "journal_mode")
+    application, version, journal = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    if application != APPLICATION_ID or journal != "delete":
         raise damaged(f"{path} is not a privacy-budget ledger of dpbayes, or its header is damaged")
-    if found["user_version"] != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         raise DamagedFileError(
-            f"{path} has schema version {found['user_version']}, this package reads {SCHEMA_VERSION}; use the "
-            "version of dpbayes that made it"
+            f"{path} has schema version {version}, this package reads {SCHEMA_VERSION}; use the version of dpbayes "
+            "that made it"
         )
 
 

@@ -22,13 +22,7 @@ _SUM_ERROR = 192 * UNIT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Certified bounds of a number, in its unit: the true value is at least `lower` and at most `upper`.
-
-    Examples
-    --------
-    >>> Bounds(0.5, 0.75).width, 0.6 in Bounds(0.5, 0.75)
-    (0.25, True)
-    """
+    """Certified bounds of a number, in its unit: the true value is at least `lower` and at most `upper`."""
 
     lower: float
     upper: float
@@ -96,15 +90,13 @@ class LossLaw:
         return Bounds(min(1.0, lower), min(1.0, upper))
 
     def crossing(self, delta: float, *, tail: bool = False) -> Bounds:
-        """Return certified bounds of the smallest epsilon >= 0 where the divergence, or the tail, is at most `delta`.
-
-        It is solved with the errors on either side, then each end moves outward until the certified curve agrees.
-        """
+        """Return certified bounds of the smallest epsilon >= 0 where the divergence, or tail, is at most `delta`."""
         if delta < self.infinite:
             return Bounds(np.inf, np.inf)
         top = self.highest + self.shift if delta >= self.infinite + self.missing else np.inf
         if delta == 0.0:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
+        # Solved with the errors on either side; then each end moves outward until the certified curve agrees.
         solve = self._quantile if tail else self._solve
         relative, shift = self._slack(0.0)
         factor = float(np.exp(relative))

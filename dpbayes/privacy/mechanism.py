@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from dpbayes._arguments import finite, instance, ordered, positive_finite, shown, strictly_between
 from dpbayes.data.domain import Domain
@@ -17,15 +19,11 @@ from dpbayes.data.tables import Marginal, check_consistent
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency, l1_sensitivity_of_counts, l2_sensitivity_of_counts
 from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.ledger import Ledger
+from dpbayes.privacy.ledger_cost import Guarantee, delta_in_range
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit
 from dpbayes.privacy.rounding import decimal_down, decimal_reading, float_up
 from dpbayes.privacy.sampling import check_drawable, release_values, sampler_name
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from dpbayes.privacy.ledger import Ledger
-    from dpbayes.privacy.ledger_cost import Guarantee
 
 
 class Digested(Protocol):
@@ -69,15 +67,13 @@ def reserve_draw_confirm[R: Digested](
         return draw()
     if rng is not None and not ledger.rehearses:
         raise InputError("a ledger records real releases; pass rng=None, or leave the ledger out of a simulation")
-    common = {"mechanism": mechanism, "adjacency": adjacency}
-    entries = ledger.reserve_all(
-        [
-            common
-            | {"law": part.law, "sensitivity": part.sensitivity, "purpose": part.purpose or purpose}
-            | {"delta": _delta_of(delta, part.share)}
-            for part in parts
-        ]
-    )
+    charged = decimal_reading(delta_in_range(delta, "delta"))
+    requests = [
+        {"mechanism": mechanism, "law": part.law, "sensitivity": part.sensitivity, "adjacency": adjacency}
+        | {"purpose": part.purpose or purpose, "delta": decimal_down(charged * part.share)}
+        for part in parts
+    ]
+    entries = ledger.reserve_all(requests)
     if ledger.rehearses:
         return draw()
     try:
@@ -88,12 +84,6 @@ def reserve_draw_confirm[R: Digested](
         error.add_note(f"The cost was reserved before this: {numbers} of {ledger.path} count as spent.")
         raise
     return release
-
-
-def _delta_of(delta: float, share: Fraction) -> float:
-    from dpbayes.privacy.ledger_cost import delta_in_range
-
-    return decimal_down(decimal_reading(delta_in_range(delta, "delta")) * share)
 
 
 def split_budget(
@@ -130,7 +120,9 @@ def release_tables(
     r"""Release marginal tables with independent noise on every count.
 
     Sequential composition splits the total over the tables: table :math:`t` gets :math:`\epsilon_t = w_t \epsilon` (or
-    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity (`l1_sensitivity_of_counts`).
+    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity (`l1_sensitivity_of_counts`; Ghosh, Roughgarden
+    and Sundararajan 2012, Bun and Steinke 2016, Proposition 1.6). `InputError` if a parameter is out of range or the
+    tables contradict one another; `BudgetExceededError` if the ledger has too little left: nothing is drawn then.
 
     Parameters
     ----------
@@ -150,30 +142,16 @@ def release_tables(
     rng
         None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
         simulates; the release is then marked ``simulation`` and carries no guarantee.
-    ledger
+    ledger, purpose
         Privacy-budget ledger in which every table is reserved, all or none, before any noise is drawn, and confirmed
-        with the release's digest afterwards.
+        with the release's digest afterwards; and what its entries say this is for, in public words.
     delta
         Share of the ledger's delta that plain addition charges for the whole release, divided like the total; a ledger
         of plain addition needs it for Gaussian laws, which have no epsilon at delta 0.
-    purpose
-        What the ledger's entries say this is for. Public text.
     protected_unit, max_rows_per_unit
         The column whose equal values were one unit when the tables were counted, and the most rows of a unit that count
         (`dpbayes.data.marginals` bounds them). Sensitivities are that many times those of a row. More than one row
         makes n confidential: use add-remove.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range or the tables contradict one another.
-    BudgetExceededError
-        If the ledger has too little left. Nothing is drawn then.
-
-    References
-    ----------
-    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). SIAM J. Comput. 41(6), 1673-1693. Geometric mechanism.
-    Bun, M. and Steinke, T. (2016). Concentrated differential privacy. TCC. Proposition 1.6: Gaussian noise.
 
     Examples
     --------
@@ -183,7 +161,10 @@ def release_tables(
     >>> release.tables[0].noise
     TwoSidedGeometric(scale=20.0)
     """
-    tables = _check_tables(tables)
+    if isinstance(tables, Marginal):
+        label = " x ".join(tables.attributes)
+        raise InputError(f"tables must be a sequence of tables, got a single Marginal ({label}); pass [table]")
+    tables = ordered(tables, "tables", remedy="count them from records with dpbayes.data.marginals", kind=Marginal)
     check_adjacency(adjacency)
     family, budget = _calibrated_by(noise, epsilon, rho)
     for_n = _check_total_share(total_share, adjacency) * budget
@@ -206,15 +187,9 @@ def release_tables(
             NoisyTable(table.domain, release_values(table.counts, law, rng=rng), law, sensitivity, cost)
             for table, law, cost in zip(tables, laws, stated, strict=False)
         )
-        return Release(
-            Domain(tuple({one.name: one for table in tables for one in table.domain}.values())),
-            tuple(noisy),
-            adjacency,
-            released_n,
-            sampler_name(rng),
-            protected_unit=protected_unit,
-            max_rows_per_unit=rows,
-        )
+        domain = Domain(tuple({one.name: one for table in tables for one in table.domain}.values()))
+        unit: dict[str, Any] = {"protected_unit": protected_unit, "max_rows_per_unit": rows}
+        return Release(domain, tuple(noisy), adjacency, released_n, sampler_name(rng), **unit)
 
     parts = [Part(law, change, part / budget) for law, (change, part) in zip(laws, spent, strict=True)]
     return reserve_draw_confirm(
@@ -242,15 +217,6 @@ def _check_rows(tables: Sequence[Marginal], adjacency: Adjacency, max_rows_per_u
     if n < 1 and adjacency == "replace-one":
         raise InputError("the tables hold no records; there is nothing to release")
     return n
-
-
-def _check_tables(tables: Sequence[Marginal]) -> tuple[Marginal, ...]:
-    """Return the tables as a tuple."""
-    if isinstance(tables, Marginal):
-        label = " x ".join(tables.attributes)
-        raise InputError(f"tables must be a sequence of tables, got a single Marginal ({label}); pass [table]")
-    remedy = "count them from records with dpbayes.data.marginals"
-    return ordered(tables, "tables", remedy=remedy, kind=Marginal)
 
 
 def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fraction:

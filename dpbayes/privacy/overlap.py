@@ -17,7 +17,7 @@ import numpy as np
 from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
-from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release
 
 LEVEL = 0.01
@@ -32,42 +32,24 @@ _CLEAR = 6.0  # standard deviations above the threshold from which it cannot hav
 
 @dataclass(frozen=True)
 class StatedNoise:
-    """What overlaps say of one table's noise, or of all tables together.
-
-    Parameters
-    ----------
-    table
-        The table's label.
-    dof
-        Independent differences from other tables.
-    ratio, lower, upper
-        Standard deviation that the data show over the stated one, with an approximate 99 % interval; for one table as
-        if the others' noise were as stated.
-    z
-        Distance of the cube root of the sum of squares from its expectation, in standard deviations.
-    """
+    """What overlaps say of one table's noise, as if the others' were as stated, or of all tables together."""
 
     table: str
-    dof: int
-    ratio: float
-    lower: float
+    dof: int  # independent differences from other tables
+    ratio: float  # standard deviation that the data show over the stated one
+    lower: float  # of an approximate 99 % interval
     upper: float
-    z: float
+    z: float  # distance of the cube root of the sum of squares from its expectation, in standard deviations
 
 
 @dataclass(frozen=True)
 class NoiseCheck:
     """The stated noise against the data: `agrees`, `p_value` and the evidence, table by table and in words (`lines`).
 
-    Parameters
-    ----------
-    rows
-        All tables together, and then each table that overlaps with another.
-    p_value
-        Probability of evidence as strong as this if noise and thresholds are as stated; None where nothing overlaps.
-    excess
-        Of the tables with counts held back, the margin that exceeds most what they can hold: its name, by how many
-        records, and in how many standard deviations of the noise.
+    `rows` are of all tables together, and then of each that overlaps with another. `p_value` is the probability of
+    evidence as strong as this if noise and thresholds are as stated; None where nothing overlaps. `excess` is, of the
+    tables with counts held back, the margin that exceeds most what they can hold: its name, by how many records, and in
+    how many standard deviations of the noise.
     """
 
     rows: tuple[StatedNoise, ...]
@@ -118,27 +100,13 @@ def check_stated_noise(
 ) -> NoiseCheck:
     """Hold the stated noise and thresholds of a release against its data, where tables overlap.
 
-    Parameters
-    ----------
-    release
-        Tables that share attributes, or the same table twice. Any law, and one per cell.
-    parts
-        Releases whose records add up to those of `release`, by name: such as tracts of a county.
-    draws
-        Simulated releases; by default 1,999, and fewer (at least 499) of a large release.
-    seed
-        Seed of the simulation.
+    The rate of false alarms is 1 %. A standard deviation that is wrong by a factor of 1.25 is found with a probability
+    above .9 from 1,000 degrees of freedom of overlap on. `InputError` if parts do not fit the release, or draws or seed
+    are no whole numbers in their range.
 
-    Returns
-    -------
-    NoiseCheck
-        With a rate of false alarms of 1 %. A standard deviation that is wrong by a factor of 1.25 is found with a
-        probability above .9 from 1,000 degrees of freedom of overlap on.
-
-    Raises
-    ------
-    InputError
-        If parts do not fit the release, or draws or seed are no whole numbers in their range.
+    The release has tables that share attributes, or the same table twice, of any law, and one per cell. `parts` are
+    releases whose records add up to its own, by name: such as tracts of a county. Of `draws` simulated releases there
+    are by default 1,999, and fewer (at least 499) of a large release.
 
     Examples
     --------
@@ -184,10 +152,7 @@ def check_stated_noise(
 
 def _named(bounds: list[_Bound], sources: list[_Source], place: int, z: float) -> tuple[str, float, float]:
     """Say which margin exceeds most what was held back, by how many records, and by how many standard deviations."""
-    for bound in bounds:
-        if place < len(bound.stddev):
-            break
-        place -= len(bound.stddev)
+    bound, place = [(bound, k) for bound in bounds for k in range(len(bound.stddev))][place]
     margin = sources[bound.other]
     cell = "" if margin.table is None else f" ({margin.table.domain.cell_labels()[place]})"
     held = sources[bound.held].label
@@ -197,14 +162,8 @@ def _named(bounds: list[_Bound], sources: list[_Source], place: int, z: float) -
 def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part") -> Release:
     """Return one release of a whole and its parts, with an attribute that names the part; they add up.
 
-    Parameters
-    ----------
-    release
-        The whole: its tables stay as they are.
-    parts
-        Two or more releases with the same tables and laws (their scales may differ), by name.
-    name
-        The new attribute.
+    The tables of the whole stay as they are. `parts` are two or more releases with the same tables and laws (their
+    scales may differ), by name; `name` is the new attribute.
 
     Examples
     --------
@@ -212,10 +171,8 @@ def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part
     >>> from dpbayes.privacy import Publication, PublishedTable, read_published
     >>> stated = Publication("An office", "https://example.org", "2026", "geometric mechanism, scale 2")
     >>> def read(f, m):
-    ...     table = PublishedTable("n", ["sex"], scale=2.0)
-    ...     return read_published(
-    ...         pl.DataFrame({"sex": ["f", "m"], "n": [f, m]}), [table], publication=stated, total=f + m
-    ...     )
+    ...     frame = pl.DataFrame({"sex": ["f", "m"], "n": [f, m]})
+    ...     return read_published(frame, [PublishedTable("n", ["sex"], scale=2.0)], publication=stated, total=f + m)
     >>> joined = join_parts(read(52, 47), {"001": read(30, 21), "002": read(20, 29)}, "tract")
     >>> [table.label for table in joined.tables]
     ['sex', 'tract x sex']
@@ -223,25 +180,20 @@ def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part
     if len(parts) < 2 or name in release.domain:
         raise InputError(f"parts must be two or more releases, and {name!r} no attribute of them; got {len(parts)}")
     geography = Attribute(name, tuple(parts))
-    first = next(iter(parts.values()))
     tables = list(release.tables)
-    for k, table in enumerate(first.tables):
-        own = [part.tables[k] if k < len(part.tables) else None for part in parts.values()]
-        same = [part for part in own if part is not None and part.domain == table.domain]
+    for k, table in enumerate(next(iter(parts.values())).tables):
+        own = [part.tables[k] for part in parts.values() if k < len(part.tables)]
+        same = [part for part in own if part.domain == table.domain]
         laws = {type(part.noise) for part in same}
         if len(same) < len(parts) or len(laws) != 1 or any(part.threshold is not None for part in same):
             raise InputError(
                 f"all parts need table {table.label} over the same levels, under one law and without a threshold"
             )
-        spreads = np.array([part.noise.spread * np.ones(part.domain.shape) if part.spreads is None else part.spreads
-                            for part in same])  # fmt: skip
-        law = law_named(same[0].noise.name).of(float(spreads.max()))
-        counts = np.array([part.counts for part in same])
-        even = spreads.min() == spreads.max()
-        domain = Domain((geography, *table.domain))
+        spreads = np.array([part.cell_spreads for part in same])
+        law, counts = table.noise.of(float(spreads.max())), np.array([part.counts for part in same])
+        domain, even = Domain((geography, *table.domain)), spreads.min() == spreads.max()
         tables.append(NoisyTable(domain, counts, law, None, None, None if even else spreads))
-    domain = Domain((geography, *release.domain))
-    return replace(release, domain=domain, tables=tuple(tables))
+    return replace(release, domain=Domain((geography, *release.domain)), tables=tuple(tables))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,8 +228,7 @@ def _sources(release: Release) -> list[_Source]:
     found = [
         _Source(t.label, t.attributes, t.domain.shape, t.counts.astype(float), t.variances, t) for t in release.tables
     ]
-    noisy = release.n if isinstance(release.n, NoisyTotal) else None
-    value, law = (release.n, None) if noisy is None else (noisy.value, noisy.noise)
+    value, law = (release.n.value, release.n.noise) if isinstance(release.n, NoisyTotal) else (release.n, None)
     variance = np.asarray(0.0 if law is None else law.variance)
     return [*found, _Source("number of records", (), (), np.asarray(value, dtype=float), variance, None, law)]
 

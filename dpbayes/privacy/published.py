@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from dpbayes._arguments import Floats, instance, ordered, shown
 from dpbayes.data.domain import Attribute, Domain, Level
@@ -18,9 +19,6 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.adjacency import Adjacency
 from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ROW = "__row__"
 _FAR = 10.0  # standard deviations by which a sum of noisy counts may miss the exact total before it contradicts it
@@ -106,6 +104,11 @@ def read_published(
 ) -> Release:
     """Read noisy tables that somebody else published.
 
+    The release has ``sampler="published"``; whether its noise is as stated, `check_stated_noise` asks the tables
+    themselves. `InputError`, with file, row (the first below the names is 1) and remedy, if a level is missing, a cell
+    stands twice, a number does not read, a variance is not positive, a count lies below its threshold, or a table
+    contradicts the exact total.
+
     Parameters
     ----------
     source
@@ -113,26 +116,12 @@ def read_published(
         files of their own, beside this one.
     tables
         What stands where, and under which noise; any margins in any order, each under a law of its own.
-    publication
-        Who published them, and what mechanism they state.
+    publication, adjacency
+        Who published them, and what mechanism they state; the neighbouring relation, where it is stated.
     levels
         The levels of attributes, in order; of one that is left out, those of the first table that has it, as text.
     total
         The exact number of records, where it is published and stands in no table.
-    adjacency
-        The neighbouring relation, where it is stated.
-
-    Returns
-    -------
-    Release
-        With ``sampler="published"``. Whether its noise is as stated, `check_stated_noise` asks the tables themselves.
-
-    Raises
-    ------
-    InputError
-        If a level is missing, a cell stands twice, a number does not read, a variance is not positive, a count lies
-        below its threshold, or a table contradicts the exact total: with file, row and remedy. The first row has the
-        number 1, the line of names not counted.
 
     Examples
     --------
@@ -181,8 +170,6 @@ class _Files:
 
     def rows(self, table: PublishedTable) -> tuple[pl.DataFrame, str]:
         """Return a table's rows, and the name of their file."""
-        import polars as pl
-
         path = self.path
         if table.file is not None:
             path = Path(table.file) if self.path is None else self.path.parent / table.file
@@ -207,8 +194,6 @@ class _Files:
 
 def _read(path: Path) -> pl.DataFrame:
     """Return a public file, CSV as text."""
-    import polars as pl
-
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -235,14 +220,10 @@ class _Part:
 
     def texts(self, column: str) -> list[str]:
         """Return a column of levels as text."""
-        import polars as pl
-
         return [str(text) for text in self.rows[column].cast(pl.String).str.strip_chars().fill_null("").to_list()]
 
     def numbers(self, column: str, *, gaps: bool = False) -> Floats:
         """Return a column of numbers, NaN where none stands and gaps are allowed."""
-        import polars as pl
-
         given = self.rows[column]
         if given.dtype == pl.String:
             given = given.str.strip_chars()
@@ -301,8 +282,7 @@ class _Part:
 
     def table_of(self, known: Mapping[str, Attribute]) -> NoisyTable:
         """Return the table over the attributes' levels."""
-        domain = Domain(tuple(known[name] for name in self.table.names))
-        spreads = self.spreads()
+        domain, spreads = Domain(tuple(known[name] for name in self.table.names)), self.spreads()
         if isinstance(self.table.value, str):
             index = self._index(domain)
             counts = self._filled(domain, index, self._counts(self.table.value))
@@ -311,17 +291,14 @@ class _Part:
             if len(index) != len(self.rows):
                 raise InputError(f"{self.name}: a wide table without levels is one row, got {len(self.rows)}")
             places = [list(map(str, domain.attributes[-1].levels)).index(str(v)) for v in self.table.value.values()]
-            across = len(places)
             index = (index[:, None] * domain.shape[-1] + np.array(places)).ravel()
             counts = self._filled(domain, index, np.column_stack([self._counts(c) for c in self.table.value]).ravel())
-            spreads = np.repeat(spreads, across)
-        law = law_named(self.table.law).of(float(spreads.max()))
-        own = np.full(domain.size, spreads.max())
+            spreads = np.repeat(spreads, len(places))
+        largest, shape = float(spreads.max()), domain.shape
+        own = np.full(domain.size, largest)
         own[index] = spreads
-        even = spreads.min() == spreads.max()
-        shape = domain.shape
-        limit = self.table.threshold
-        return NoisyTable(domain, counts.reshape(shape), law, None, None, None if even else own.reshape(shape), limit)
+        law, cells = law_named(self.table.law).of(largest), None if spreads.min() == largest else own.reshape(shape)
+        return NoisyTable(domain, counts.reshape(shape), law, None, None, cells, self.table.threshold)
 
     def _counts(self, column: str) -> Floats:
         """Return a column of counts, and refuse a fraction under a discrete law, and one below the threshold."""
@@ -358,10 +335,10 @@ class _Part:
         index = np.ravel_multi_index(tuple(map(np.array, axes)), domain.shape)
         first, counts = np.unique(index, return_counts=True)
         if counts.max() > 1:
-            rows = np.flatnonzero(index == first[counts.argmax()])[:2]
+            former, row = np.flatnonzero(index == first[counts.argmax()])[:2].tolist()
             raise InputError(
-                f"{self._row(int(rows[1]))} repeats the cell of row {self.rows[_ROW][int(rows[0])]}; give where, so "
-                "that each cell stands once"
+                f"{self._row(row)} repeats the cell of row {self.rows[_ROW][former]}; give where, so that each cell "
+                "stands once"
             )
         return np.asarray(index)
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from dpbayes._arguments import one_of, shown
 from dpbayes._files import input_file
@@ -20,10 +21,6 @@ from dpbayes.errors import InputError, MissingColumnError
 from dpbayes.privacy.laws import DiscreteGaussian, NoiseLaw, TwoSidedGeometric
 from dpbayes.privacy.published import PublishedTable, polars_frame, read_published
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 # --- 2020 Census noisy measurement files -----------------------------------------------------------------------------
 
@@ -61,17 +58,10 @@ _CENSUS = Publication(
 class CensusMeasurements:
     """The noisy measurements of one geography.
 
-    Parameters
-    ----------
-    geocode
-        The geography.
-    release
-        The queries as tables over `CENSUS_DOMAIN` (and ``hhinstlevels``, a coarser ``hhgq``, where that query is read).
-    impossible
-        Structural zeros, as `dpbayes.latent_class.build_model` takes them: no minors in nursing facilities, and of
-        ``hhinstlevels`` the level that each ``hhgq`` has.
-    bounds
-        Lower and upper bounds on the eight ``hhgq`` totals, shape ``(2, 8)``; None where the file states none.
+    `release` has the queries as tables over `CENSUS_DOMAIN` (and ``hhinstlevels``, a coarser ``hhgq``, where that query
+    is read). `impossible` are structural zeros, as `dpbayes.latent_class.build_model` takes them: no minors in nursing
+    facilities, and of ``hhinstlevels`` the level that each ``hhgq`` has. `bounds` are the lower and upper ones on the
+    eight ``hhgq`` totals, shape ``(2, 8)``; None where the file states none.
     """
 
     geocode: str
@@ -88,7 +78,10 @@ def read_census_measurements(
     queries: Sequence[str] | None = None,
     total: int | None = None,
 ) -> dict[str, CensusMeasurements]:
-    """Read 2020 Census P.L. 94-171 noisy measurement files of persons.
+    """Read 2020 Census P.L. 94-171 noisy measurement files of persons: `CensusMeasurements` by geocode.
+
+    `InputError` if a geography or query is not there, or a row's shape, values or variance do not fit. Tests run on
+    files that a generator writes in this layout: the real ones have many gigabytes.
 
     Parameters
     ----------
@@ -103,20 +96,6 @@ def read_census_measurements(
     total
         The exact number of persons, where it is known otherwise. The files state it for the nation; below it
         ``total_dpq`` is a noisy one.
-
-    Returns
-    -------
-    dict of CensusMeasurements
-        By geocode.
-
-    Raises
-    ------
-    InputError
-        If a geography or query is not there, or a row's shape, values or variance do not fit.
-
-    Notes
-    -----
-    Tests run on files that a generator writes in this layout: the real ones have many gigabytes.
     """
     frame = _census_frame(measurements, "measurements")
     exact = None if constraints is None else _census_frame(constraints, "constraints")
@@ -128,8 +107,6 @@ def read_census_measurements(
 
 
 def _census_frame(source: Any, what: str) -> pl.DataFrame:
-    import polars as pl
-
     if isinstance(source, str | Path):
         path = Path(source)
         frame = pl.read_parquet(path / "**/*.parquet" if path.is_dir() else path)
@@ -143,8 +120,6 @@ def _census_frame(source: Any, what: str) -> pl.DataFrame:
 def _geography(
     code: str, frame: pl.DataFrame, exact: pl.DataFrame | None, queries: Sequence[str] | None, total: int | None
 ) -> CensusMeasurements:
-    import polars as pl
-
     def of_code(rows: pl.DataFrame) -> dict[str, dict[str, Any]]:
         return {row["query_name"]: row for row in rows.filter(pl.col("geocode") == code).iter_rows(named=True)}
 
@@ -163,12 +138,11 @@ def _geography(
         )
     n = total or NoisyTotal(int(rows["total_dpq"]["value"][0]), _census_law(code, rows["total_dpq"]), None, None)
     used = {name for table in tables for name in table.attributes}
-    coarse = "hhinstlevels" in used
-    used |= {"hhgq"} if coarse else set()
-    domain = Domain((*(a for a in CENSUS_DOMAIN if a.name in used), *([_INSTITUTIONS] if coarse else [])))
     zeros: list[dict[str, int]] = []
-    if coarse:
+    if "hhinstlevels" in used:
+        used |= {"hhgq"}
         zeros += [{"hhgq": q, "hhinstlevels": k} for q in range(8) for k in range(3) if _LEVELS[q] != k]
+    domain = Domain(tuple(a for a in (*CENSUS_DOMAIN, _INSTITUTIONS) if a.name in used))
     if {"hhgq", "votingage"} <= used and "nurse_nva_0_con" in stated:
         zeros.append({"hhgq": _NURSING, "votingage": 0})
     bounds = [stated[name] for name in ("hhgq_total_lb_con", "hhgq_total_ub_con") if name in stated]
@@ -216,10 +190,8 @@ class Era:
 
 
 _day = datetime.date.fromisoformat
-_GEOMETRIC, _AGAIN = (
-    TwoSidedGeometric(30.0),
-    ("2023-06-19", "2023-10-25", *(f"2023-11-{d}" for d in (13, 17, 19, 23, 27))),
-)
+_GEOMETRIC = TwoSidedGeometric(30.0)
+_AGAIN = ("2023-06-19", "2023-10-25", *(f"2023-11-{d}" for d in (13, 17, 19, 23, 27)))
 WIKIMEDIA_ERAS = (
     Era(_day("2015-07-01"), _day("2017-02-08"), "lower", TwoSidedGeometric(300.0), 3500),
     Era(_day("2017-02-09"), _day("2023-02-05"), "lower", _GEOMETRIC, 450),
@@ -238,20 +210,9 @@ by the mechanism of the years before; so were those of the United States up to 1
 def wikimedia_era(day: datetime.date, *, tier: str = "lower", country: str | None = None) -> Era:
     """Return the law and the threshold of a day's counts.
 
-    Parameters
-    ----------
-    day
-        Day of the page views.
-    tier
-        Risk tier of the country in Wikimedia's Country and Territory Protection List: ``"lower"`` (such as Australia),
-        ``"medium"`` or ``"higher"``.
-    country
-        Two-letter code; only that of the United States matters.
-
-    Raises
-    ------
-    InputError
-        If nothing was released for such a country on that day.
+    `tier` is the risk tier of the country in Wikimedia's Country and Territory Protection List: ``"lower"`` (such as
+    Australia), ``"medium"`` or ``"higher"``; of the two-letter codes of countries only that of the United States
+    matters. `InputError` if nothing was released for such a country on that day.
 
     Examples
     --------
@@ -277,27 +238,14 @@ _PAGES = ("page_title", "page_name", "page_id")
 def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[str] | None = None) -> pl.DataFrame:
     """Read Wikimedia's daily page views by country, and put its noise beside every count.
 
-    Parameters
-    ----------
-    source
-        A CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``; days in
-        ``date``, or else in the file's name (``2023-2-6.csv``).
-    tier
-        Risk tier of the countries: ``"lower"``, ``"medium"`` or ``"higher"``.
-    columns
-        Names of the columns of files that do not name them.
+    The rows have ``date``, ``page`` and ``views``, and ``law``, ``spread`` (the law's parameter), ``stddev`` and
+    ``threshold``. A day without a row of a page is one whose noisy count was below the threshold of that day, or on
+    which the page had fewer than 150 views worldwide. `InputError`, with file and row, if a count is below the
+    threshold of its day: the tier is then another one.
 
-    Returns
-    -------
-    polars.DataFrame
-        The rows with ``date``, ``page`` and ``views``, and ``law``, ``spread`` (the law's parameter), ``stddev`` and
-        ``threshold``. A day without a row of a page is one whose noisy count was below the threshold of that day, or
-        on which the page had fewer than 150 views worldwide.
-
-    Raises
-    ------
-    InputError
-        If a count is below the threshold of its day: the tier is then another one. With file and row.
+    `source` is a CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``;
+    days in ``date``, or else in the file's name (``2023-2-6.csv``). `tier` is as in `wikimedia_era`; `columns` names
+    the columns of files that do not name them.
 
     Examples
     --------
@@ -306,8 +254,6 @@ def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[
     >>> read_wikimedia_views(frame).select("views", "law", "spread", "threshold").row(0)
     (592, 'two-sided-geometric', 30.0, 450)
     """
-    import polars as pl
-
     if isinstance(source, list | tuple):
         return pl.concat([read_wikimedia_views(one, tier=tier, columns=columns) for one in source])
     frame, name = _views_frame(source, columns)
@@ -333,8 +279,6 @@ def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[
 
 def _views_frame(source: Any, columns: Sequence[str] | None) -> tuple[pl.DataFrame, str]:
     """Return rows with ``date``, ``page`` and ``views``, and the name of their file."""
-    import polars as pl
-
     name, day = "the data frame", None
     if isinstance(source, str | Path):
         path = input_file(source)
@@ -385,24 +329,11 @@ def read_opendp(
 ) -> Release:
     """Read counts that OpenDP released, with the law and scale of its summary.
 
-    Parameters
-    ----------
-    released
-        What ``query.release().collect()`` gave: a count per row beside its levels.
-    summary
-        What ``query.summarize()`` gave: a row for each released column, with ``distribution`` and ``scale``, and
-        ``threshold`` where OpenDP applied one.
-    publication
-        Who released it.
-    column
-        The column of counts.
-    levels, total
-        As `read_published` takes them.
+    `InputError` if the summary does not have the column, or states a distribution that is no noise law of a count.
 
-    Raises
-    ------
-    InputError
-        If the summary has no such column, or states a distribution that is no noise law of a count.
+    `released` is what ``query.release().collect()`` gave: a count per row, in `column`, beside its levels. `summary` is
+    what ``query.summarize()`` gave: a row for each released column, with ``distribution`` and ``scale``, and
+    ``threshold`` where OpenDP applied one. The others are as `read_published` takes them.
 
     Examples
     --------
@@ -438,22 +369,12 @@ def read_pipelinedp(
 ) -> Release:
     """Read counts that PipelineDP released with ``output_noise_stddev=True``.
 
-    Parameters
-    ----------
-    results
-        Pairs of a partition key (a value, or a tuple of them) and its metrics: a named tuple or a mapping with the
-        metric and ``<metric>_noise_stddev``.
-    attributes
-        What the parts of a key are.
-    noise_kind
-        The ``noise_kind`` of the parameters.
-    publication
-        Who released it.
-    metric
-        ``"count"`` or ``"privacy_id_count"``.
-    levels, total
-        As `read_published` takes them. Partitions must be public ones: those that PipelineDP chose privately are
-        missing for a reason that no likelihood here states, and a missing level is an error.
+    Partitions must be public ones: those that PipelineDP chose privately are missing for a reason that no likelihood
+    here states, and a missing level is an error.
+
+    `results` are pairs of a partition key (a value, or a tuple of them), whose parts are `attributes`, and its metrics:
+    a named tuple or a mapping with the `metric` (``"count"`` or ``"privacy_id_count"``) and ``<metric>_noise_stddev``.
+    `noise_kind` is that of the parameters; the others are as `read_published` takes them.
 
     Examples
     --------
@@ -463,8 +384,6 @@ def read_pipelinedp(
     >>> release.tables[0].noise
     Gaussian(stddev=3.0)
     """
-    import polars as pl
-
     one_of(noise_kind, ("laplace", "gaussian"), "noise_kind")
     rows = []
     for key, metrics in results:
