@@ -333,7 +333,7 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
         arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
         short = max(products.left.max(), products.parts[:, 1].max()) == sum(domain.shape)
         found = probabilities(weights, profiles, arrays, products.left.shape[1] + 1, short=bool(short))
-        return found if plan is None else conditioned(found, plan)
+        return found if plan is None else conditioned(pt.concatenate([found, [0.0]]), plan)
 
     released, step = margin(_released_cells(release), "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
     if step == 1:
