@@ -162,6 +162,15 @@ def default_overdispersion(release: Release) -> bool:
     return MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS and _ratio(release) > LOW_RATIO
 
 
+def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:
+    """Return the form of the likelihood that suits a release, with or without structural zeros."""
+    if overdispersion:
+        return "cells"
+    if zeros or release.n_counts <= FEW_CELLS:
+        return "tables"
+    return "tables" if _ratio(release) > LOW_RATIO and release.n_counts <= MAX_JOINT_CELLS else "cells"
+
+
 def _ratio(release: Release) -> float:
     from dpbayes.latent_class.likelihood import released_shares, sampling_ratio  # loads PyTensor
 
@@ -185,6 +194,11 @@ def cells_of(domain: Domain, names: Sequence[str]) -> tuple[Cell, ...]:
     axes = domain.axes(names)
     shape = [domain.shape[axis] for axis in axes]
     return tuple(tuple(sorted(zip(axes, levels, strict=True))) for levels in np.ndindex(*shape))
+
+
+def released_cells(release: Release) -> list[Cell]:
+    """Return the cells of all released tables, table after table in C order."""
+    return [cell for table in release.tables for cell in cells_of(release.domain, table.attributes)]
 
 
 def cell_labels(domain: Domain, names: Sequence[str]) -> list[str]:

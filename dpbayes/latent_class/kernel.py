@@ -59,11 +59,8 @@ def _polynomial() -> tuple[float, ...]:
 
 _COEFFICIENTS = _polynomial()
 _EXPONENTIAL = tuple(1.0 / math.factorial(power) for power in range(11, -1, -1))  # below half of log 2, to 1e-14
-_LOG2_E, _LOG_2, _ROOT_PI = (
-    1.0 / math.log(2.0),
-    (0.693147180369123816490, 1.90821492927058770002e-10),
-    math.sqrt(math.pi),
-)
+_LOG2_E, _LOG_2 = 1.0 / math.log(2.0), (0.693147180369123816490, 1.90821492927058770002e-10)
+_ROOT_PI = math.sqrt(math.pi)
 _LAST_BITS = 1.5 * 2.0**52
 
 
@@ -94,12 +91,12 @@ class Rectangles:
                 merged[-1] = both
             else:
                 merged.append(alone)
-        cells = [np.flatnonzero(np.isin(parts[:, 0], rows)) for rows, _ in merged]
-        at = [
-            np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1])
-            for own, (rows, columns) in zip(cells, merged, strict=True)
-        ]
-        sizes = [(len(rows), len(columns), len(own)) for own, (rows, columns) in zip(cells, merged, strict=True)]
+        cells, at, sizes = [], [], []
+        for rows, columns in merged:
+            own = np.flatnonzero(np.isin(parts[:, 0], rows))
+            cells.append(own)
+            at.append(np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1]))
+            sizes.append((len(rows), len(columns), len(own)))
         ends = np.cumsum(sizes, axis=0)
         bounds = np.stack([ends - sizes, ends], axis=2).reshape(len(merged), 6)
         rows, columns = (np.concatenate(one) for one in zip(*merged, strict=True))
@@ -328,19 +325,12 @@ def _columns_back(
     They follow from the slopes in what `_columns` gives.
     """
     k, start, total, in_total, in_n, in_varied_n = len(weights), 0, 0.0, 0.0, 0.0, 0.0
+    for i in range(len(roots)):
+        for h in range(k):
+            in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
     if len(turn):
-        for i in range(len(roots)):
-            for h in range(k):
-                in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
-        in_means, in_variances = (
-            _turned(in_means, turn, ends, True, False),
-            _turned(in_variances, turn, ends, True, True),
-        )
-        in_moves = _turned(in_moves, turn, ends, True, False)
-    else:
-        for i in range(len(roots)):
-            for h in range(k):
-                in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
+        in_means, in_moves = _turned(in_means, turn, ends, True, False), _turned(in_moves, turn, ends, True, False)
+        in_variances = _turned(in_variances, turn, ends, True, True)
     common, pull, in_root, scale = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     for h in range(k):
         scale[h] = math.sqrt(varied_n) * math.sqrt(weights[h])
@@ -409,14 +399,12 @@ def _density(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _matrices(
-    rows: Any, columns: Any, records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
-    state: Floats,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
+def _matrices(rows: Any, columns: Any, classes: Any, state: Floats) -> tuple[Floats, ...]:
     """Return the factors of a rectangle's products, and fill the state of its rows.
 
     Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
     """
+    records, weights, means, variances, moves = classes
     k, final = len(weights), state.shape[1] - 1
     forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
     last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
@@ -435,6 +423,37 @@ def _matrices(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _matrices_back(
+    rows: Any, columns: Any, classes: Any, state: Floats, factors: Any, counts: Floats, spread: Floats, slopes: Any
+) -> None:
+    """Add to the slopes of classes what those of a rectangle's counts and spreads give."""
+    records, weights, means, variances, moves = classes
+    in_records, in_weights, in_means, in_variances, in_moves = slopes
+    forward, first, rest, last, varied, second = factors
+    k, final, adjoint = len(weights), state.shape[1] - 1, np.empty((4, len(weights)))
+    in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
+    in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
+    if final > 0:
+        in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
+        for j in range(len(columns)):
+            for h in range(k):
+                in_varied[j, h] += in_second[j, h]
+                in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
+    for j in range(len(columns)):
+        for h in range(k):
+            in_means[columns[j], h] += in_last[j, h]
+            in_variances[columns[j], h] += in_varied[j, h]
+            in_moves[columns[j], h] += in_last[j, k + h]
+    for i in range(len(rows)):
+        for h in range(k):
+            in_records[h] += in_forward[i, h] * state[i, final, 0, h]
+            in_weights[h] += in_first[i, h] * state[i, final, 2, h] + in_rest[i, h] * state[i, final, 3, h]
+            adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
+            adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
+        _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
@@ -445,7 +464,7 @@ def _cells(
 
     `varied_n` is n as variances have it, times the dispersion.
     """
-    k, factors, total, in_varied_n, varied_n = len(weights), left.shape[1], 0.0, 0.0, n * dispersion
+    k, total, in_varied_n, varied_n = len(weights), 0.0, 0.0, n * dispersion
     records, means, variances, moves, roots, given = _columns(
         weights, profiles, n, varied_n, sizes, deviations, turn, ends
     )
@@ -453,42 +472,20 @@ def _cells(
     in_variances, in_moves = np.zeros(means.shape), np.zeros(means.shape)
     for h in range(k):
         in_weights[h] = 0.0
+    classes = records, weights, means, variances, moves
+    slopes = in_records, in_weights, in_means, in_variances, in_moves
     for place in range(len(rectangles)):
         rows = left[rectangles[place, 0] : rectangles[place, 1]]
         columns = right[rectangles[place, 2] : rectangles[place, 3]]
         cells = slice(rectangles[place, 4], rectangles[place, 5])
-        state = np.empty((len(rows), factors, 5, k))
-        forward, first, rest, last, varied, second = _matrices(
-            rows, columns, records, weights, means, variances, moves, state
-        )
-        counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
-        if factors > 1:
-            spread += np.dot(rest, second.T)
+        state = np.empty((len(rows), left.shape[1], 5, k))
+        factors = _matrices(rows, columns, classes, state)
+        counts, spread = np.dot(factors[0], factors[3].T), np.dot(factors[1], factors[4].T)
+        if left.shape[1] > 1:
+            spread += np.dot(factors[2], factors[5].T)
         found = _density(varied_n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
         total, in_varied_n = total + found[0], in_varied_n + found[1]
-        in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
-        in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
-        if factors > 1:
-            in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
-            for j in range(len(columns)):
-                for h in range(k):
-                    in_varied[j, h] += in_second[j, h]
-                    in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
-        for j in range(len(columns)):
-            for h in range(k):
-                in_means[columns[j], h] += in_last[j, h]
-                in_variances[columns[j], h] += in_varied[j, h]
-                in_moves[columns[j], h] += in_last[j, k + h]
-        adjoint = np.empty((4, k))
-        for i in range(len(rows)):
-            for h in range(k):
-                in_records[h] += in_forward[i, h] * state[i, factors - 1, 0, h]
-                in_weights[h] += (
-                    in_first[i, h] * state[i, factors - 1, 2, h] + in_rest[i, h] * state[i, factors - 1, 3, h]
-                )
-                adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
-                adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
-            _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
+        _matrices_back(rows, columns, classes, state, factors, counts, spread, slopes)
     in_n, in_moved_n = _columns_back(
         weights, n, varied_n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
         in_weights, in_profiles, in_sizes, in_deviations,
@@ -561,7 +558,11 @@ class SumsWithin(_Operation):
     @staticmethod
     def jax(values: Any, ends: Any) -> Any:
         """Evaluate in JAX, at one point."""
-        return _jax_sums(values, ends)
+        import jax
+        import jax.numpy as jnp
+
+        owner = jnp.searchsorted(ends, jnp.arange(values.shape[-1]), side="right")
+        return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the sums of the cotangent."""
@@ -652,14 +653,6 @@ def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
 
 
 # The same in JAX, for one point (`jax.vmap` makes many of it).
-
-
-def _jax_sums(values: Any, ends: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    owner = jnp.searchsorted(ends, jnp.arange(values.shape[-1]), side="right")
-    return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
 
 
 @lru_cache

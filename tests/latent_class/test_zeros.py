@@ -10,7 +10,7 @@ from dpbayes.data import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
 from dpbayes.latent_class.design import cells_of
-from dpbayes.latent_class.model import release_data
+from dpbayes.latent_class.likelihood import release_data
 from dpbayes.latent_class.zeros import ZeroSet, conditioned
 from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
 
