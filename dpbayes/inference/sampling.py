@@ -115,8 +115,6 @@ def _nuts(
     attributes = {
         "sampler": f"nutpie {nutpie.__version__}",
         "sampler_settings": json.dumps(settings.to_dict()),
-        "random_seed": str(random_seed),
-        "tune": int(settings.tune),
         "sampling_seconds": time.perf_counter() - started,
     }
     return _plain(raw["posterior"].to_dataset()), _plain(sample_stats), attributes
@@ -174,16 +172,10 @@ _DEFAULT = NutsSettings()
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
-    """A model with its compiled log-density; made by `compile_model`.
+    """A model, untouched, with its compiled log-density; made by `compile_model`.
 
-    Parameters
-    ----------
-    model
-        The model, untouched.
-    program
-        nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`.
-    compile_seconds
-        Wall time of compiling.
+    `program` is nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`; `compile_seconds` is the
+    wall time of compiling.
     """
 
     model: "pm.Model"
@@ -259,7 +251,8 @@ class CompiledModel:
         if declared is not None:
             attributes["convergence_variables"] = json.dumps(list(declared))
         groups = {"posterior": posterior, "sample_stats": sample_stats} | groups
-        return new_trace(groups, **attributes, compile_seconds=self.compile_seconds)
+        attributes |= {"random_seed": seed, "tune": settings.tune, "compile_seconds": self.compile_seconds}
+        return new_trace(groups, **attributes)
 
 
 def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
@@ -529,8 +522,6 @@ def _many(
     attributes = {
         "sampler": f"dpbayes many chains ({settings.backend})",
         "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),
-        "random_seed": str(seed),
-        "tune": settings.tune,
         "sampling_seconds": said["sampling_seconds"],
     }
     return posterior, sample_stats, attributes

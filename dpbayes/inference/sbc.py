@@ -162,10 +162,8 @@ def simulate_and_rank(
     build_model
         Returns the model; observed values live in `pm.Data`. It is called once in each process, so with `n_jobs` above
         1 it must pickle (cloudpickle: closures do).
-    n_simulations
-        Number of data sets, numbered from 0. Simulation i depends on `random_seed` and i alone.
-    random_seed
-        Seed of the study.
+    n_simulations, random_seed
+        Number of data sets, numbered from 0, and seed: simulation i depends on the seed and i alone.
     var_names
         Posterior variables to rank; by default the model's `convergence_variables`, else all it records.
     simulate
@@ -173,11 +171,9 @@ def simulate_and_rank(
         makes data in truth where the model is an approximation to it.
     n_ranks
         Posterior draws, evenly spaced, that a true value is ranked among. Ranks are 0 to `n_ranks`.
-    settings
-        NUTS settings of every fit; chains x draws must be `n_ranks` or more.
-    rhat_max
-        Of the convergence check, with `n_ranks` as the effective draws it asks for, so that the ranked draws are
-        nearly independent.
+    settings, rhat_max
+        NUTS settings of every fit, chains x draws at least `n_ranks`; and of its convergence check, which asks for
+        `n_ranks` effective draws, so that the ranked ones are nearly independent.
     folder
         Where each simulation is stored as it ends, whole or not at all; a folder of the same study is resumed, or
         extended to more simulations.

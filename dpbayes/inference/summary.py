@@ -31,10 +31,8 @@ class PosteriorSummary:
         One row per quantity, such as ``"margin[count=age=0]"``, with the columns ``mean``, ``sd``, ``lower``,
         ``upper``, ``rhat``, ``ess_bulk`` and ``ess_tail``; the last three are NaN for a quantity that never moves, or
         has draws that are not finite.
-    prob
-        Probability of the equal-tailed intervals.
-    chains, draws
-        Numbers of chains, and of draws per chain.
+    prob, chains, draws
+        Probability of the equal-tailed intervals, number of chains, and of draws per chain.
     verdict
         Whether the trace may be trusted. It need not be about the quantities shown: labels of a mixture's classes
         switch, and what the model declares to be judged does not depend on them.

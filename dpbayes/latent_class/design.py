@@ -127,8 +127,8 @@ def sampler_defaults(
     ----------
     release
         With it, 512 chains where classes times levels are more than 1,500, and of 8 draws where noise is small and the
-        population does not vary by default (768 up to 4,000): so many independent draws does the worst of thousands of
-        margins need for an R-hat below 1.01.
+        population does not vary by default (768 up to 4,000): the worst of thousands of margins needs so many
+        independent draws for an R-hat below 1.01.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison and few tables.
 

@@ -361,16 +361,9 @@ type Estimates = Mapping[str, tuple[float, float]]
 class Combined:
     r"""What synthetic data sets say together about population quantities; `combine` makes it.
 
-    Parameters
-    ----------
-    names
-        The quantities; every array has shape ``(quantities,)``.
-    estimate, variance, df
-        Estimates, their variances T, and degrees of freedom.
-    between, within
-        Variance of the estimates over the data sets, and mean sampling variance of one.
-    adjusted
-        Where T was not positive and :math:`(n_{syn} / n)\, \bar u` took its place.
+    Arrays of shape ``(quantities,)``, in the order of `names`: `estimate`, its variance T and degrees of freedom `df`;
+    the variance of the estimates `between` the data sets, and the mean sampling variance `within` one; `adjusted`,
+    where T was not positive and :math:`(n_{syn} / n)\, \bar u` took its place.
     """
 
     names: tuple[str, ...]
