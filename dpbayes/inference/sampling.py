@@ -271,13 +271,10 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     backend
         Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.
 
-    Raises
-    ------
-    InputError
-        If the model has no free variable, or a discrete one.
-
     Notes
     -----
+    `InputError` if the model has no free variable, or a discrete one.
+
     Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
     while another part of the program compiles. Machine code is cached on disk (`pytensor.config.base_compiledir`) by
     the structure of the graph, so the same model on other data of the same shape compiles in a quarter of the time.
@@ -408,16 +405,12 @@ def sample(
         nothing confidential. Same seed, same draws, on any number of cores.
     cores
         Chains, or batches of chains, that run at the same time; by default as many as there are processors.
-    progressbar
-        Show progress.
-    progress
-        Called with the stage in words and the share of it that is done; it takes the place of a bar.
-    predictive
-        Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
-        (about a second each). One draw from the prior comes first: a model that cannot be simulated fails before it is
-        sampled. The rest follow the sampling.
-    prior_draws
-        Draws from the prior.
+    progressbar, progress
+        Whether to show a bar; or what is called, in place of it, with the stage in words and the share of it done.
+    predictive, prior_draws
+        Whether to draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the
+        model's graph (about a second each), and draws from the prior. One comes first: a model that cannot be simulated
+        fails before it is sampled. The rest follow the sampling.
     **settings
         Those of `dpbayes.inference.sampling.NutsSettings` (``draws=1000, tune=1000, chains=4, target_accept=0.9``, ...)
         or of `dpbayes.inference.many_chains.ManyChainSettings` (``chains=128, draws=24, rounds=4``, ...).

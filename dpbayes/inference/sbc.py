@@ -172,8 +172,8 @@ def simulate_and_rank(
     n_ranks
         Posterior draws, evenly spaced, that a true value is ranked among. Ranks are 0 to `n_ranks`.
     settings, rhat_max
-        NUTS settings of every fit, chains x draws at least `n_ranks`; and of its convergence check, which asks for
-        `n_ranks` effective draws, so that the ranked ones are nearly independent.
+        NUTS settings of every fit, chains x draws at least `n_ranks`; and the R-hat that its convergence check allows,
+        which asks for `n_ranks` effective draws too, so that the ranked ones are nearly independent.
     folder
         Where each simulation is stored as it ends, whole or not at all; a folder of the same study is resumed, or
         extended to more simulations.
@@ -334,18 +334,10 @@ _TIE = 1e-9  # tail probabilities that differ by less are one: mirrored counts a
 
 
 def uniformity(study: "xr.DataTree") -> dict[str, float]:
-    """p-value of uniform ranks for each quantity.
+    """p-value of uniform ranks for each quantity, by name, of what `simulate_and_rank` returned.
 
-    Parameters
-    ----------
-    study
-        What `simulate_and_rank` returned.
-
-    Returns
-    -------
-    dict
-        Quantity name to p-value. A quantity with a missing rank has p-value 0: a fit that failed is no calibration.
-        With q quantities, compare the smallest with alpha / q.
+    A quantity with a missing rank has p-value 0: a fit that failed is no calibration. With q quantities, compare the
+    smallest with alpha / q.
 
     Notes
     -----
@@ -395,10 +387,8 @@ def plot_ranks(
 
     Parameters
     ----------
-    study
-        What `simulate_and_rank` returned.
-    var_names
-        Variables to show; by default all.
+    study, var_names
+        What `simulate_and_rank` returned, and the variables to show; by default all.
     prob
         Probability that the whole curve of a calibrated quantity stays inside the band.
     called

@@ -427,17 +427,10 @@ def _gram(weights: Floats, matrix: Floats) -> Floats:
 def functional(
     draws: xr.DataArray, function: Callable[[Floats], npt.ArrayLike], *, name: str = "value"
 ) -> xr.DataArray:
-    """Evaluate a function of the cell probabilities at every draw.
+    """Evaluate a function of the cell probabilities at every draw that `margin_draws` returned.
 
-    Parameters
-    ----------
-    draws
-        What `dpbayes.latent_class.margin_draws` returned.
-    function
-        From one draw's probabilities, an array with one axis per attribute, to a number or an array of numbers, of the
-        same shape for all draws.
-    name
-        Name of the result, whose dims are ``chain``, ``draw``, and one for each axis of what the function returns.
+    The function takes one draw's probabilities, an array with one axis per attribute, to a number or an array of
+    numbers, of the same shape for all draws. The result has the dims ``chain``, ``draw``, and one for each axis of it.
 
     Examples
     --------
@@ -488,23 +481,17 @@ def regress(
         attributes in the formula; the fit has those that structural zeros leave possible.
     family
         ``"logistic"``: the outcome lies between 0 and 1. ``"linear"``: least squares.
-    target, release, random_seed
-        Whose coefficients: those of the population, or those that the n confidential records would give; see
-        `dpbayes.latent_class.margin_draws`. The second interval is the narrower one.
-    thin
-        Take every so many-th draw of each chain.
+    target, release, random_seed, thin
+        Whose coefficients: those of the population, or those that the n confidential records would give, with narrower
+        intervals; as of `dpbayes.latent_class.margin_draws`.
 
     Returns
     -------
     xarray.DataArray
         Dims ``chain``, ``draw``, ``term``; `summarize` gives intervals. They are for :math:`\beta(P)`, which is defined
-        whether or not the regression holds exactly, as are sandwich intervals from confidential records.
-
-    Raises
-    ------
-    InputError
-        If the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
-        draw has no finite solution; or as `dpbayes.latent_class.margin_draws`.
+        whether or not the regression holds exactly, as are sandwich intervals from confidential records. `InputError`
+        if the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
+        draw has no finite solution; or as `margin_draws`.
 
     Examples
     --------
@@ -542,14 +529,9 @@ def regress(
 
 
 def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
-    """Return ``mean``, ``stddev``, ``lower`` and ``upper`` of posterior draws, over the dims besides chain and draw.
+    """Return ``mean``, ``stddev``, ``lower`` and ``upper`` of draws, over their dims besides ``chain`` and ``draw``.
 
-    Parameters
-    ----------
-    draws
-        Dims ``chain``, ``draw`` and any others.
-    prob
-        Probability of the equal-tailed interval.
+    The interval is equal-tailed, of probability `prob`.
 
     Examples
     --------

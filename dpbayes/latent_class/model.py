@@ -88,14 +88,12 @@ def build_model(
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default,
         (40, 10), keeps alpha near 4, so that all classes stay in use.
-    profiles
+    profiles, profile_prior
         ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
-        are Dirichlet(a, ..., a), independent of the release.
+        are Dirichlet(a, ..., a), independent of the release, a being `profile_prior`.
     spread
         The scale sigma of ``"common"`` profiles; by default 4, or 2.5 where the ratio of sampling to noise is above
         1/10. Small values hold classes alike, and are confidently wrong where noise is large.
-    profile_prior
-        The parameter a of ``"dirichlet"`` profiles.
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the

@@ -52,17 +52,14 @@ class Plan:
 
     Parameters
     ----------
-    domain
-        The attributes.
-    tables, laws
-        Attribute sets that are released whatever the records say, and the noise of each.
+    domain, tables, laws
+        The attributes, the sets of them that are released whatever the records say, and the noise of each.
     candidates, selection, chosen_law
         Pairs among which some are chosen privately, the cost of choosing, and the noise of each chosen pair; empty and
         None where nothing is chosen.
-    n_records
-        Number of records that expected errors are relative to.
-    budget
-        The total, under replace-one: ``("epsilon", 1.0)`` or ``("rho", 0.01)``.
+    n_records, budget
+        Number of records that expected errors are relative to, and the total, under replace-one: ``("epsilon", 1.0)``
+        or ``("rho", 0.01)``.
     """
 
     domain: Domain
@@ -139,10 +136,9 @@ def plan(
 
     Parameters
     ----------
-    domain
-        The attributes with their levels.
-    n_records
-        Public number of records, or a public guess: expected errors are relative to it.
+    domain, n_records
+        The attributes with their levels, and the public number of records, or a public guess: expected errors are
+        relative to it.
     epsilon, rho
         The total budget, one of the two: epsilon gives two-sided geometric noise, for few tables; rho
         (zero-concentrated DP) gives discrete Gaussian noise, for many.
@@ -208,10 +204,8 @@ def release_plan(
 
     Parameters
     ----------
-    frame
-        Confidential records, as `dpbayes.data.marginals` reads them.
-    chosen
-        What `plan` returned.
+    frame, chosen
+        Confidential records, as `dpbayes.data.marginals` reads them, and what `plan` returned.
     rng, ledger, delta, purpose
         As in `dpbayes.privacy.release_tables`. A ledger books every round of the selection by its pure epsilon, which
         is up to four times its zero-concentrated cost.

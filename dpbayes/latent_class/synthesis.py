@@ -65,12 +65,8 @@ def synthesize(
     ----------
     trace
         What `dpbayes.inference.sample` returned for a latent class model.
-    n_datasets
-        Number of data sets. They come from draws spread evenly over the trace.
-    n_rows
-        Records in each.
-    random_seed
-        Seed of the draws.
+    n_datasets, n_rows, random_seed
+        Number of data sets, which come from draws spread evenly over the trace; records in each; and seed.
     law
         ``"draws"``: records of a data set come from the mixture of one posterior draw, so that data sets differ by the
         posterior uncertainty (privacy noise included) as well as by sampling, and `combine` turns their estimates into
