@@ -399,12 +399,14 @@ def _density(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _matrices(rows: Any, columns: Any, classes: Any, state: Floats) -> tuple[Floats, ...]:
+def _matrices(
+    rows: Any, columns: Any, records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
+    state: Floats,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return the factors of a rectangle's products, and fill the state of its rows.
 
     Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
     """
-    records, weights, means, variances, moves = classes
     k, final = len(weights), state.shape[1] - 1
     forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
     last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
@@ -423,37 +425,6 @@ def _matrices(rows: Any, columns: Any, classes: Any, state: Floats) -> tuple[Flo
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _matrices_back(
-    rows: Any, columns: Any, classes: Any, state: Floats, factors: Any, counts: Floats, spread: Floats, slopes: Any
-) -> None:
-    """Add to the slopes of classes what those of a rectangle's counts and spreads give."""
-    records, weights, means, variances, moves = classes
-    in_records, in_weights, in_means, in_variances, in_moves = slopes
-    forward, first, rest, last, varied, second = factors
-    k, final, adjoint = len(weights), state.shape[1] - 1, np.empty((4, len(weights)))
-    in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
-    in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
-    if final > 0:
-        in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
-        for j in range(len(columns)):
-            for h in range(k):
-                in_varied[j, h] += in_second[j, h]
-                in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
-    for j in range(len(columns)):
-        for h in range(k):
-            in_means[columns[j], h] += in_last[j, h]
-            in_variances[columns[j], h] += in_varied[j, h]
-            in_moves[columns[j], h] += in_last[j, k + h]
-    for i in range(len(rows)):
-        for h in range(k):
-            in_records[h] += in_forward[i, h] * state[i, final, 0, h]
-            in_weights[h] += in_first[i, h] * state[i, final, 2, h] + in_rest[i, h] * state[i, final, 3, h]
-            adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
-            adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
-        _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
-
-
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
@@ -464,7 +435,7 @@ def _cells(
 
     `varied_n` is n as variances have it, times the dispersion.
     """
-    k, total, in_varied_n, varied_n = len(weights), 0.0, 0.0, n * dispersion
+    k, factors, total, in_varied_n, varied_n = len(weights), left.shape[1], 0.0, 0.0, n * dispersion
     records, means, variances, moves, roots, given = _columns(
         weights, profiles, n, varied_n, sizes, deviations, turn, ends
     )
@@ -472,20 +443,42 @@ def _cells(
     in_variances, in_moves = np.zeros(means.shape), np.zeros(means.shape)
     for h in range(k):
         in_weights[h] = 0.0
-    classes = records, weights, means, variances, moves
-    slopes = in_records, in_weights, in_means, in_variances, in_moves
     for place in range(len(rectangles)):
         rows = left[rectangles[place, 0] : rectangles[place, 1]]
         columns = right[rectangles[place, 2] : rectangles[place, 3]]
         cells = slice(rectangles[place, 4], rectangles[place, 5])
-        state = np.empty((len(rows), left.shape[1], 5, k))
-        factors = _matrices(rows, columns, classes, state)
-        counts, spread = np.dot(factors[0], factors[3].T), np.dot(factors[1], factors[4].T)
-        if left.shape[1] > 1:
-            spread += np.dot(factors[2], factors[5].T)
+        state = np.empty((len(rows), factors, 5, k))
+        forward, first, rest, last, varied, second = _matrices(
+            rows, columns, records, weights, means, variances, moves, state
+        )
+        counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
+        if factors > 1:
+            spread += np.dot(rest, second.T)
         found = _density(varied_n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
         total, in_varied_n = total + found[0], in_varied_n + found[1]
-        _matrices_back(rows, columns, classes, state, factors, counts, spread, slopes)
+        in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
+        in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
+        if factors > 1:
+            in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
+            for j in range(len(columns)):
+                for h in range(k):
+                    in_varied[j, h] += in_second[j, h]
+                    in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
+        for j in range(len(columns)):
+            for h in range(k):
+                in_means[columns[j], h] += in_last[j, h]
+                in_variances[columns[j], h] += in_varied[j, h]
+                in_moves[columns[j], h] += in_last[j, k + h]
+        adjoint = np.empty((4, k))
+        for i in range(len(rows)):
+            for h in range(k):
+                in_records[h] += in_forward[i, h] * state[i, factors - 1, 0, h]
+                in_weights[h] += (
+                    in_first[i, h] * state[i, factors - 1, 2, h] + in_rest[i, h] * state[i, factors - 1, 3, h]
+                )
+                adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
+                adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
+            _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
     in_n, in_moved_n = _columns_back(
         weights, n, varied_n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
         in_weights, in_profiles, in_sizes, in_deviations,
