@@ -360,7 +360,9 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
-        counted, turns = classes_of(*classes, ends=at["ends"]), {"gaussian": turn}
+        weights, psi, n, dispersion, sizes, deviations = classes
+        counted = classes_of(weights, psi, n, dispersion, sizes, deviations, at["ends"])
+        turns = {"gaussian": turn}
         found = [
             released_law(counted, (at[f"{kind}_left"], at[f"{kind}_parts"]), width, turns.get(kind))
             for kind, width in laws
