@@ -70,16 +70,11 @@ class Finding:
     check
         Which check: ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``tree_depth``, ``bfmi``, ``drift``,
         ``constant``, ``finite`` or ``chains``.
-    quantity
-        What was worst: a posterior quantity, a chain, or a count of transitions.
-    value
-        Its value; NaN where the check could not be made.
-    threshold
-        What the value was held to.
-    passed
-        Whether it holds.
-    remedy
-        What to change; empty when passed.
+    quantity, value
+        What was worst (a posterior quantity, a chain, or a count of transitions) and its value; NaN where the check
+        could not be made.
+    threshold, passed, remedy
+        What the value was held to, whether it holds, and what to change if not.
 
     Examples
     --------
@@ -130,10 +125,8 @@ class Verdict:
 
     Parameters
     ----------
-    findings
-        One per check.
-    variables
-        Names of the posterior variables that were judged.
+    findings, variables
+        One per check, and the names of the posterior variables that were judged.
     worst
         The quantities with the fewest effective draws, the fewest first. A label that a coordinate holds again is
         numbered, ``"a (2)"``; `dpbayes.inference.convergence.quantity_draws` finds the draws of each.
@@ -222,8 +215,7 @@ def _number(value: float | str | None) -> float:
 
 
 _MIN_DRAWS = 4
-# Draws handled together, of as many quantities as they come from: the largest temporary stays below 40 MB.
-_BLOCK = 2**20
+_BLOCK = 2**20  # draws handled together, of as many quantities: the largest temporary stays below 40 MB
 # Draws of a quantity that a model fixes (a structural zero, a total of one) differ by rounding at most.
 _ROUNDING = 8 * np.finfo(float).eps
 
@@ -403,12 +395,9 @@ def _labels(posterior: "xr.Dataset", dim: str) -> list[str | int | float]:
     return labels
 
 
-# Quantities kept for rank plots.
-_KEPT = 12
-# Largest share of divergent transitions.
-DIVERGENT_SHARE = 0.001
-# Posterior standard deviations that the log-likelihood may move between the middle and the last third of a run.
-_DRIFT = 0.1
+_KEPT = 12  # quantities, for rank plots
+DIVERGENT_SHARE = 0.001  # of all transitions, at most
+_DRIFT = 0.1  # posterior sds that the log-likelihood may move between the middle and the last third of a run
 _MORE_DRAWS = "raise draws (or tune), or choose a parameterization that mixes faster"
 _DEEPER = "raise max_treedepth, or rescale the model: trees this deep mean a posterior that is long and thin"
 _HEAVY_TAILS = "heavy tails: reparameterize (centre or uncentre a scale), or tighten a prior"
@@ -436,10 +425,9 @@ def check_convergence(
         Groups `posterior` and `sample_stats` as the output contract names them (`dpbayes.inference.schema`).
     var_names
         Posterior variables to judge. By default those of its attribute `convergence_variables`, else all.
-    rhat_max
-        Largest rank-normalized split R-hat allowed for any quantity.
-    ess_min
-        Smallest bulk and smallest tail effective sample size allowed for any quantity, in draws.
+    rhat_max, ess_min
+        Largest rank-normalized split R-hat, and smallest bulk and tail effective sample size in draws, allowed for any
+        quantity; thresholds of Vehtari et al. (2021), Bayesian Analysis 16(2), sections 4.1-4.3.
     divergent_share_max
         Largest share of divergent transitions allowed after tuning; the count is reported in any case.
     bfmi_min
@@ -450,17 +438,9 @@ def check_convergence(
     Returns
     -------
     Verdict
-        One finding per check. One that cannot be made (one chain, a missing statistic, a NaN) does not pass.
-
-    Raises
-    ------
-    InputError
-        If the trace has no posterior, or lacks a variable of `var_names`.
-
-    Notes
-    -----
-    Thresholds for R-hat and effective sample size: Vehtari et al. (2021), Bayesian Analysis 16(2), sections 4.1-4.3.
-    A quantity whose draws never move in any chain (a structural zero) has no R-hat; it is counted and set aside.
+        One finding per check; one that cannot be made (one chain, a missing statistic, a NaN) does not pass. A quantity
+        that never moves in any chain (a structural zero) is counted and set aside. `InputError` if the trace has no
+        posterior, or lacks a variable of `var_names`.
 
     Examples
     --------
@@ -499,9 +479,8 @@ def mixing_findings_of(
     (judged,) = np.nonzero(finite & ~constant)
     findings = []
     if not finite.all():
-        findings.append(
-            Finding.of("finite", str(quantities[int(np.argmin(finite))]), (~finite).sum(), 0.0, _NOT_FINITE)
-        )
+        first = str(quantities[int(np.argmin(finite))])
+        findings.append(Finding.of("finite", first, (~finite).sum(), 0.0, _NOT_FINITE))
     if constant.any():  # structural zeros are the model's right; a posterior in which nothing moves is not one
         first, still = str(quantities[int(np.argmax(constant))]), float(constant.sum())
         remedy = "" if len(judged) else _NOTHING_MOVED

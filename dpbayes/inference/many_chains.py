@@ -120,14 +120,10 @@ class BatchedDensity:
     start: Callable[[np.random.Generator, int], Floats]
     recorded: Callable[[Floats], dict[str, Floats]]
     size: int
-    climbs: bool = False
-    """Whether the model gives starts, from which chains climb; without, they are annealed from the prior."""
-    together: int = 1024
-    """Number of points for which what a trajectory touches stays in the processor's cache."""
-    follow: Follow | None = None
-    """How trajectories are followed; without, step by step in NumPy."""
-    ascend: Ascend | None = None
-    """How Adam climbs; without, step by step in NumPy."""
+    climbs: bool = False  # chains from the starts that the model gives; else they are annealed from the prior
+    together: int = 1024  # points for which what a trajectory touches stays in the processor's cache
+    follow: Follow | None = None  # trajectories; else step by step in NumPy
+    ascend: Ascend | None = None  # by Adam; else step by step in NumPy
 
 
 def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
@@ -331,15 +327,9 @@ def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Genera
 
 
 def _leapfrogs(
-    evaluate: Evaluate,
-    at: Floats,
-    momentum: Floats,
-    gradient: Floats,
-    scale: Floats,
-    power: float,
-    steps: int,
+    evaluate: Evaluate, at: Floats, momentum: Floats, gradient: Floats, scale: Floats, power: float, steps: int,
     learns: bool,
-) -> tuple[Floats, ...]:
+) -> tuple[Floats, ...]:  # fmt: skip
     """Follow trajectories; see `Follow`."""
     at, momentum, squares = at.copy(), momentum + 0.5 * scale * gradient, np.zeros_like(at)
     change = np.empty_like(at)  # memory that every step uses again

@@ -77,8 +77,7 @@ class NutsSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the settings as plain data, without the number of cores, which does not change a draw."""
-        names = ("draws", "tune", "chains", "target_accept", "max_treedepth", "adaptation")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in asdict(self).items() if name != "cores"}
 
 
 def _nuts(
@@ -116,8 +115,6 @@ def _nuts(
     attributes = {
         "sampler": f"nutpie {nutpie.__version__}",
         "sampler_settings": json.dumps(settings.to_dict()),
-        "random_seed": str(random_seed),
-        "tune": int(settings.tune),
         "sampling_seconds": time.perf_counter() - started,
     }
     return _plain(raw["posterior"].to_dataset()), _plain(sample_stats), attributes
@@ -175,16 +172,10 @@ _DEFAULT = NutsSettings()
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
-    """A model with its compiled log-density; made by `compile_model`.
+    """A model, untouched, with its compiled log-density; made by `compile_model`.
 
-    Parameters
-    ----------
-    model
-        The model, untouched.
-    program
-        nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`.
-    compile_seconds
-        Wall time of compiling.
+    `program` is nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`; `compile_seconds` is the
+    wall time of compiling.
     """
 
     model: "pm.Model"
@@ -209,26 +200,15 @@ class CompiledModel:
             Draws, tuning, chains and adaptation, of the method that the model was compiled for.
         data
             New values of `pm.Data` variables by name, each of the shape it had; others keep their values.
-        random_seed
-            Sampler seed; by default a fresh one, recorded in the trace. Same seed, same data, same draws.
-        cores
-            Chains, or batches of chains, that run at the same time; by default as many as there are processors.
-        progressbar
-            Show progress.
-        progress
-            Called with the stage in words and the share of it that is done; it takes the place of a bar.
+        random_seed, cores, progressbar, progress
+            As of `dpbayes.inference.sample`.
 
         Returns
         -------
         xarray.DataTree
-            Groups `posterior`, `sample_stats`, `observed_data`, `constant_data` of the output contract.
-
-        Raises
-        ------
-        InputError
-            If `data` names something else than a `pm.Data` variable, or a value does not fit it.
-        IncompleteSamplingError
-            If the sampler ended early or found no start.
+            Groups `posterior`, `sample_stats`, `observed_data`, `constant_data` of the output contract. `InputError` if
+            `data` names no `pm.Data` variable, or a value does not fit it; `IncompleteSamplingError` if the sampler
+            ended early or found no start.
 
         Examples
         --------
@@ -271,11 +251,12 @@ class CompiledModel:
         if declared is not None:
             attributes["convergence_variables"] = json.dumps(list(declared))
         groups = {"posterior": posterior, "sample_stats": sample_stats} | groups
-        return new_trace(groups, **attributes, compile_seconds=self.compile_seconds)
+        attributes |= {"random_seed": seed, "tune": settings.tune, "compile_seconds": self.compile_seconds}
+        return new_trace(groups, **attributes)
 
 
 def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
-    """Compile a model's log-density and gradient.
+    """Compile a model's log-density and gradient, for `CompiledModel.fit`.
 
     Parameters
     ----------
@@ -290,18 +271,10 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     backend
         Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.
 
-    Returns
-    -------
-    CompiledModel
-        Call its `fit`.
-
-    Raises
-    ------
-    InputError
-        If the model has no free variable, or a discrete one.
-
     Notes
     -----
+    `InputError` if the model has no free variable, or a discrete one.
+
     Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
     while another part of the program compiles. Machine code is cached on disk (`pytensor.config.base_compiledir`) by
     the structure of the graph, so the same model on other data of the same shape compiles in a quarter of the time.
@@ -344,9 +317,11 @@ def checked_seed(random_seed: int | None) -> int:
 
 def observed_data_names(model: "pm.Model") -> dict[str, str]:
     """Map each observed variable to the `pm.Data` variable that holds its values."""
-    names = {}
+    from pytensor.graph.traversal import ancestors
+
+    names, known = {}, set(model.data_vars)
     for variable in model.observed_RVs:
-        sources = _data_sources(model, model.rvs_to_values[variable])
+        sources = [source for source in ancestors([model.rvs_to_values[variable]]) if source in known]
         if len(sources) == 1:
             names[variable.name] = sources[0].name
     return names
@@ -377,13 +352,6 @@ def _checked_data(model: "pm.Model", data: Mapping[str, Any]) -> dict[str, np.nd
     return checked
 
 
-def _data_sources(model: "pm.Model", value: Any) -> list[Any]:
-    from pytensor.graph.traversal import ancestors
-
-    known = set(model.data_vars)
-    return [variable for variable in ancestors([value]) if variable in known]
-
-
 def _data_groups(model: "pm.Model") -> dict[str, "xr.Dataset"]:
     """Give the observed values and the model's other data; data that only stand behind an observed one are left out."""
     from pymc.backends.arviz import find_constants, find_observations
@@ -392,10 +360,7 @@ def _data_groups(model: "pm.Model") -> dict[str, "xr.Dataset"]:
     entering = {variable.name for variable in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])}
     behind = set(observed_data_names(model).values()) - entering
     constants = {name: value for name, value in find_constants(model).items() if name not in behind}
-    return {
-        "observed_data": _dataset(model, find_observations(model)),
-        "constant_data": _dataset(model, constants),
-    }
+    return {"observed_data": _dataset(model, find_observations(model)), "constant_data": _dataset(model, constants)}
 
 
 def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray], lead: Sequence[str] = ()) -> "xr.Dataset":
@@ -440,16 +405,12 @@ def sample(
         nothing confidential. Same seed, same draws, on any number of cores.
     cores
         Chains, or batches of chains, that run at the same time; by default as many as there are processors.
-    progressbar
-        Show progress.
-    progress
-        Called with the stage in words and the share of it that is done; it takes the place of a bar.
-    predictive
-        Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
-        (about a second each). One draw from the prior comes first: a model that cannot be simulated fails before it is
-        sampled. The rest follow the sampling.
-    prior_draws
-        Draws from the prior.
+    progressbar, progress
+        Whether to show a bar; or what is called, in place of it, with the stage in words and the share of it done.
+    predictive, prior_draws
+        Whether to draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the
+        model's graph (about a second each), and draws from the prior. One comes first: a model that cannot be simulated
+        fails before it is sampled. The rest follow the sampling.
     **settings
         Those of `dpbayes.inference.sampling.NutsSettings` (``draws=1000, tune=1000, chains=4, target_accept=0.9``, ...)
         or of `dpbayes.inference.many_chains.ManyChainSettings` (``chains=128, draws=24, rounds=4``, ...).
@@ -458,14 +419,9 @@ def sample(
     -------
     xarray.DataTree
         Groups and attributes of `dpbayes.inference.schema`. The verdict is in the attribute `convergence`
-        (`Verdict.from_trace`); a failed check raises nothing here.
-
-    Raises
-    ------
-    InputError
-        If a setting is out of range or the model has no continuous free variable; before anything compiles.
-    IncompleteSamplingError
-        If sampling ended early, or no start was found.
+        (`Verdict.from_trace`); a failed check raises nothing here. `InputError`, before anything compiles, if a setting
+        is out of range or the model has no continuous free variable; `IncompleteSamplingError` if sampling ended early,
+        or no start was found.
 
     Examples
     --------
@@ -559,8 +515,6 @@ def _many(
     attributes = {
         "sampler": f"dpbayes many chains ({settings.backend})",
         "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),
-        "random_seed": str(seed),
-        "tune": settings.tune,
         "sampling_seconds": said["sampling_seconds"],
     }
     return posterior, sample_stats, attributes

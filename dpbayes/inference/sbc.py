@@ -162,10 +162,8 @@ def simulate_and_rank(
     build_model
         Returns the model; observed values live in `pm.Data`. It is called once in each process, so with `n_jobs` above
         1 it must pickle (cloudpickle: closures do).
-    n_simulations
-        Number of data sets, numbered from 0. Simulation i depends on `random_seed` and i alone.
-    random_seed
-        Seed of the study.
+    n_simulations, random_seed
+        Number of data sets, numbered from 0, and seed: simulation i depends on the seed and i alone.
     var_names
         Posterior variables to rank; by default the model's `convergence_variables`, else all it records.
     simulate
@@ -173,13 +171,11 @@ def simulate_and_rank(
         makes data in truth where the model is an approximation to it.
     n_ranks
         Posterior draws, evenly spaced, that a true value is ranked among. Ranks are 0 to `n_ranks`.
-    settings
-        NUTS settings of every fit; chains x draws must be `n_ranks` or more.
-    rhat_max
-        Of the convergence check, with `n_ranks` as the effective draws it asks for, so that the ranked draws are
-        nearly independent.
+    settings, rhat_max
+        NUTS settings of every fit, chains x draws at least `n_ranks`; and the R-hat that its convergence check allows,
+        which asks for `n_ranks` effective draws too, so that the ranked ones are nearly independent.
     folder
-        Where each simulation is stored as it ends, whole or not at all. A folder of the same study is resumed, or
+        Where each simulation is stored as it ends, whole or not at all; a folder of the same study is resumed, or
         extended to more simulations.
     label
         Identifies the model in the folder's record (a spec's digest, say); a folder with another label is refused.
@@ -194,8 +190,8 @@ def simulate_and_rank(
     xarray.DataTree
         Group `prior_sbc`: PIT = (rank + 1/2) / (n_ranks + 1) of each variable, dims (simulation, ...). Group `truth`:
         true values. Group `fit`: `passed` (the convergence check), `rhat`, `ess_bulk`, `ess_tail`, `divergent_share`
-        and `seconds` of each simulation. A fit that found no start has NaN ranks and `passed` False; none is left out.
-        Judge it with `uniformity` and `plot_ranks`.
+        and `seconds` of each simulation. A fit that found no start has NaN ranks and `passed` False; one that fails the
+        check keeps its ranks, as dropping it would bias the rest. Judge it with `uniformity` and `plot_ranks`.
 
     Raises
     ------
@@ -204,11 +200,10 @@ def simulate_and_rank(
     ExistingRunError
         If the folder holds something else.
 
-    Notes
-    -----
+    References
+    ----------
     Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference algorithms with
-    simulation-based calibration", algorithm 1. A fit that fails the check keeps its ranks: dropping it would bias
-    the rest.
+    simulation-based calibration", algorithm 1.
 
     Examples
     --------
@@ -239,16 +234,9 @@ def simulate_and_rank(
     model = function(build_model, "build_model", remedy="it returns the model")()
     if simulate is None and not observed_data_names(model):
         raise InputError("no observed variable of the model keeps its values in pm.Data: nothing could be exchanged")
-    task = _Task(
-        build_model=build_model,
-        simulate=simulate,
-        variables=_variables(model, var_names),
-        n_ranks=n_ranks,
-        settings=settings,
-        random_seed=checked_seed(random_seed),
-        rhat_max=rhat_max,
-        folder=None if folder is None else file_path(folder),
-    )
+    variables, seed = _variables(model, var_names), checked_seed(random_seed)
+    path = None if folder is None else file_path(folder)
+    task = _Task(build_model, simulate, variables, n_ranks, settings, seed, rhat_max, path)
     records = _open(task, label)
     todo = [index for index in range(n_simulations) if index not in records]
     for index, record in _progress(_run(task, todo, n_jobs), len(todo), progressbar):
@@ -271,15 +259,8 @@ def _open(task: _Task, label: str) -> dict[int, dict[str, Any]]:
     """Read what the folder holds of this study; make it if need be."""
     if task.folder is None:
         return {}
-    settings = {
-        "label": label,
-        "variables": list(task.variables),
-        "n_ranks": task.n_ranks,
-        "settings": task.settings.to_dict(),
-        "random_seed": task.random_seed,
-        "rhat_max": task.rhat_max,
-    }
-    text = json.dumps(settings, indent=1, sort_keys=True)
+    settings = {name: getattr(task, name) for name in ("variables", "n_ranks", "random_seed", "rhat_max")}
+    text = json.dumps(settings | {"label": label, "settings": task.settings.to_dict()}, indent=1, sort_keys=True)
     task.folder.mkdir(parents=True, exist_ok=True)
     path = task.folder / "study.json"
     if not path.exists():
@@ -323,8 +304,7 @@ def _progress(results: Iterable[Any], total: int, show: bool) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("calibration"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as bar:
+    with Progress(TextColumn("calibration"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         yield from bar.track(results, total=total)
 
 
@@ -343,44 +323,29 @@ def _assemble(model: "pm.Model", task: _Task, records: list[dict[str, Any]]) -> 
         truth[name] = (dims, np.stack([record[f"truth:{name}"] for record in records]))
     found = [key for key in records[0] if key.startswith("fit:")]
     fit = {key[4:]: ("simulation", np.array([record[key][()] for record in records])) for key in found}
-    tree = xr.DataTree.from_dict(
-        {
-            "prior_sbc": xr.Dataset(pit, coords=coords),
-            "truth": xr.Dataset(truth, coords=coords),
-            "fit": xr.Dataset(fit, coords={"simulation": coords["simulation"]}),
-        }
-    )
+    groups = {name: xr.Dataset(values, coords=coords) for name, values in (("prior_sbc", pit), ("truth", truth))}
+    groups["fit"] = xr.Dataset(fit, coords={"simulation": coords["simulation"]})
+    tree = xr.DataTree.from_dict(groups)
     tree.attrs = {"n_ranks": task.n_ranks, "random_seed": str(task.random_seed)}
     return tree
 
 
-# Tail probabilities that differ by less are one: those of mirrored counts at mirrored edges round differently.
-_TIE = 1e-9
+_TIE = 1e-9  # tail probabilities that differ by less are one: mirrored counts at mirrored edges round differently
 
 
 def uniformity(study: "xr.DataTree") -> dict[str, float]:
-    """p-value of uniform ranks for each quantity.
+    """p-value of uniform ranks for each quantity, by name, of what `simulate_and_rank` returned.
 
-    Parameters
-    ----------
-    study
-        What `simulate_and_rank` returned.
-
-    Returns
-    -------
-    dict
-        Quantity name to p-value. A quantity with a missing rank has p-value 0: a fit that failed is no calibration.
-        With q quantities, compare the smallest with alpha / q.
+    A quantity with a missing rank has p-value 0: a fit that failed is no calibration. With q quantities, compare the
+    smallest with alpha / q.
 
     Notes
     -----
-    Säilynoja, Bürkner and Vehtari (2022), "Graphical test for discrete uniformity and its applications", Statistics and
-    Computing 32, 32, section 2.2: the statistic is the smallest pointwise tail probability of the ECDF over all ranks.
-    Its p-value is the exact probability that uniform ranks give as small a one, however small it is: of many quantities
-    the smallest must be able to pass below alpha / q. The counts of ranks are independent Poisson ones given their
-    total, and the law of their sums is followed from edge to edge within the bounds (Moscovich and Nadler 2017,
-    "Fast calculation of boundary crossing probabilities for Poisson processes", Statistics and Probability Letters
-    123).
+    The statistic is the smallest pointwise tail probability of the ECDF over all ranks (Säilynoja, Bürkner and Vehtari
+    2022, "Graphical test for discrete uniformity and its applications", Statistics and Computing 32, 32, section 2.2).
+    Its p-value is exact, however small: the counts of ranks are independent Poisson ones given their total, and the law
+    of their sums is followed from edge to edge within the bounds (Moscovich and Nadler 2017, "Fast calculation of
+    boundary crossing probabilities for Poisson processes", Statistics and Probability Letters 123).
 
     Examples
     --------
@@ -392,8 +357,7 @@ def uniformity(study: "xr.DataTree") -> dict[str, float]:
     True
     """
     pit, labels, bins = _values(study)
-    whole = np.isfinite(pit).all(axis=1)
-    p_values = np.zeros(len(pit))
+    whole, p_values = np.isfinite(pit).all(axis=1), np.zeros(len(pit))
     statistics = _statistic(_ecdf_counts(pit[whole], bins), pit.shape[1])
     p_values[whole] = [_null_probability(pit.shape[1], bins, statistic) for statistic in statistics.tolist()]
     return dict(zip(labels, map(float, p_values), strict=True))
@@ -423,10 +387,8 @@ def plot_ranks(
 
     Parameters
     ----------
-    study
-        What `simulate_and_rank` returned.
-    var_names
-        Variables to show; by default all.
+    study, var_names
+        What `simulate_and_rank` returned, and the variables to show; by default all.
     prob
         Probability that the whole curve of a calibrated quantity stays inside the band.
     called
@@ -436,12 +398,7 @@ def plot_ranks(
     -------
     matplotlib.figure.Figure
         One line per quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse:
-        too wide; on one side throughout: biased.
-
-    Raises
-    ------
-    InputError
-        If no variable is named, or one that was not ranked.
+        too wide; on one side throughout: biased. `InputError` if no variable is named, or one that was not ranked.
 
     Examples
     --------
@@ -564,5 +521,5 @@ def _band(simulations: int, bins: int, prob: float) -> tuple[np.ndarray, np.ndar
     accepted = _tails(simulations, bins) > _band_level(simulations, bins, prob) * (1.0 + _TIE)
     lower = accepted.argmax(axis=0)
     upper = simulations - accepted[::-1].argmax(axis=0)
-    ends = (np.array([0.0]), np.array([float(simulations)]))
-    return tuple(np.concatenate([ends[0], edge, ends[1]]) / simulations for edge in (lower, upper))  # type: ignore[return-value]
+    first, last = (np.concatenate([[0.0], edge, [simulations]]) / simulations for edge in (lower, upper))
+    return first, last

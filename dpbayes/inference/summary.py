@@ -31,10 +31,8 @@ class PosteriorSummary:
         One row per quantity, such as ``"margin[count=age=0]"``, with the columns ``mean``, ``sd``, ``lower``,
         ``upper``, ``rhat``, ``ess_bulk`` and ``ess_tail``; the last three are NaN for a quantity that never moves, or
         has draws that are not finite.
-    prob
-        Probability of the equal-tailed intervals.
-    chains, draws
-        Numbers of chains, and of draws per chain.
+    prob, chains, draws
+        Probability of the equal-tailed intervals, number of chains, and of draws per chain.
     verdict
         Whether the trace may be trusted. It need not be about the quantities shown: labels of a mixture's classes
         switch, and what the model declares to be judged does not depend on them.
@@ -106,17 +104,8 @@ def summarize(
     Returns
     -------
     PosteriorSummary
-        With the verdict that the trace carries, or a fresh one of `check_convergence`.
-
-    Raises
-    ------
-    InputError
-        If a variable is not in the posterior, or the probability is not strictly between 0 and 1.
-
-    References
-    ----------
-    Vehtari, A., Gelman, A., Simpson, D., Carpenter, B. and Bürkner, P.-C. (2021). Rank-normalization, folding, and
-    localization: an improved R-hat. Bayesian Analysis 16(2).
+        With the verdict that the trace carries, or a fresh one of `check_convergence`, which names the source of R-hat
+        and effective sample sizes. `InputError` if a variable is not in the posterior, or `prob` not between 0 and 1.
 
     Examples
     --------
@@ -138,12 +127,8 @@ def summarize(
     members = members_of(trace["sample_stats"].to_dataset() if "sample_stats" in trace.children else None)
     with np.errstate(invalid="ignore"):  # draws that are not finite: the numbers say so, and the verdict does
         lower, upper = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=(1, 2))
-        columns = {
-            "mean": draws.mean(axis=(1, 2)),
-            "sd": draws.std(axis=(1, 2), ddof=1),
-            "lower": lower,
-            "upper": upper,
-        }
+        columns = {"mean": draws.mean(axis=(1, 2)), "sd": draws.std(axis=(1, 2), ddof=1)}
+    columns |= {"lower": lower, "upper": upper}
     table = pd.DataFrame(columns | mixing(draws, members=members)._asdict(), index=list(map(str, quantities)))
     verdict = Verdict.from_trace(trace) if "convergence" in trace.attrs else check_convergence(trace)
     return PosteriorSummary(table, prob, draws.shape[1], draws.shape[2], verdict)

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-MAX_CELLS = 4096
-"""Most cells of the domain."""
-
+MAX_CELLS = 4096  # of the domain
 _MOST = 10**6  # draws, draws before them, and chains
 _SWEEPS, _MOVES, _FACTOR_MOVES = 3, 20, 3  # per draw; per sweep, moves of records per cell and of each factor
 # Large cells may look independent where those of rare levels are not: r, how alike, is at most 30.
@@ -52,21 +50,15 @@ def sample_whole_counts(
     ----------
     release
         Tables over a domain of at most 4,096 cells. Any law, one per cell, and counts that a threshold held back.
-    draws, tune, chains
-        Draws kept per chain, draws before them, and chains.
-    random_seed
-        Seed of the chains.
+    draws, tune, chains, random_seed
+        Draws kept per chain, draws before them, chains, and their seed.
 
     Returns
     -------
     xarray.DataTree
         A trace whose ``posterior`` has ``counts`` (chain, draw, attributes) and ``shape`` r (chain, draw), with the
         verdict of the convergence check. Intervals are those of whole numbers: that of an empty cell begins at 0.
-
-    Raises
-    ------
-    InputError
-        If there are too many cells, or a setting is no whole number in its range.
+        `InputError` if there are too many cells, or a setting is no whole number in its range.
 
     Examples
     --------
@@ -96,10 +88,9 @@ def sample_whole_counts(
     found = [_chain(release, np.random.default_rng(seed), draws, tune) for seed in seeds]
     counts, shapes, accepted = (np.array(part) for part in zip(*found, strict=True))
     sample = ("chain", "draw")
-    posterior = xr.Dataset(
-        {"counts": ((*sample, *domain.names), counts.reshape(chains, draws, *domain.shape)), "shape": (sample, shapes)},
-        coords={"chain": range(chains), "draw": range(draws)} | {a.name: list(a.levels) for a in domain},
-    )
+    shaped = counts.reshape(chains, draws, *domain.shape)
+    coords = {"chain": range(chains), "draw": range(draws)} | {a.name: list(a.levels) for a in domain}
+    posterior = xr.Dataset({"counts": ((*sample, *domain.names), shaped), "shape": (sample, shapes)}, coords=coords)
     size = release.n if isinstance(release.n, int) else release.n.value
     tables = {table.label: ([f"{table.label}: {name}" for name in table.attributes], table.counts)
               for table in release.tables}  # fmt: skip
@@ -157,8 +148,8 @@ def _chain(release: Release, rng: np.random.Generator, draws: int, tune: int) ->
 def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats, Ints, Floats], Floats]:
     """Return where each cell counts, what the noise of each released number is, and the numbers.
 
-    Noise is a linear and a quadratic rate, and of a number that was held back the row of a table with the log of its
-    chance to be so, by the exact count.
+    Noise is a linear and a quadratic rate, and, of a number that was held back, the row of a table with the log of the
+    chance of that by the exact count.
     """
     places, released, start = [], [], 0
     laws: list[NoiseLaw] = []
@@ -180,9 +171,8 @@ def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats
     kinds = list(dict.fromkeys(key for key in zip(laws, limits, strict=True) if key[1] is not None))
     row = {key: place for place, key in enumerate(kinds)}
     held_rows = np.array([row.get(key, -1) for key in zip(laws, limits, strict=True)])
-    most = int(
-        max((max(limit, 0.0) + _FAR * law.variance**0.5 for law, limit in kinds if limit is not None), default=0)
-    )
+    far = (max(limit, 0.0) + _FAR * law.variance**0.5 for law, limit in kinds if limit is not None)
+    most = int(max(far, default=0))
     below = np.array([_log_below(law, limit, most + 2) for law, limit in kinds]).reshape(len(kinds), most + 2)
     return np.stack(places, axis=1), (linear, quadratic, held_rows, below), np.concatenate(released).astype(float)
 
@@ -281,20 +271,9 @@ def _prior_gain(i: int, j: int, moved: int, x: Ints, log_share: Floats, r: float
 
 @numba.njit(cache=False)
 def _move(
-    x: Ints,
-    off: Floats,
-    place: Ints,
-    linear: Floats,
-    quadratic: Floats,
-    held: Ints,
-    below: Floats,
-    log_share: Floats,
-    r: float,
-    tries: int,
-    reach: float,
-    sizes: Ints,
-    open_total: bool,
-) -> int:
+    x: Ints, off: Floats, place: Ints, linear: Floats, quadratic: Floats, held: Ints, below: Floats, log_share: Floats,
+    r: float, tries: int, reach: float, sizes: Ints, open_total: bool,
+) -> int:  # fmt: skip
     """Move records between pairs of cells, or in and out of one, in place; return how many tries were accepted.
 
     Counts are negative binomial, the factors theta integrated out; a number of records and its way back are equally

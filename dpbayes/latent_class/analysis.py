@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from dpbayes._arguments import Floats, instance, one_of, strictly_between, whole_number
 from dpbayes._arguments import function as given_function
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
-from dpbayes.latent_class.design import Cell, cells_of, record_numbers
+from dpbayes.latent_class.design import Cell, by_table, cells_of, flat_draws, record_numbers
 from dpbayes.latent_class.synthesis import concentration_of, fitted_domain, fitted_mixture, fitted_zeros
-from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
+from dpbayes.latent_class.zeros import ZeroSet, conditioned
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -62,7 +63,8 @@ class Mixture:
             ]
         else:
             plan = self.zeros.plan(cells_of(self.domain, names))
-            parts = [conditioned_draws(one._cells(plan.cells), plan) for one in self._blocks(len(plan.cells))]
+            padded = (np.pad(one._cells(plan.cells), ((0, 0), (0, 1))) for one in self._blocks(len(plan.cells)))
+            parts = [conditioned(one, plan) for one in padded]
         values = np.concatenate(parts).reshape(len(self.weights), -1)
         return np.asarray(values / values.sum(axis=1, keepdims=True))
 
@@ -128,8 +130,7 @@ def record_shares(
         raise InputError(
             "target 'records' needs exact_counts in the trace; they are drawn for releases of at most 20,000 counts"
         )
-    exact = posterior["exact_counts"].transpose("chain", "draw", "count").to_numpy()
-    exact = exact.reshape(-1, exact.shape[-1])
+    exact = flat_draws(posterior, "exact_counts")
     if exact.shape[1] != release.n_counts:
         raise InputError(f"the trace holds {exact.shape[1]} exact counts, the release {release.n_counts}")
     n = np.maximum(np.rint(record_numbers(posterior, release).to_numpy().ravel()), 1.0)
@@ -166,9 +167,8 @@ def population_shares(
         )
     rng = np.random.default_rng(rng)
     n = record_numbers(posterior, release).to_numpy().ravel()
-    varied = posterior["overdispersion"].transpose("chain", "draw").to_numpy().ravel()
     of_records = record_shares(posterior, release, mixture, names, rng, whole=False)
-    return population_given_records(shares, n[:, None] * of_records, n, varied, rng)
+    return population_given_records(shares, n[:, None] * of_records, n, flat_draws(posterior, "overdispersion"), rng)
 
 
 def population_given_records(
@@ -187,24 +187,19 @@ def population_margins(
     release: Release, shares: Floats, counts: Floats, n: Floats, overdispersion: Floats, rng: np.random.Generator
 ) -> Floats:
     """Draw the population's shares of all released margins, ``(..., cells)``, every one by itself."""
-    ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
-    parts = zip(np.split(shares, ends, axis=-1), np.split(counts, ends, axis=-1), strict=True)
+    parts = zip(by_table(shares, release), by_table(counts, release), strict=True)
     return np.concatenate([population_given_records(*part, n, overdispersion, rng) for part in parts], axis=-1)
 
 
 def _inside(release: Release, names: Sequence[str], exact: Floats) -> list[tuple[tuple[int, ...], Floats]]:
     """Return the released margins of some attributes."""
     found: dict[tuple[int, ...], list[Floats]] = {}
-    start = 0
-    for table in release.tables:
-        own = exact[:, start : start + table.counts.size].reshape(-1, *table.counts.shape)
-        start += table.counts.size
+    for table, own in zip(release.tables, by_table(exact, release), strict=True):
         axes = [names.index(name) for name in table.attributes if name in names]
-        if not axes:
-            continue
         left_out = tuple(1 + place for place, name in enumerate(table.attributes) if name not in names)
-        ordered = np.transpose(own.sum(axis=left_out), (0, *(1 + np.argsort(axes))))
-        found.setdefault(tuple(sorted(axes)), []).append(ordered)
+        if axes:
+            kept = own.reshape(-1, *table.counts.shape).sum(axis=left_out)
+            found.setdefault(tuple(sorted(axes)), []).append(np.transpose(kept, (0, *(1 + np.argsort(axes)))))
     margins = [(axes, np.maximum(np.mean(parts, axis=0), 0.0)) for axes, parts in found.items()]
     return sorted(margins, key=lambda margin: len(margin[0]))
 
@@ -241,9 +236,7 @@ def _whole_tables(counts: Floats, n: Floats) -> Floats:
     return down + rounded
 
 
-MAX_CELLS = 65_536
-"""Most cells of a margin that is evaluated draw by draw."""
-
+MAX_CELLS = 65_536  # of a margin that is evaluated draw by draw
 MAX_NUMBERS = 1 << 26  # cells times draws; 512 MiB, and a regression works with a few such arrays
 
 type Target = Literal["population", "records"]
@@ -270,38 +263,29 @@ def margin_draws(
         full table.
     target
         ``"population"``: the probabilities that the records were drawn from. ``"records"``: the shares among the n
-        confidential records, about which the released margins say more (needs `release`, a trace with
-        ``exact_counts``).
-    release
-        What was fitted: for ``"records"``, and for the population where it varies about the mixture (a trace with
-        ``overdispersion``).
-    random_seed
-        Seed of the draws given the mixture and the released margins' counts, for the same.
+        confidential records, about which the released margins say more (needs ``exact_counts`` in the trace).
+    release, random_seed
+        What was fitted, and a seed of the draws given the mixture and the released counts: for ``"records"``, and for a
+        population that varies about the mixture (``overdispersion`` in the trace).
     whole
-        For ``"records"``: make each draw a table of whole counts that sums to n, or to one record where a draw of a
-        noisy n is less (rounded by largest remainders), so that an interval can say that a cell is empty. Without it
-        counts are real and at least a millionth of a record, so that log-odds stay finite.
+        For ``"records"``: make each draw a table of whole counts that sums to n (to 1 where a draw of a noisy n is
+        less; rounded by largest remainders), so that an interval can say that a cell is empty. Else counts are real and
+        at least a millionth of a record, so that log-odds stay finite.
     thin
-        Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000
-        draws).
+        Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000).
 
     Returns
     -------
     xarray.DataArray
-        Dims ``chain``, ``draw``, then the attributes; each draw sums to one.
-
-    Raises
-    ------
-    InputError
-        If the trace is not of a latent class model, an attribute is unknown, there are too many cells or draws, or
-        `release` is missing where it is needed, or not the one that the trace was fitted to.
+        Dims ``chain``, ``draw``, then the attributes; each draw sums to one. `InputError` if the trace is not of a
+        latent class model, an attribute is unknown, there are too many cells or draws, or `release` is missing where it
+        is needed, or not the one that was fitted.
 
     Notes
     -----
-    For the records' own table, n records are drawn from each draw's mixture and the table is then fitted to that draw's
-    ``exact_counts`` of all released margins inside it (iterative proportional fitting): what the release says of the
-    records is kept, and what it leaves open varies as sampling does. A margin inside a released table follows
-    ``exact_counts``. Counts below zero are set to zero.
+    The records' table: n records drawn from each draw's mixture, fitted to that draw's ``exact_counts`` of all released
+    margins inside it (iterative proportional fitting), those below zero set to zero. What the release leaves open
+    varies as sampling does; a margin inside a released table follows ``exact_counts``.
 
     Examples
     --------
@@ -327,7 +311,8 @@ def margin_draws(
         )
     if release is not None:
         check_fitted(trace, release)
-    posterior = _thinned(trace, thin)
+    thin = whole_number(thin, "thin", remedy="1 takes every draw")
+    posterior = trace["posterior"].to_dataset().isel(draw=slice(None, None, thin))
     sizes = posterior.sizes
     _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)
     mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
@@ -339,11 +324,6 @@ def margin_draws(
     levels = {attribute.name: list(attribute.levels) for attribute in margin}
     shaped = values.reshape(sizes["chain"], sizes["draw"], *margin.shape)
     return xr.DataArray(shaped, dims=("chain", "draw", *margin.names), coords=coords | levels, name="probability")
-
-
-def _thinned(trace: xr.DataTree, thin: int) -> xr.Dataset:
-    thin = whole_number(thin, "thin", remedy="1 takes every draw")
-    return trace["posterior"].to_dataset().isel(draw=slice(None, None, thin))
 
 
 def _check_size(cells: int, draws: int, thin: int) -> None:
@@ -379,21 +359,16 @@ def weighted_logistic(weights: Floats, matrix: Floats, outcome: Floats) -> Float
     With a rare baseline the coefficients themselves would be small differences of sums over all other cells.
     """
     back = _from_common_cells(weights, matrix)
-    return np.asarray(_maximize(weights, matrix @ back, outcome) @ back.T)
-
-
-def _maximize(weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
-    """Return the coefficients of largest weighted log-likelihood, draw by draw."""
-    beta = np.zeros((len(weights), matrix.shape[1]))
+    basis, beta = matrix @ back, np.zeros((len(weights), matrix.shape[1]))
     active, last = np.arange(len(weights)), np.full(len(weights), np.inf)
     for _ in range(_MOST_STEPS):
-        step = _newton_step(beta[active], weights[active], matrix, outcome)
+        step = _newton_step(beta[active], weights[active], basis, outcome)
         beta[active] += step
-        change = np.abs(step @ matrix.T).max(axis=1)
+        change = np.abs(step @ basis.T).max(axis=1)
         open_ = (change > _TOLERANCE) & ((change > _ROUNDING) | (change <= last / 2))
         active, last = active[open_], change[open_]
         if not active.size:
-            return beta
+            return np.asarray(beta @ back.T)
     raise InputError(
         f"the regression has no finite solution in {active.size} of {len(weights)} draws: a term separates the "
         "outcome; leave a term out"
@@ -420,7 +395,7 @@ def _from_common_cells(weights: Floats, matrix: Floats) -> Floats:
 def _newton_step(beta: Floats, weights: Floats, matrix: Floats, outcome: Floats) -> Floats:
     """Return a step of Newton's method that does not go far beyond the best point on its line."""
     eta = beta @ matrix.T
-    one, zero = _chances(eta)
+    one, zero = expit(eta), expit(-eta)  # each with all its digits however small it is
     score = (weights * (outcome * zero - (1 - outcome) * one)) @ matrix
     curvature = _gram(weights * one * zero, matrix)
     # In units of the coefficients' own curvatures a rare cell's is as large as a common one's.
@@ -433,7 +408,7 @@ def _newton_step(beta: Floats, weights: Floats, matrix: Floats, outcome: Floats)
     rise = (score * step).sum(axis=1)
     for _ in range(30):  # halve the steps that go too far: the slope there points back, half as steep or more
         along = step @ matrix.T
-        one, zero = _chances(eta + along)
+        one, zero = expit(eta + along), expit(-eta - along)
         slope = (weights * (outcome * zero - (1 - outcome) * one) * along).sum(axis=1)
         too_far = (slope < -0.5 * rise) & (np.abs(along).max(axis=1) > _ROUNDING)
         if not too_far.any():
@@ -441,14 +416,6 @@ def _newton_step(beta: Floats, weights: Floats, matrix: Floats, outcome: Floats)
         step[too_far] /= 2
         rise[too_far] /= 2
     return np.asarray(step)
-
-
-def _chances(eta: Floats) -> tuple[Floats, Floats]:
-    """Return the probabilities of one and of zero, each with all its digits however small it is."""
-    small = np.exp(-np.abs(eta))
-    large = 1.0 / (1.0 + small)
-    small *= large
-    return np.where(eta > 0, large, small), np.where(eta > 0, small, large)
 
 
 def _gram(weights: Floats, matrix: Floats) -> Floats:
@@ -460,22 +427,10 @@ def _gram(weights: Floats, matrix: Floats) -> Floats:
 def functional(
     draws: xr.DataArray, function: Callable[[Floats], npt.ArrayLike], *, name: str = "value"
 ) -> xr.DataArray:
-    """Evaluate a function of the cell probabilities at every draw.
+    """Evaluate a function of the cell probabilities at every draw that `margin_draws` returned.
 
-    Parameters
-    ----------
-    draws
-        What `dpbayes.latent_class.margin_draws` returned.
-    function
-        From one draw's probabilities, an array with one axis per attribute, to a number or an array of numbers, of the
-        same shape for all draws.
-    name
-        Name of the result.
-
-    Returns
-    -------
-    xarray.DataArray
-        Dims ``chain``, ``draw``, and one for each axis of what the function returns.
+    The function takes one draw's probabilities, an array with one axis per attribute, to a number or an array of
+    numbers, of the same shape for all draws. The result has the dims ``chain``, ``draw``, and one for each axis of it.
 
     Examples
     --------
@@ -521,33 +476,22 @@ def regress(
         The fit of a latent class model.
     formula
         ``outcome ~ terms`` in Wilkinson's notation. Levels that are numbers enter as numbers, unless written as
-        C(name); text levels enter as indicators against the first level. A name that is more than letters, digits and
-        underscores stands in backticks. For a text outcome write ``{sex == "f"} ~ age``. Terms
-        see one row per cell of the attributes in the formula; the fit has those rows that structural zeros leave
-        possible.
+        C(name); text levels as indicators against the first. A name that is more than letters, digits and underscores
+        stands in backticks. For a text outcome write ``{sex == "f"} ~ age``. Terms see one row per cell of the
+        attributes in the formula; the fit has those that structural zeros leave possible.
     family
         ``"logistic"``: the outcome lies between 0 and 1. ``"linear"``: least squares.
-    target, release, random_seed
-        Whose coefficients: those of the population, or those that the n confidential records would give; see
-        `dpbayes.latent_class.margin_draws`. The second interval is the narrower one.
-    thin
-        Take every so many-th draw of each chain.
+    target, release, random_seed, thin
+        Whose coefficients: those of the population, or those that the n confidential records would give, with narrower
+        intervals; as of `dpbayes.latent_class.margin_draws`.
 
     Returns
     -------
     xarray.DataArray
-        Dims ``chain``, ``draw``, ``term``. `summarize` gives intervals.
-
-    Raises
-    ------
-    InputError
-        If the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
-        draw has no finite solution; or as `dpbayes.latent_class.margin_draws`.
-
-    Notes
-    -----
-    The interval is one for :math:`\beta(P)`, which the attributes' joint distribution defines whether or not the
-    regression holds exactly, as is a sandwich interval from confidential records.
+        Dims ``chain``, ``draw``, ``term``; `summarize` gives intervals. They are for :math:`\beta(P)`, which is defined
+        whether or not the regression holds exactly, as are sandwich intervals from confidential records. `InputError`
+        if the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
+        draw has no finite solution; or as `margin_draws`.
 
     Examples
     --------
@@ -579,28 +523,15 @@ def regress(
     solve = weighted_logistic if family == "logistic" else weighted_linear
     weights = values.reshape(-1, len(possible))[:, possible]
     coefficients = solve(weights / weights.sum(axis=1, keepdims=True), matrix, outcome)
-    return xr.DataArray(
-        coefficients.reshape(*values.shape[:2], -1),
-        dims=("chain", "draw", "term"),
-        coords={"chain": draws.chain, "draw": draws.draw, "term": list(terms)},
-        name="coefficient",
-    )
+    coords = {"chain": draws.chain, "draw": draws.draw, "term": list(terms)}
+    shaped = coefficients.reshape(*values.shape[:2], -1)
+    return xr.DataArray(shaped, dims=("chain", "draw", "term"), coords=coords, name="coefficient")
 
 
 def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
-    """Summarize posterior draws.
+    """Return ``mean``, ``stddev``, ``lower`` and ``upper`` of draws, over their dims besides ``chain`` and ``draw``.
 
-    Parameters
-    ----------
-    draws
-        Dims ``chain``, ``draw`` and any others.
-    prob
-        Probability of the equal-tailed interval.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``mean``, ``stddev``, ``lower``, ``upper`` over the other dims.
+    The interval is equal-tailed, of probability `prob`.
 
     Examples
     --------
@@ -616,14 +547,8 @@ def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
     strictly_between(prob, "prob", 0, 1, remedy="0.95 is usual")
     over = ("chain", "draw")
     ends = draws.quantile([(1 - prob) / 2, (1 + prob) / 2], over)
-    return xr.Dataset(
-        {
-            "mean": draws.mean(over),
-            "stddev": draws.std(over, ddof=1),
-            "lower": ends.isel(quantile=0, drop=True),
-            "upper": ends.isel(quantile=1, drop=True),
-        }
-    )
+    lower, upper = ends.isel(quantile=0, drop=True), ends.isel(quantile=1, drop=True)
+    return xr.Dataset({"mean": draws.mean(over), "stddev": draws.std(over, ddof=1), "lower": lower, "upper": upper})
 
 
 def _check_draws(draws: Any) -> None:

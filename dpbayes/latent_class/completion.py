@@ -14,7 +14,7 @@ from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits
 from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
 from dpbayes.latent_class.design import dimension_name, profile_name, record_numbers
-from dpbayes.latent_class.likelihood import Block, Tables, turned_back
+from dpbayes.latent_class.likelihood import Block, Tables, turned
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -91,7 +91,7 @@ class Completion:
         for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
             for block in self.tables.blocks:
                 own[:, block.places] += _rest_of(block, own, variance, data, limits, rng)
-            own[:] = turned_back(self.release, self.tables, data["rotation"], own)
+            own[:] = turned(self.release, data["rotation"].T, own)
         return mean.copy(data=counts)
 
 
@@ -100,7 +100,7 @@ def _rest_of(
 ) -> Floats:
     """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
     spread, noise = np.maximum(variance[:, block.places], 1e-12), block.variances
-    released = data["rotated_counts" if block.gaussian else "released_counts"][block.places]
+    released = data["rotated_counts" if block.kind == "gaussian" else "released_counts"][block.places]
     held, laplace, mean = np.isinf(released), block.kind == "laplace", mean[:, block.places]
     off = np.where(held, 0.0, released) - mean
     if laplace:

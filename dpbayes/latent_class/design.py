@@ -6,12 +6,13 @@ Nothing here imports PyMC, so that a mistake is found when a spec is read, and n
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
-from dpbayes._arguments import one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._arguments import Floats, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes._names import variable_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
@@ -21,46 +22,23 @@ from dpbayes.privacy.release import Release
 if TYPE_CHECKING:
     import xarray as xr
 
-type Cell = tuple[tuple[int, int], ...]
-"""A cell of some margin: (axis, level) pairs, one an attribute, by ascending axis."""
-
+type Cell = tuple[tuple[int, int], ...]  # a cell of some margin: (axis, level) pairs, by ascending axis
 type Profiles = Literal["common", "dirichlet"]
 type Likelihood = Literal["cells", "tables"]
 
-CONCENTRATION = (40.0, 10.0)
-"""Shape and rate of the default gamma prior of the stick-breaking concentration."""
-
-SPREADS = (4.0, 2.5)
-"""Default standard deviations of the profiles about the released shares, on the log scale: noise is large, or small."""
-
-PROFILE_PRIOR = 0.5
-"""The default Dirichlet parameter of class profiles, where they are asked for."""
-
-OVERDISPERSION = 2.0
-"""Standard deviation of the logarithm of the overdispersion, whose median is 1, a priori."""
-
+CONCENTRATION = (40.0, 10.0)  # shape and rate of the default gamma prior of the stick-breaking concentration
+SPREADS = (4.0, 2.5)  # standard deviations of profiles about the released shares, in logs: noise is large, or small
+PROFILE_PRIOR = 0.5  # the default Dirichlet parameter of class profiles, where they are asked for
+OVERDISPERSION = 2.0  # standard deviation of the logarithm of the overdispersion, whose median is 1, a priori
 MOST_CLASSES = 20
-
-FEW_CELLS = 100
-"""Released cells up to which all tables are taken jointly whatever the noise: that is the faster form there."""
-
+FEW_CELLS = 100  # released, up to which all tables are taken jointly whatever the noise: that is faster there
+MAX_JOINT_CELLS = 1500  # that are taken jointly: a gradient costs the square of their number
+MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
+MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
+LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
+START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
+# Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
-"""Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time."""
-
-START_RATIO = 0.05
-"""Ratio of sampling to noise above which chains start near the released shares, and are not annealed."""
-
-MAX_RECORDED_CELLS = 4096
-"""Most cells of the full table that are recorded by default."""
-
-LOW_RATIO = 0.5
-"""Ratio of sampling to noise (`sampling_ratio`) above which all tables are taken jointly."""
-
-MAX_JOINT_CELLS = 1500
-"""Most cells that are taken jointly: a gradient costs the square of their number."""
-
-MAX_EXACT_CELLS = 20_000
-"""Most released cells whose exact counts are drawn with every draw of the posterior."""
 
 # Names of dimensions and variables of the model, which no attribute's own dimension may have; those of draws, and of
 # summaries of draws, stand beside the attributes in every result, so that no attribute may have them.
@@ -68,17 +46,8 @@ _OF_DRAWS = {"chain", "draw", "draws", "quantile", "sample"}
 _DIMENSIONS = {"attribute", "break", "class", "count", "level", "rank", "zero_part"}
 _SAMPLED = {"alpha", "stick", "level_scores", "level_weights", "n", "overdispersion"}
 _SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
-_RECORDED = {
-    "cell",
-    "exact_counts",
-    "given_mean",
-    "given_variance",
-    "margin",
-    "margin_sample",
-    "profiles",
-    "weights",
-    "weights_sorted",
-}
+_RECORDED = {"cell", "exact_counts", "given_mean", "given_variance", "margin", "margin_sample", "profiles", "weights"}
+_RECORDED |= {"weights_sorted"}
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "released_shares", "structural_zeros"}
 _DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root", "spread"}
 _RESERVED = _OF_DRAWS | _DIMENSIONS | _SAMPLED | _RECORDED | _DATA | _DERIVED
@@ -152,22 +121,16 @@ class Design:
 def sampler_defaults(
     release: Release | None = None, *, method: Literal["many-chains", "nuts"] = "many-chains"
 ) -> dict[str, Any]:
-    """Return the sampler settings for the models of `build_model`.
+    """Return the keyword arguments of `dpbayes.inference.sample` for the models of `build_model`.
 
     Parameters
     ----------
     release
         With it, 512 chains where classes times levels are more than 1,500, and of 8 draws where noise is small and the
-        population does not vary about the mixture by default (768 up to 4,000). The worst of thousands of margins needs
-        so many independent draws for an R-hat below 1.01.
+        population does not vary by default (768 up to 4,000): the worst of thousands of margins needs so many
+        independent draws for an R-hat below 1.01.
     method
-        Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
-        few tables.
-
-    Returns
-    -------
-    dict
-        Keyword arguments of `dpbayes.inference.sample`.
+        Many short chains find the modes that arrangements of the classes are; NUTS is for comparison and few tables.
 
     Examples
     --------
@@ -199,6 +162,15 @@ def default_overdispersion(release: Release) -> bool:
     return MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS and _ratio(release) > LOW_RATIO
 
 
+def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:
+    """Return the form of the likelihood that suits a release, with or without structural zeros."""
+    if overdispersion:
+        return "cells"
+    if zeros or release.n_counts <= FEW_CELLS:
+        return "tables"
+    return "tables" if _ratio(release) > LOW_RATIO and release.n_counts <= MAX_JOINT_CELLS else "cells"
+
+
 def _ratio(release: Release) -> float:
     from dpbayes.latent_class.likelihood import released_shares, sampling_ratio  # loads PyTensor
 
@@ -213,12 +185,8 @@ def classes_for(domain: Domain, tables: Sequence[Sequence[str]]) -> int:
 def n_effects(domain: Domain, tables: Sequence[Sequence[str]]) -> int:
     """Return how many independent counts lie behind the cells of some margins, besides n."""
     sizes = dict(zip(domain.names, domain.shape, strict=True))
-    found: set[tuple[str, ...]] = set()
-    for names in tables:
-        kept = sorted(names)
-        for code in range(1, 1 << len(kept)):
-            found.add(tuple(name for place, name in enumerate(kept) if code >> place & 1))
-    return sum(math.prod(sizes[name] - 1 for name in names) for names in found)
+    effects = {part for names in tables for size in range(len(names)) for part in combinations(sorted(names), size + 1)}
+    return sum(math.prod(sizes[name] - 1 for name in part) for part in effects)
 
 
 def cells_of(domain: Domain, names: Sequence[str]) -> tuple[Cell, ...]:
@@ -226,6 +194,11 @@ def cells_of(domain: Domain, names: Sequence[str]) -> tuple[Cell, ...]:
     axes = domain.axes(names)
     shape = [domain.shape[axis] for axis in axes]
     return tuple(tuple(sorted(zip(axes, levels, strict=True))) for levels in np.ndindex(*shape))
+
+
+def released_cells(release: Release) -> list[Cell]:
+    """Return the cells of all released tables, table after table in C order."""
+    return [cell for table in release.tables for cell in cells_of(release.domain, table.attributes)]
 
 
 def cell_labels(domain: Domain, names: Sequence[str]) -> list[str]:
@@ -299,10 +272,9 @@ def _requested(domain: Domain, margins: Sequence[Sequence[str]]) -> tuple[tuple[
 def prior_of_n(release: Release) -> tuple[float, float]:
     r"""Return centre and scale of the log-normal prior of a number of records that was released with noise.
 
-    The prior looks at the data: its median is the release's own estimate of n, or that estimate's standard deviation
-    where that is more. Without this bound a released number near or below zero would hold n at a record or so whatever
-    the tables say. A scale of one puts 95 % within a factor of seven: where the release tells n to half of itself or
-    better the likelihood decides, and where it does not, this prior does.
+    Its median is the release's own estimate of n, or that estimate's standard deviation where that is more: else a
+    released number near or below zero would hold n at a record or so whatever the tables say. A scale of one puts 95 %
+    within a factor of seven: where the release tells n to half of itself or better, the likelihood decides.
     """
     return math.log(max(*release.estimated_size, 1.0)), 1.0
 
@@ -315,3 +287,14 @@ def record_numbers(posterior: "xr.Dataset", release: Release) -> "xr.DataArray":
         return posterior["n"].transpose("chain", "draw")
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     return xr.DataArray(np.full(shape, float(release.size)), dims=("chain", "draw"))
+
+
+def flat_draws(posterior: "xr.Dataset", name: str) -> Floats:
+    """Return draws of a variable, chain after chain, shape ``(draws, ...)``."""
+    values = posterior[name].transpose("chain", "draw", ...).to_numpy()
+    return values.reshape(-1, *values.shape[2:])
+
+
+def by_table(values: np.ndarray, release: Release) -> list[np.ndarray]:
+    """Return the parts of an array's last axis that belong to the released tables, in their order."""
+    return np.split(values, np.cumsum([table.counts.size for table in release.tables])[:-1], axis=-1)

@@ -59,11 +59,8 @@ def _polynomial() -> tuple[float, ...]:
 
 _COEFFICIENTS = _polynomial()
 _EXPONENTIAL = tuple(1.0 / math.factorial(power) for power in range(11, -1, -1))  # below half of log 2, to 1e-14
-_LOG2_E, _LOG_2, _ROOT_PI = (
-    1.0 / math.log(2.0),
-    (0.693147180369123816490, 1.90821492927058770002e-10),
-    math.sqrt(math.pi),
-)
+_LOG2_E, _LOG_2 = 1.0 / math.log(2.0), (0.693147180369123816490, 1.90821492927058770002e-10)
+_ROOT_PI = math.sqrt(math.pi)
 _LAST_BITS = 1.5 * 2.0**52
 
 
@@ -94,12 +91,12 @@ class Rectangles:
                 merged[-1] = both
             else:
                 merged.append(alone)
-        cells = [np.flatnonzero(np.isin(parts[:, 0], rows)) for rows, _ in merged]
-        at = [
-            np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1])
-            for own, (rows, columns) in zip(cells, merged, strict=True)
-        ]
-        sizes = [(len(rows), len(columns), len(own)) for own, (rows, columns) in zip(cells, merged, strict=True)]
+        cells, at, sizes = [], [], []
+        for rows, columns in merged:
+            own = np.flatnonzero(np.isin(parts[:, 0], rows))
+            cells.append(own)
+            at.append(np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1]))
+            sizes.append((len(rows), len(columns), len(own)))
         ends = np.cumsum(sizes, axis=0)
         bounds = np.stack([ends - sizes, ends], axis=2).reshape(len(merged), 6)
         rows, columns = (np.concatenate(one) for one in zip(*merged, strict=True))
@@ -328,19 +325,12 @@ def _columns_back(
     They follow from the slopes in what `_columns` gives.
     """
     k, start, total, in_total, in_n, in_varied_n = len(weights), 0, 0.0, 0.0, 0.0, 0.0
+    for i in range(len(roots)):
+        for h in range(k):
+            in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
     if len(turn):
-        for i in range(len(roots)):
-            for h in range(k):
-                in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
-        in_means, in_variances = (
-            _turned(in_means, turn, ends, True, False),
-            _turned(in_variances, turn, ends, True, True),
-        )
-        in_moves = _turned(in_moves, turn, ends, True, False)
-    else:
-        for i in range(len(roots)):
-            for h in range(k):
-                in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
+        in_means, in_moves = _turned(in_means, turn, ends, True, False), _turned(in_moves, turn, ends, True, False)
+        in_variances = _turned(in_variances, turn, ends, True, True)
     common, pull, in_root, scale = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     for h in range(k):
         scale[h] = math.sqrt(varied_n) * math.sqrt(weights[h])
@@ -561,7 +551,11 @@ class SumsWithin(_Operation):
     @staticmethod
     def jax(values: Any, ends: Any) -> Any:
         """Evaluate in JAX, at one point."""
-        return _jax_sums(values, ends)
+        import jax
+        import jax.numpy as jnp
+
+        owner = jnp.searchsorted(ends, jnp.arange(values.shape[-1]), side="right")
+        return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the sums of the cotangent."""
@@ -652,14 +646,6 @@ def _compile_sums(op: SumsWithin, node: Any, **kwargs: Any) -> Any:
 
 
 # The same in JAX, for one point (`jax.vmap` makes many of it).
-
-
-def _jax_sums(values: Any, ends: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    owner = jnp.searchsorted(ends, jnp.arange(values.shape[-1]), side="right")
-    return jax.ops.segment_sum(values.T, owner, num_segments=len(ends))[owner].T
 
 
 @lru_cache

@@ -40,8 +40,9 @@ import numpy as np
 import pytensor.tensor as pt
 
 from dpbayes._arguments import Floats, Ints
+from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
-from dpbayes.latent_class.design import SPREADS, Cell
+from dpbayes.latent_class.design import SPREADS, Cell, Likelihood, prior_of_n, released_cells
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from dpbayes.latent_class.zeros import ZeroSet
     from dpbayes.privacy.release import NoisyTable, Release
 
+
+type Kind = Literal["gaussian", "laplace", "uneven"]
 
 # Added to the variance of every R, as a share of the noise's variance: a cell whose probability falls to zero would
 # else tie its count to its mean ever more tightly.
@@ -81,16 +84,11 @@ class Products:
 class Block:
     """Released cells that are evaluated together: `gaussian` in rotated directions, else one by one as `kind` says."""
 
-    kind: Literal["gaussian", "laplace", "uneven"]
+    kind: Kind
     places: Ints
     products: Products
     variances: Floats
     rectangles: Rectangles
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the cells are evaluated in rotated directions."""
-        return self.kind == "gaussian"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,32 +96,30 @@ class Tables:
     """Where the cells of a release stand among the columns of all attributes' levels, side by side."""
 
     domain: Domain
-    axes: tuple[tuple[int, ...], ...]
     blocks: tuple[Block, ...]
 
     @classmethod
     def of(cls, release: Release) -> Tables:
         """Arrange the cells of a release."""
-        first = np.cumsum([0, *release.domain.shape])
+        domain, blocks = release.domain, []
+        first = np.cumsum([0, *domain.shape])
+        owner = np.append(np.repeat(np.arange(len(domain)), domain.shape), -1)
         starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
-        axes = tuple(release.domain.axes(table.attributes) for table in release.tables)
-        groups: dict[Literal["gaussian", "laplace", "uneven"], list[int]] = {}
+        axes = [list(domain.axes(table.attributes)) for table in release.tables]
+        groups: dict[Kind, list[int]] = {}
         for number, table in enumerate(release.tables):
             groups.setdefault(_kind(table), []).append(number)
-        width, blocks = max(2, *map(len, axes)), []
+        width = max(2, *map(len, axes))
         for kind, members in sorted(groups.items()):
-            factors = [
-                _factors(release.tables[i].counts.shape, first[list(axes[i])], width, first[-1]) for i in members
-            ]
+            factors = [_factors(release.tables[i].counts.shape, first[axes[i]], width, first[-1]) for i in members]
             places = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
             variances = np.concatenate([release.tables[i].variances.ravel() for i in members])
-            products = Products.of(np.concatenate(factors), _sizes(release.domain))
-            owner = np.append(np.repeat(np.arange(len(first) - 1), release.domain.shape), -1)
+            products = Products.of(np.concatenate(factors), _sizes(domain))
             rectangles = Rectangles.of(products.left, products.parts, owner)
             order = rectangles.order
             products = Products(products.left, products.parts[order])
             blocks.append(Block(kind, places[order], products, variances[order], rectangles))
-        return cls(release.domain, axes, tuple(blocks))
+        return cls(release.domain, tuple(blocks))
 
     @cached_property
     def membership(self) -> Floats:
@@ -141,7 +137,7 @@ class Tables:
         return np.argsort(np.concatenate([block.places for block in self.blocks]))
 
 
-def _kind(table: NoisyTable) -> Literal["gaussian", "laplace", "uneven"]:
+def _kind(table: NoisyTable) -> Kind:
     """Say how a table is evaluated: Gaussian noise is turned with its table only where all cells are alike."""
     if table.noise.is_pure:
         return "laplace"
@@ -187,7 +183,7 @@ def released_shares(release: Release) -> Floats:
     for attribute in release.domain:
         places = [place for place, table in enumerate(release.tables) if attribute.name in table.attributes]
         holders = [(release.tables[place].attributes.index(attribute.name), *filled[place]) for place in places]
-        sums = [_totals(counts, own) / n for own, counts, _ in holders]
+        sums = [counts.sum(axis=tuple({*range(counts.ndim)} - {own})) / n for own, counts, _ in holders]
         weights = np.array([attribute.size / variances.sum() for _, _, variances in holders])
         if not holders:
             found.append(np.full(attribute.size, 1.0 / attribute.size))
@@ -196,10 +192,6 @@ def released_shares(release: Release) -> Floats:
         level = 0.5 * (mean + np.sqrt(mean**2 + 1.0 / (n**2 * weights.sum()) + n**-2.0))
         found.append(level / level.sum())
     return np.concatenate(found)
-
-
-def _totals(counts: Floats, own: int) -> Floats:
-    return np.asarray(counts.sum(axis=tuple(axis for axis in range(counts.ndim) if axis != own)))
 
 
 def rotation(domain: Domain, shares: Floats) -> Floats:
@@ -212,28 +204,20 @@ def rotation(domain: Domain, shares: Floats) -> Floats:
     return turned
 
 
-def rotated(release: Release, tables: Tables, turn: Floats) -> Floats:
-    """Return the released counts, those with Gaussian noise in the rotated directions of their attributes."""
-    return _turned(release, tables, turn, released_vector(release))
+def turned(release: Release, turn: Floats, counts: Floats) -> Floats:
+    """Return counts ``(..., cells)``, those of tables with Gaussian noise in the directions that `turn` leads to.
 
-
-def turned_back(release: Release, tables: Tables, turn: Floats, counts: Floats) -> Floats:
-    """Return counts ``(..., cells)``, those of tables with Gaussian noise from the rotated directions to cells."""
-    return _turned(release, tables, turn.T, counts)
-
-
-def _turned(release: Release, tables: Tables, turn: Floats, counts: Floats) -> Floats:
-    ends = np.cumsum(release.domain.shape)
-    found, start = np.array(counts), 0
-    for table, axes in zip(release.tables, tables.axes, strict=True):
+    Blocks of `turn` hold a direction per column; its transpose leads back.
+    """
+    ends, found, start = np.cumsum(release.domain.shape), np.array(counts), 0
+    for table in release.tables:
         part = slice(start, start := start + table.counts.size)
         if _kind(table) != "gaussian":
             continue
         own = found[..., part].reshape(*counts.shape[:-1], *table.counts.shape)
-        for place, axis in enumerate(axes):
+        for place, axis in enumerate(release.domain.axes(table.attributes)):
             block = slice(ends[axis] - release.domain.shape[axis], ends[axis])
             at = counts.ndim - 1 + place
-            # Blocks of `turn` hold a direction per column; its transpose leads back.
             own = np.moveaxis(np.tensordot(own, turn[block, block], (at, 0)), -1, at)
         found[..., part] = own.reshape(*counts.shape[:-1], -1)
     return found
@@ -432,3 +416,32 @@ def _slopes(
     scores = in_profiles[:, :-1] * profiles
     scores -= profiles * (scores @ membership @ membership.T)
     return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+
+
+def release_data(
+    release: Release, form: Likelihood, *, spread: float | None = None, zeros: Any = None
+) -> dict[str, Any]:
+    """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
+    shares, counts = released_shares(release), released_vector(release)
+    spread = spread or default_spread(release, shares)
+    data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
+    if isinstance(release.n, int):
+        data["n_records"], n = np.asarray(float(release.n)), float(release.n)
+    else:
+        data["released_n_data"], data["n_prior"] = np.array([float(release.n.value)]), np.array(prior_of_n(release))
+        n = float(np.exp(data["n_prior"][0]))
+    if form == "tables":
+        noise = np.concatenate([variances.ravel() for _, variances in filled_counts(release)])
+        weights, profiles = pilot(release, Tables.of(release), shares, spread)
+        sampling = n * cell_covariance(release.domain, released_cells(release), weights, profiles, zeros)
+        try:
+            data |= joint_law(sampling, noise)
+        except np.linalg.LinAlgError:
+            raise InputError(
+                f"a release of {n:.3g} records drowns its noise in rounding; check its number of records, or set "
+                'likelihood = "cells"'
+            ) from None
+    else:
+        turn = rotation(release.domain, shares)
+        data["rotation"], data["rotated_counts"] = turn, turned(release, turn, counts)
+    return data

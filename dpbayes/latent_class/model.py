@@ -11,14 +11,12 @@ import pytensor.tensor as pt
 
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
-from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits, released_vector
+from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
 from dpbayes.latent_class.completion import Completion
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     FEW_CELLS,
-    LOW_RATIO,
     MAX_EXACT_CELLS,
-    MAX_JOINT_CELLS,
     MAX_RECORDED_CELLS,
     OVERDISPERSION,
     PROFILE_PRIOR,
@@ -29,40 +27,31 @@ from dpbayes.latent_class.design import (
     cell_labels,
     cells_of,
     checked_concentration,
+    default_likelihood,
     default_overdispersion,
     dimension_name,
     margin_name,
-    prior_of_n,
+    released_cells,
     starts_near_shares,
 )
 from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
     NUGGET,
+    Block,
     Tables,
-    cell_covariance,
     classes_of,
-    default_spread,
-    filled_counts,
-    joint_law,
-    pilot,
     probabilities,
     products_of,
+    release_data,
     released_law,
-    released_shares,
-    rotated,
-    rotation,
-    sampling_ratio,
 )
 from dpbayes.latent_class.planning import check_memory, cost_of
 from dpbayes.latent_class.zeros import Impossible, conditioned
 from dpbayes.privacy.release import Release, check_of_records
 
-START_SPREAD = 0.3
-"""Standard deviation of the starts of chains, on the unconstrained scale."""
-START_OVERDISPERSION = 30.0
-"""Where the overdispersion of chains starts."""
-LOW_NOISE = 2.0
-"""Standard deviation of a count's noise below which the normal law of the sampling is seen through it."""
+START_SPREAD = 0.3  # standard deviation of the starts of chains, on the unconstrained scale
+START_OVERDISPERSION = 30.0  # where the overdispersion of chains starts
+LOW_NOISE = 2.0  # standard deviation of a count's noise below which the sampling's normal law is seen through it
 
 
 def build_model(
@@ -99,27 +88,25 @@ def build_model(
     concentration
         The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default,
         (40, 10), keeps alpha near 4, so that all classes stay in use.
-    profiles
+    profiles, profile_prior
         ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
-        are Dirichlet(a, ..., a), independent of the release.
+        are Dirichlet(a, ..., a), independent of the release, a being `profile_prior`.
     spread
         The scale sigma of ``"common"`` profiles; by default 4, or 2.5 where the ratio of sampling to noise is above
         1/10. Small values hold classes alike, and are confidently wrong where noise is large.
-    profile_prior
-        The parameter a of ``"dirichlet"`` profiles.
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
         covariance of sampling that a pilot fit gives; up to 100 cells the noise keeps its own law, of more cells only
-        its variances. Right where noise is small against sampling, and for structural zeros, at a cost of the square
-        of the number of cells. By default ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is
-        above 1/2 and there are at most 1,500, or where there are structural zeros.
+        its variances. Right where noise is small against sampling, at a cost of the square of the number of cells. By
+        default ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is above 1/2 and there are at
+        most 1,500, or where there are structural zeros.
     overdispersion
-        Whether the population varies about the mixture, which some dozen classes describe too coarsely where many
-        tables have little noise: Q ~ Dirichlet(kappa P), so that the exact counts have 1 + ``overdispersion`` times the
-        covariance of a multinomial, that being a priori log-normal of median 1 and scale 2. Intervals are then as wide
-        as the classes' misfit asks for, and the population is Q. By default with ``"cells"`` where the ratio of
-        sampling to noise is above 1/2 and there are more than 1,500 counts, and at most 20,000.
+        Whether the population varies about the mixture, where that is too coarse: Q ~ Dirichlet(kappa P), so that the
+        exact counts have 1 + ``overdispersion`` times the covariance of a multinomial, that being a priori log-normal
+        of median 1 and scale 2. Intervals are then as wide as the classes' misfit asks for, and the population is Q. By
+        default with ``"cells"`` where the ratio of sampling to noise is above 1/2 and there are more than 1,500 counts,
+        and at most 20,000.
     margins
         Attribute sets whose probabilities are recorded besides the released ones, each as ``margin_A_B``; these names
         must differ. What a variable's name may not have, such as a slash, stands there as in a URL: ``pay%2Fhour``.
@@ -127,9 +114,8 @@ def build_model(
         Whether to record the full table's probabilities as ``cell``; by default where it has at most 4,096 cells.
     impossible
         Structural zeros: combinations of levels that cannot occur, such as ``[{"age": "child", "married": 1}]``, each a
-        level or several for some attributes. Records are drawn from the mixture conditioned on the others, and all
-        recorded probabilities but ``weights`` and ``profiles`` are conditional ones; the trace holds the combinations
-        as ``structural_zeros`` in its constant data, where synthesis finds them.
+        level or several for some attributes. Records, and all recorded probabilities but ``weights`` and ``profiles``,
+        are conditional on the others. The constant data keep them as ``structural_zeros`` for synthesis.
 
     Returns
     -------
@@ -137,17 +123,15 @@ def build_model(
         Free: ``alpha`` (unless fixed); ``stick`` (break); ``level_scores`` z (class, level), or ``level_weights`` of
         Dirichlet profiles; standard normal deviations of the exact counts from what P says: with likelihood
         ``"tables"`` ``count_deviations`` (summed out where the noise is normal or the cells are many), with ``"cells"``
-        ``size_deviations`` (class) and ``level_deviations`` (class, level); and ``n``, where only a noisy number of
-        records was released, which is observed as ``released_n`` (a priori log-normal of scale 1 about an estimate from
-        the release itself, `dpbayes.latent_class.design.prior_of_n`); and ``overdispersion``, where the population
-        varies about the mixture. In traces the recorded probabilities are then draws of the population's own.
+        ``size_deviations`` (class) and ``level_deviations`` (class, level); ``n``, where only a noisy number of records
+        was released, observed as ``released_n`` (`dpbayes.latent_class.design.prior_of_n`); and ``overdispersion``,
+        where the population varies: in traces the recorded probabilities are then draws of the population's own.
         Recorded: ``weights`` (class); ``weights_sorted`` (rank, descending); ``profiles`` (class, level), the levels of
         all attributes side by side, in traces ``profile_A`` (class, A) for each attribute A; ``margin`` (count), the
         probabilities of all released cells, table after table, in C order (of more than 20,000, ``margin_sample``,
-        those of evenly spaced ones, in its place); ``cell``, with one dimension an attribute;
-        ``margin_A_B``; in traces ``exact_counts`` (count), draws of the confidential tables' own counts (of at most
-        20,000 cells), whose posterior mean estimates those tables better than n ``margin``, the estimate of what they
-        were sampled from.
+        those of evenly spaced ones, in its place); ``cell``, with one dimension an attribute; ``margin_A_B``; in traces
+        ``exact_counts`` (count), draws of the confidential tables' own counts (of at most 20,000 cells), whose mean
+        estimates those tables better than n ``margin``, the estimate of what they were sampled from.
         Observed: ``released`` (count), its data in ``released_counts``.
         The attribute ``convergence_variables`` names what convergence is judged on.
 
@@ -160,8 +144,7 @@ def build_model(
     Warns
     -----
     AccuracyWarning
-        If a table's noise has a standard deviation below 2 counts: intervals of cells that hold few records can be far
-        too narrow.
+        If noise has a standard deviation below 2 counts: intervals of cells of few records can be far too narrow.
 
     References
     ----------
@@ -193,27 +176,15 @@ def build_model(
     )
     _check_noise(release)
     varies = default_overdispersion(release) if overdispersion is None else overdispersion
-    form = likelihood or default_likelihood(
-        release, structural_zeros=design.zeros is not None, overdispersion=overdispersion
-    )
+    form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
-    k, alpha = design.n_classes, checked_concentration(concentration)
-    with pm.Model(coords=_coords(release, k)) as model:
+    ends = _constant("ends", tables.ends)
+    with pm.Model(coords=_coords(release, design.n_classes)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
-        if isinstance(alpha, tuple):
-            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
-        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
-        weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
-        pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
-        if profiles == "common":
-            scores = pm.Normal("level_scores", dims=("class", "level"))
-            levels = given["released_shares"] * pt.exp(given["spread"] * scores)
-        else:
-            levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
-        ends = _constant("ends", tables.ends)
-        psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
+        weights = _weights(concentration, design.n_classes)
+        psi = _profiles(given, ends, None if profiles == "common" else profile_prior)
         margin = _recorded(release, design, weights, psi, record_cells)
         if form == "tables":
             _jointly(release, given, n * margin)
@@ -227,60 +198,16 @@ def build_model(
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
-        model.starts = _starts(model, k)
+        model.starts = _starts(model, design.n_classes)
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
     return model
 
 
-def default_likelihood(
-    release: Release, *, structural_zeros: bool = False, overdispersion: bool | None = None
-) -> Likelihood:
-    """Return the form of the likelihood that suits a release; it follows from the release alone."""
-    if overdispersion:
-        return "cells"
-    if structural_zeros or release.n_counts <= FEW_CELLS:
-        return "tables"
-    low_noise = sampling_ratio(release, released_shares(release)) > LOW_RATIO
-    return "tables" if low_noise and release.n_counts <= MAX_JOINT_CELLS else "cells"
-
-
 _LEAST_VARIANCE = 1e-100  # of a count's noise
 _OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "at", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
-
-
-def release_data(
-    release: Release, form: Likelihood, *, spread: float | None = None, zeros: Any = None
-) -> dict[str, Any]:
-    """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
-    shares, tables = released_shares(release), Tables.of(release)
-    counts = released_vector(release)
-    spread = spread or default_spread(release, shares)
-    data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
-    if isinstance(release.n, int):
-        data["n_records"] = np.asarray(float(release.n))
-        n = float(release.n)
-    else:
-        data["released_n_data"] = np.array([float(release.n.value)])
-        data["n_prior"] = np.array(prior_of_n(release))
-        n = float(np.exp(prior_of_n(release)[0]))
-    if form == "tables":
-        noise = np.concatenate([variances.ravel() for _, variances in filled_counts(release)])
-        weights, profiles = pilot(release, tables, shares, spread)
-        sampling = n * cell_covariance(release.domain, _released_cells(release), weights, profiles, zeros)
-        try:
-            data |= joint_law(sampling, noise)
-        except np.linalg.LinAlgError:
-            raise InputError(
-                f"a release of {n:.3g} records drowns its noise in rounding; check its number of records, or set "
-                'likelihood = "cells"'
-            ) from None
-    else:
-        turn = rotation(release.domain, shares)
-        data["rotation"], data["rotated_counts"] = turn, rotated(release, tables, turn)
-    return data
 
 
 def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
@@ -292,10 +219,6 @@ def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
         "level": [f"{attribute.name}={level}" for attribute in domain for level in attribute.levels],
         "count": [label for table in release.tables for label in cell_labels(domain, table.attributes)],
     } | {dimension_name(attribute.name): attribute.levels for attribute in domain}
-
-
-def _released_cells(release: Release) -> list[Cell]:
-    return [cell for table in release.tables for cell in cells_of(release.domain, table.attributes)]
 
 
 def _constant(name: str, value: Any) -> Any:
@@ -315,12 +238,29 @@ def _starts(model: pm.Model, k: int) -> Starts:
     return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
 
 
-def _broken(stick: Any, k: int) -> Any:
-    """Return the class weights: sticks broken off one after the other."""
-    if k == 1:
-        return pt.ones(1)
-    own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
-    return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
+def _weights(concentration: float | Sequence[float], k: int) -> Any:
+    """State the class weights: sticks broken off one after the other."""
+    alpha: Any = checked_concentration(concentration)
+    if isinstance(alpha, tuple):
+        alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+    broken = pt.ones(1)
+    if k > 1:
+        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break")
+        own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
+        broken = pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
+    weights = pm.Deterministic("weights", broken, dims="class")
+    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+    return weights
+
+
+def _profiles(given: dict[str, Any], ends: Any, dirichlet: float | None) -> Any:
+    """State the class profiles: about the released shares, or Dirichlet with a parameter."""
+    dims = ("class", "level")
+    if dirichlet is None:
+        levels = given["released_shares"] * pt.exp(given["spread"] * pm.Normal("level_scores", dims=dims))
+    else:
+        levels = pm.Gamma("level_weights", alpha=dirichlet, beta=1.0, dims=dims)
+    return pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=dims)
 
 
 def _recorded(release: Release, design: Design, weights: Any, profiles: Any, record_cells: bool | None) -> Any:
@@ -333,9 +273,9 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
         arrays = _constant(f"left_of_{name}", products.left), _constant(f"parts_of_{name}", products.parts)
         short = max(products.left.max(), products.parts[:, 1].max()) == sum(domain.shape)
         found = probabilities(weights, profiles, arrays, products.left.shape[1] + 1, short=bool(short))
-        return found if plan is None else conditioned(found, plan)
+        return found if plan is None else conditioned(pt.concatenate([found, [0.0]]), plan)
 
-    released, step = margin(_released_cells(release), "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
+    released, step = margin(released_cells(release), "margin"), -(-release.n_counts // MAX_EXACT_CELLS)
     if step == 1:
         pm.Deterministic("margin", released, dims="count")
     else:  # of very many those of evenly spaced ones
@@ -408,12 +348,7 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
     arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
     for block in tables.blocks:
         laws.append((block.kind, block.products.left.shape[1] + 1))
-        own: dict[str, Any] = {"left": block.products.left, "parts": block.products.parts, "places": block.places}
-        laplace = block.kind == "laplace"
-        own["floor"] = (NUGGET if laplace else 1.0) * block.variances
-        own["scale"] = np.sqrt(0.5 * block.variances) if laplace else np.zeros(0)
-        own["limit"] = limits[block.places] if np.isfinite(limits[block.places]).any() else np.zeros(0)
-        own |= block.rectangles.arrays
+        own = _block_data(block, limits[block.places])
         arrays |= {f"{block.kind}_{name}": _constant(f"{block.kind}_{name}", value) for name, value in own.items()}
 
     def logp(value: Any, *inputs: Any) -> Any:
@@ -455,6 +390,20 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         observed=given["released_counts"],
         dims="count",
     )
+
+
+def _block_data(block: Block, limits: Any) -> dict[str, Any]:
+    """Return where a block's cells stand, and what the operation takes of it."""
+    laplace = block.kind == "laplace"
+    return {
+        "left": block.products.left,
+        "parts": block.products.parts,
+        "places": block.places,
+        "floor": (NUGGET if laplace else 1.0) * block.variances,
+        "scale": np.sqrt(0.5 * block.variances) if laplace else np.zeros(0),
+        "limit": limits if np.isfinite(limits).any() else np.zeros(0),
+        **block.rectangles.arrays,
+    }
 
 
 def _shape(name: str, array: Any) -> str:

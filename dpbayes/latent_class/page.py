@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits, released_vector
@@ -16,7 +15,9 @@ from dpbayes.latent_class.design import (
     CONCENTRATION,
     OVERDISPERSION,
     PROFILE_PRIOR,
+    by_table,
     checked_concentration,
+    flat_draws,
     prior_of_n,
     record_numbers,
 )
@@ -70,10 +71,8 @@ def findings(
     mentions = {attribute: _mention(attribute.name, question) for attribute in shares}
     ordered = {attribute: shares[attribute] for attribute in sorted(shares, key=mentions.__getitem__)}
     asked = [attribute for attribute in ordered if mentions[attribute] < math.inf]
-    found = [margins_section(trace, release, truth), fit_section(trace, release)]
-    if "cell" in trace["posterior"]:
-        found.insert(1, cells_section(trace, release))
     prior = _prior(trace, release, priors)
+    full = [cells_section(trace, release)] if "cell" in trace["posterior"] else []
     size = float(_record_numbers(trace, release).mean())
     return Findings(
         answer=_answer(trace, release, ordered, asked[0] if asked else None),
@@ -85,11 +84,12 @@ def findings(
         ],
         sections=[
             _shares_section(shares),
-            *found[:-1],
+            margins_section(trace, release, truth),
+            *full,
             prior,
             sources_section(trace, release),
             released_section(release),
-            found[-1],
+            fit_section(trace, release),
         ],
         judged=_JUDGED,
         named=quantity_names(release),
@@ -98,19 +98,13 @@ def findings(
 
 def _draws(trace: xr.DataTree, name: str) -> Floats:
     """Return draws of a variable, shape ``(draws, quantities)``."""
-    values = np.asarray(trace["posterior"][name].transpose("chain", "draw", ...), dtype=float)
-    return values.reshape(values.shape[0] * values.shape[1], -1)
-
-
-def _split(values: npt.ArrayLike, release: Release) -> list[Floats]:
-    """Return the parts of an array's last axis that belong to the released tables, in their order."""
-    ends = np.cumsum([table.counts.size for table in release.tables])[:-1]
-    return np.split(np.asarray(values, dtype=float), ends, axis=-1)
+    values = flat_draws(trace["posterior"].to_dataset(), name)
+    return values.reshape(len(values), -1).astype(float)
 
 
 def _cells(trace: xr.DataTree, release: Release) -> list[tuple[Domain, Floats]]:
     """Return the attributes of every released table, with draws of its cells' probabilities."""
-    parts = zip(release.tables, _split(_draws(trace, "margin"), release), strict=True)
+    parts = zip(release.tables, by_table(_draws(trace, "margin"), release), strict=True)
     return [(table.domain, part.reshape(-1, *table.domain.shape)) for table, part in parts]
 
 
@@ -263,14 +257,9 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
             "law is the drawing of the records from the population, which is no choice of ours."
         )
     return prior_section(
-        trace,
-        parts,
-        variables=variables,
-        what=what,
-        log_likelihood=likelihood,
-        called=_CALLED,
+        trace, parts, variables=variables, what=what, log_likelihood=likelihood, called=_CALLED,
         named=quantity_names(release),
-    )
+    )  # fmt: skip
 
 
 def quantity_names(release: Release) -> dict[str, list[str]]:
@@ -287,30 +276,35 @@ def _stated(
 ) -> tuple[str, str]:
     """Return the priors of the class weights and profiles in formulas, with their numbers."""
     given = checked_concentration(concentration)
-    alpha = "gamma({:g}, {:g})".format(*given) if isinstance(given, tuple) else f"{given:g}"
-    sign = "~" if isinstance(given, tuple) else "="
-    a = profile_prior
-    law = (
-        f"Dirichlet({a:g}, ..., {a:g})"
-        if profiles == "dirichlet"
-        else f"released share times exp({spread:g} z), z ~ N(0, 1)"
-    )
-    return f"sticks ~ beta(1, α), α {sign} {alpha}", law
+    alpha = "~ gamma({:g}, {:g})".format(*given) if isinstance(given, tuple) else f"= {given:g}"
+    sticks = f"sticks ~ beta(1, α), α {alpha}"
+    if profiles == "dirichlet":
+        return sticks, f"Dirichlet({profile_prior:g}, ..., {profile_prior:g})"
+    return sticks, f"released share times exp({spread:g} z), z ~ N(0, 1)"
+
+
+class _Margins(NamedTuple):
+    """Of every released table: intervals of the population and of the records (cell, 3), released and true counts."""
+
+    population: Sequence[Floats]
+    records: Sequence[Floats] | None
+    released: Sequence[Floats]
+    true: Sequence[Floats] | None
 
 
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
     n = _record_numbers(trace, release)
     counts = mean_and_interval(_draws(trace, "margin") * n)
-    population = [part.T for part in _split(counts.T, release)]
     records = None
     if "exact_counts" in trace["posterior"]:
         # An impossible cell holds no record; the fit's counts are real numbers, off by the likelihood's nugget, and
         # its normal law knows no zero.
         held = mean_and_interval(_draws(trace, "exact_counts").clip(min=0.0))
-        records = [part.T for part in _split(np.where(counts[:, :1] > 0, held, 0.0).T, release)]
-    released = [t.counts.ravel().astype(float) for t in release.tables]
+        records = [part.T for part in by_table(np.where(counts[:, :1] > 0, held, 0.0).T, release)]
     true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
+    released = [table.counts.ravel().astype(float) for table in release.tables]
+    margins = _Margins([part.T for part in by_table(counts.T, release)], records, released, true)
     agree = "Unlike the released tables, the estimates agree with one another."
     if "overdispersion" in trace["posterior"]:
         agree = (
@@ -319,36 +313,37 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
         )
     introduction = _introduction(release, float(n.mean()), with_records=records is not None)
     blocks: list[Block] = [Paragraph(f"{introduction} {agree}")]
-    if true is not None:
-        blocks.append(_error_table(records, population, released, true))
-    drawn, left = [], MOST_CELLS_DRAWN
-    for t in sorted(range(len(release.tables)), key=lambda t: release.tables[t].counts.size):
-        if release.tables[t].counts.size <= left:
+    if margins.true is not None:
+        blocks.append(_error_table(margins, margins.true))
+    return Section(
+        "Margins: released and estimated",
+        [*blocks, *_margin_figure(release, margins), _margin_table(release, margins)],
+    )
+
+
+def _margin_figure(release: Release, margins: _Margins) -> list[Figure]:
+    """Draw the smallest tables, as many as a figure holds."""
+    sizes, drawn = [table.counts.size for table in release.tables], list[int]()
+    for t in sorted(range(len(sizes)), key=sizes.__getitem__):
+        if sum(sizes[one] for one in drawn) + sizes[t] <= MOST_CELLS_DRAWN:
             drawn.append(t)
-            left -= release.tables[t].counts.size
+    if not drawn:
+        return []
     drawn.sort()
-    if drawn:
-        also = "" if true is None else ", true count"
-        intervals = (
-            ("both 95 % intervals,", "two 95 % intervals") if records else ("the 95 % interval,", "a 95 % interval")
-        )
-        some = "" if len(drawn) == len(release.tables) else f"{len(drawn)} of {len(release.tables)} tables are drawn. "
-        panels = interval_panels(
-            [release.tables[t].label for t in drawn],
-            [release.tables[t].domain.cell_labels(" · ", names=False) for t in drawn],
-            [population[t] for t in drawn],
-            None if records is None else [records[t] for t in drawn],
-            [released[t] for t in drawn],
-            None if true is None else [true[t] for t in drawn],
-        )
-        caption = (
-            f"{some}Each table's cells around their estimated count (zero): {intervals[0]} released "
-            f"count{also}, in records. Row labels give the levels in the order of the title."
-        )
-        alt = f"For every cell of the tables, {intervals[1]} and the released count{also}."
-        blocks.append(Figure(panels, caption, alt))
-    blocks.append(_margin_table(release, records, population, released, true))
-    return Section("Margins: released and estimated", blocks)
+    also = "" if margins.true is None else ", true count"
+    some = "" if len(drawn) == len(sizes) else f"{len(drawn)} of {len(sizes)} tables are drawn. "
+    both, two = "both 95 % intervals", "two 95 % intervals"
+    if margins.records is None:
+        both, two = "the 95 % interval", "a 95 % interval"
+    chosen: Any = (None if part is None else [part[t] for t in drawn] for part in margins)
+    titles = [release.tables[t].label for t in drawn]
+    labels = [release.tables[t].domain.cell_labels(" · ", names=False) for t in drawn]
+    caption = (
+        f"{some}Each table's cells around their estimated count (zero): {both}, released count"
+        f"{also}, in records. Row labels give the levels in the order of the title."
+    )
+    panels = interval_panels(titles, labels, *chosen)
+    return [Figure(panels, caption, f"For every cell of the tables, {two} and the released count{also}.")]
 
 
 def cells_section(trace: xr.DataTree, release: Release) -> Section:
@@ -394,10 +389,9 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
 
 def fit_section(trace: xr.DataTree, release: Release) -> Section:
     """Build the posterior predictive check of the released counts."""
-    drawn = trace["posterior_predictive"]["released"].stack(draws=("chain", "draw")).transpose("draws", ...)
     # What a threshold holds back, in the release or in a draw, stands at the threshold.
     least = released_limits(release)
-    values = np.maximum(drawn.to_numpy().reshape(drawn.sizes["draws"], -1), least)
+    values = np.maximum(flat_draws(trace["posterior_predictive"].to_dataset(), "released"), least)
     counts = released_vector(release)
     observed, held = np.maximum(counts, least), np.isinf(counts)
     spread = values.std(0, ddof=1)
@@ -407,10 +401,11 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
     tails = 2 * np.minimum((values <= observed).mean(0), (values >= observed).mean(0))
     rows = [
         ("released counts outside their 95 % predictive interval", int((tails < 0.05).sum())),
-        ("expected outside by chance", len(observed) * (0.05)),
+        ("expected outside by chance", 0.05 * len(observed)),
         ("largest absolute standardized residual", float(np.abs(residuals).max())),
         ("root mean square of the standardized residuals", float(np.sqrt(np.mean(residuals**2)))),
     ]
+    columns = [Column("check"), Column("value", ".3g")]
     groups = [t.label for t in release.tables for _ in range(t.counts.size)]
     return Section(
         "Does the model explain the released counts?",
@@ -421,12 +416,7 @@ def fit_section(trace: xr.DataTree, release: Release) -> Section:
                 "fresh data: look for single large ones and for a table whose residuals all point one way."
                 + (" Counts that were held back stand at their threshold." if np.isfinite(least).any() else "")
             ),
-            Table(
-                "predictive_check",
-                "Released counts and their predictive law",
-                [Column("check"), Column("value", ".3g")],
-                rows,
-            ),
+            Table("predictive_check", "Released counts and their predictive law", columns, rows),
             Figure(
                 residual_plot(groups, residuals, limit=2.0),
                 "Released count minus predictive mean, in predictive standard deviations; the band is 2 either side.",
@@ -449,53 +439,44 @@ def _farthest(release: Release, counts: Floats, predicted: Floats, residuals: Fl
     return Table("farthest_counts", "The released counts farthest from their predictive means", columns, rows)
 
 
-def _margin_table(
-    release: Release,
-    records: Sequence[Floats] | None,
-    population: Sequence[Floats],
-    released: Sequence[Floats],
-    true: Sequence[Floats] | None,
-) -> Table:
+def _margin_table(release: Release, margins: _Margins) -> Table:
     columns = [
         Column("table"),
         Column("cell"),
         Column("released", ",.0f"),
-        *([] if records is None else _RECORDS),
+        *([] if margins.records is None else _RECORDS),
         Column("population", ",.0f"),
         Column("2.5 %", ",.0f", "population_lower"),
         Column("97.5 %", ",.0f", "population_upper"),
+        *([] if margins.true is None else [Column("true", ",.0f")]),
     ]
     rows = []
     for t, table in enumerate(release.tables):
         for c, label in enumerate(table.domain.cell_labels()):
-            ours = [] if records is None else [*map(float, records[t][c])]
-            row = [table.label, label, released[t][c], *ours, *map(float, population[t][c])]
-            rows.append(row if true is None else [*row, float(true[t][c])])
-    if true is not None:
-        columns.append(Column("true", ",.0f"))
+            ours = [] if margins.records is None else map(float, margins.records[t][c])
+            true = [] if margins.true is None else [float(margins.true[t][c])]
+            rows.append(
+                [table.label, label, margins.released[t][c], *ours, *map(float, margins.population[t][c]), *true]
+            )
     unseen = "; a released count that is missing was held back below its threshold"
     some = unseen if any(table.withheld.any() for table in release.tables) else ""
     return Table("margins", f"Released and estimated margins, in records{some}", columns, rows)
 
 
-def _error_table(
-    records: Sequence[Floats] | None,
-    population: Sequence[Floats],
-    released: Sequence[Floats],
-    true: Sequence[Floats],
-) -> Table:
+def _error_table(margins: _Margins, true: Sequence[Floats]) -> Table:
     """Compare estimators by the sum of absolute differences in proportions, between 0 and 2, averaged over tables."""
 
     def error(estimates: Sequence[Floats]) -> float:
         return float(np.mean([np.abs(e - t).sum() / t.sum() for e, t in zip(estimates, true, strict=True)]))
 
     rows: list[Sequence[str | float | None]] = [
-        ("posterior mean, population", error([p[:, 0] for p in population]), None),
-        ("released counts as they are", error(released), None),
+        ("posterior mean, population", error([p[:, 0] for p in margins.population]), None),
+        ("released counts as they are", error(margins.released), None),
     ]
-    if records is not None:
-        inside = np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in zip(records, true, strict=True)])
-        rows.insert(0, ("posterior mean, these records", error([r[:, 0] for r in records]), float(inside.mean())))
+    if margins.records is not None:
+        parts = zip(margins.records, true, strict=True)
+        inside = float(np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in parts]).mean())
+        rows.insert(0, ("posterior mean, these records", error([r[:, 0] for r in margins.records]), inside))
     columns = [
         Column("estimator"),
         Column("mean L1 distance per table (proportions)", ".5f", "mean_l1"),
@@ -543,7 +524,7 @@ def sources_section(trace: xr.DataTree, release: Release) -> Section:
     centre = shares.mean(axis=0)
     binomial = n.mean() * centre * (1 - centre)
     left, rest, multinomial = (
-        [float(part.mean()) for part in _split(values, release)] for values in (privacy, sampling, binomial)
+        [float(part.mean()) for part in by_table(values, release)] for values in (privacy, sampling, binomial)
     )
     noise = [float(table.variances.mean()) for table in release.tables]
     pooled = math.sqrt(sum(left) / sum(noise)) if sum(noise) > 0 else 1.0  # a scale so small that it underflows
@@ -573,7 +554,9 @@ def latent_class_densities(
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
 ) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
-    r"""Return the parts of the prior of a latent class fit, and its log-likelihood."""
+    """Return the parts of the prior of a latent class fit, and its log-likelihood."""
+    import xarray as xr
+
     posterior = trace["posterior"].to_dataset()
     weights, weights_jacobian = _weights(posterior, concentration)
     levels, levels_jacobian = _levels(posterior, profile_prior)
@@ -592,7 +575,10 @@ def latent_class_densities(
         jacobian = jacobian + logs
     lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
     likelihood = lp - sum(parts.values()) - jacobian
-    return {name: _named(part) for name, part in parts.items()}, _named(likelihood)
+    sample = ("chain", "draw")
+    return {name: xr.DataArray(part, dims=sample) for name, part in parts.items()}, xr.DataArray(
+        likelihood, dims=sample
+    )
 
 
 def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> tuple[Floats, Floats]:
@@ -600,13 +586,10 @@ def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> t
     from scipy import stats
 
     prior = jacobian = np.zeros((posterior.sizes["chain"], posterior.sizes["draw"], 1))
-    given = checked_concentration(concentration)
-    alpha: float | Floats
-    if isinstance(given, tuple):
-        alpha = _values(posterior, "alpha")
-        prior, jacobian = stats.gamma.logpdf(alpha, given[0], scale=1 / given[1]), np.log(alpha)
-    else:
-        alpha = given
+    alpha: Any = checked_concentration(concentration)
+    if isinstance(alpha, tuple):
+        (shape, rate), alpha = alpha, _values(posterior, "alpha")
+        prior, jacobian = stats.gamma.logpdf(alpha, shape, scale=1 / rate), np.log(alpha)
     if "stick" in posterior:
         stick = _values(posterior, "stick")
         prior = prior + stats.beta.logpdf(stick, 1.0, alpha).sum(axis=-1, keepdims=True)
@@ -628,9 +611,3 @@ def _values(posterior: xr.Dataset, name: str) -> Floats:
     """Return draws as an array of shape (chain, draw, values)."""
     values = np.asarray(posterior[name].transpose("chain", "draw", ...), dtype=float)
     return values.reshape(*values.shape[:2], -1)
-
-
-def _named(values: Floats) -> xr.DataArray:
-    import xarray as xr
-
-    return xr.DataArray(values, dims=("chain", "draw"))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from dpbayes._arguments import Ints, instance, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes._arguments import check_memory as check_bytes
-from dpbayes._arguments import instance, one_of, ordered, positive_finite, shown, whole_number
 from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, marginals
 from dpbayes.errors import InputError
@@ -41,8 +41,7 @@ from dpbayes.privacy.sampling import Selection, noisy_top_k, release_values, sam
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger
 
-FAIR_ERROR = 0.1
-"""Expected error of a released pair (sum of absolute errors of its shares) up to which a plan takes all pairs."""
+FAIR_ERROR = 0.1  # expected, of a released pair (absolute errors of its shares), up to which a plan takes all pairs
 _ADJACENCY: Adjacency = "replace-one"  # a plan takes the number of records as public
 _SHARE_OF_ATTRIBUTES, _SHARE_OF_SELECTION = Fraction(1, 10), Fraction(1, 10)
 
@@ -53,22 +52,14 @@ class Plan:
 
     Parameters
     ----------
-    domain
-        The attributes.
-    tables
-        Attribute sets that are released whatever the records say.
-    laws
-        Noise of each of them.
-    candidates
-        Pairs among which some are chosen privately; empty where nothing is.
-    selection
-        Cost of choosing; None where nothing is.
-    chosen_law
-        Noise of each chosen pair.
-    n_records
-        Number of records that expected errors are relative to.
-    budget
-        The total, under replace-one: ``("epsilon", 1.0)`` or ``("rho", 0.01)``.
+    domain, tables, laws
+        The attributes, the sets of them that are released whatever the records say, and the noise of each.
+    candidates, selection, chosen_law
+        Pairs among which some are chosen privately, the cost of choosing, and the noise of each chosen pair; empty and
+        None where nothing is chosen.
+    n_records, budget
+        Number of records that expected errors are relative to, and the total, under replace-one: ``("epsilon", 1.0)``
+        or ``("rho", 0.01)``.
     """
 
     domain: Domain
@@ -83,7 +74,7 @@ class Plan:
     @property
     def n_tables(self) -> int:
         """Tables in all."""
-        return len(self.tables) + (0 if self.selection is None else self.selection.n_chosen)
+        return len(self.tables) + self._chosen
 
     @property
     def n_counts(self) -> int:
@@ -94,11 +85,8 @@ class Plan:
     @property
     def pair_error(self) -> float:
         """Expected sum of absolute errors of a released pair's shares, from the noise alone; the mean over pairs."""
-        pairs = [
-            (float(self.domain.project(t).size), law)
-            for t, law in zip(self.tables, self.laws, strict=True)
-            if len(t) == 2
-        ]
+        fixed = zip(self.tables, self.laws, strict=True)
+        pairs = [(float(self.domain.project(names).size), law) for names, law in fixed if len(names) == 2]
         if self.chosen_law is not None:
             pairs.append((self._mean_size, self.chosen_law))
         errors = [size * law.mean_magnitude / self.n_records for size, law in pairs]
@@ -115,8 +103,7 @@ class Plan:
     def __str__(self) -> str:
         name, total = self.budget
         lines = [f"{self.n_tables:,} tables with {self.n_counts:,} counts at {name} {total:g} in total, {_ADJACENCY}"]
-        orders = sorted({len(names) for names in self.tables})
-        for order in orders:
+        for order in sorted({len(names) for names in self.tables}):
             laws = [law for names, law in zip(self.tables, self.laws, strict=True) if len(names) == order]
             spread = sorted(math.sqrt(law.variance) for law in laws)
             what = {1: "attributes alone", 2: "pairs", 3: "triples"}.get(order, f"tables of {order} attributes")
@@ -149,13 +136,12 @@ def plan(
 
     Parameters
     ----------
-    domain
-        The attributes with their levels.
-    n_records
-        Public number of records, or a public guess: expected errors are relative to it.
+    domain, n_records
+        The attributes with their levels, and the public number of records, or a public guess: expected errors are
+        relative to it.
     epsilon, rho
-        The total budget: epsilon gives two-sided geometric noise, for few tables; rho (zero-concentrated DP) gives
-        discrete Gaussian noise, for many.
+        The total budget, one of the two: epsilon gives two-sided geometric noise, for few tables; rho
+        (zero-concentrated DP) gives discrete Gaussian noise, for many.
     workload
         Attribute sets of the tables that are wanted; all pairs by default.
     choose
@@ -168,17 +154,9 @@ def plan(
     Returns
     -------
     Plan
-        Its text says tables, noise and expected errors; `release_plan` carries it out.
-
-    Raises
-    ------
-    InputError
-        If not exactly one of epsilon and rho is given, or an argument is out of range.
-
-    Notes
-    -----
-    Within the fixed tables the budget is split so that the sum of expected absolute errors is least: epsilon in
-    proportion to the square root of a table's cells, rho to their power 2/3.
+        Its text says tables, noise and expected errors; `release_plan` carries it out. Within the fixed tables the sum
+        of expected absolute errors is least: epsilon is split in proportion to the square root of a table's cells, rho
+        to their power 2/3. `InputError` if an argument is out of range.
 
     Examples
     --------
@@ -192,25 +170,25 @@ def plan(
     if (epsilon is None) == (rho is None):
         raise InputError(f"give one of epsilon and rho, got epsilon={shown(epsilon)}, rho={shown(rho)}")
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
-    whole_number(n_records, "n_records", remedy="a public guess will do")
+    n_records = whole_number(n_records, "n_records", remedy="a public guess will do")
     name, total = ("epsilon", epsilon) if rho is None else ("rho", rho)
     exact = Fraction(positive_finite(total, name, remedy="it is the total over all tables"))
     sets = _workload(domain, workload)
-    whole = _fixed(domain, sets, exact, name, int(n_records))
+    whole = _fixed(domain, sets, exact, name, n_records)
     pairs = tuple(combinations(domain.names, 2))
     if choose is None:
         if whole.pair_error <= FAIR_ERROR or math.isnan(whole.pair_error) or len(domain) < 3:
             return whole
-        choose = _affordable(domain, pairs, exact, name, int(n_records))
+        choose = _affordable(domain, pairs, exact, name, n_records)
     choose = whole_number(choose, "choose", high=len(pairs), remedy=f"there are {len(pairs)} pairs")
     alone = [(attribute,) for attribute in domain.names]
     if public is not None:
         best = _best(domain, pairs, choose, public, exact, name)
-        return _fixed(domain, [*alone, *best], exact, name, int(n_records))
-    ones = _fixed(domain, alone, exact * _SHARE_OF_ATTRIBUTES, name, int(n_records))
+        return _fixed(domain, [*alone, *best], exact, name, n_records)
+    ones = _fixed(domain, alone, exact * _SHARE_OF_ATTRIBUTES, name, n_records)
     selection = selection_within(len(pairs), choose, sensitivity=2.0, **{name: float(exact * _SHARE_OF_SELECTION)})
     law = _spending(name, (exact * (1 - _SHARE_OF_ATTRIBUTES - _SHARE_OF_SELECTION)) / choose)
-    return Plan(domain, ones.tables, ones.laws, pairs, selection, law, int(n_records), (name, float(exact)))
+    return Plan(domain, ones.tables, ones.laws, pairs, selection, law, n_records, (name, float(exact)))
 
 
 def release_plan(
@@ -226,10 +204,8 @@ def release_plan(
 
     Parameters
     ----------
-    frame
-        Confidential records, as `dpbayes.data.marginals` reads them.
-    chosen
-        What `plan` returned.
+    frame, chosen
+        Confidential records, as `dpbayes.data.marginals` reads them, and what `plan` returned.
     rng, ledger, delta, purpose
         As in `dpbayes.privacy.release_tables`. A ledger books every round of the selection by its pure epsilon, which
         is up to four times its zero-concentrated cost.
@@ -237,14 +213,8 @@ def release_plan(
     Returns
     -------
     Release
-        The fixed tables, then the chosen pairs; its cost includes the selection's.
-
-    Raises
-    ------
-    InputError
-        If the records do not fit the domain.
-    BudgetExceededError
-        If the ledger has too little left. Nothing is drawn then.
+        The fixed tables, then the chosen pairs; its cost includes the selection's. `InputError` if the records do not
+        fit the domain; `BudgetExceededError` if the ledger has too little left, and nothing is drawn then.
 
     Examples
     --------
@@ -338,9 +308,7 @@ def _best(
     return [pairs[place] for place in sorted(np.argsort(-scores, kind="stable")[:choose])]
 
 
-def _scores(
-    pairs: Sequence[Marginal], alone: Sequence[Any], n: int, law: NoiseLaw
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _scores(pairs: Sequence[Marginal], alone: Sequence[Any], n: int, law: NoiseLaw) -> Ints:
     """Return how far each pair is from the product of its attributes, in records, less the noise of releasing it."""
     shares = {}
     for table in alone:
@@ -384,10 +352,8 @@ class Cost:
     @property
     def words(self) -> str:
         """The cost in a line."""
-        minutes = "a minute" if self.minutes < 1.5 else f"{self.minutes:,.0f} minutes"
-        return (
-            f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {minutes} and {self.gigabytes:.1f} GB of memory"
-        )
+        time = "a minute" if self.minutes < 1.5 else f"{self.minutes:,.0f} minutes"
+        return f"{self.cells:,} counts, {self.unknowns:,} unknowns, about {time} and {self.gigabytes:.1f} GB of memory"
 
 
 def cost_of(
@@ -406,14 +372,10 @@ def cost_of(
 
     Parameters
     ----------
-    domain
-        All attributes.
-    tables
-        The attributes of each table.
-    n_classes
-        Number of classes; by default that of `build_model`.
-    likelihood
-        Form of the likelihood.
+    domain, tables
+        All attributes, and those of each table.
+    n_classes, likelihood
+        As in `build_model`, whose number of classes is the default.
     chains, draws
         Chains, and draws of all of them.
     moves, max_steps
@@ -442,7 +404,6 @@ def cost_of(
     higher = sum(math.prod(sorted(sizes[name] for name in names)[:-1]) for names in tables if len(names) > 2)
     total = sum(cells)
     effects = n_effects(domain, tables) if likelihood == "tables" else 0
-    few = total <= FEW_CELLS
     if likelihood == "tables":
         elements = 40 * k * columns + 8 * columns**2 + 14 * k * higher
         elements += 2 * total * effects if total * effects > _CACHED else 0
@@ -450,7 +411,7 @@ def cost_of(
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
         seconds = 2 * k * columns * _SECONDS_PER_UNKNOWN + total * (k * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
-    unknowns = k + k * columns + (effects * few if likelihood == "tables" else k * columns + k)
+    unknowns = k + k * columns + (effects * (total <= FEW_CELLS) if likelihood == "tables" else k * columns + k)
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)

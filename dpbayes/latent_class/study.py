@@ -16,18 +16,24 @@ from pydantic import Field, SkipValidation, model_validator
 
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
-from dpbayes.data.records import code_levels, readable, require_columns, scan_records
+from dpbayes.data.records import code_levels, readable, require_columns, scan_records, with_labels
 from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
     CONCENTRATION,
     MAX_EXACT_CELLS,
+    MAX_RECORDED_CELLS,
     PROFILE_PRIOR,
     Design,
+    Likelihood,
+    by_table,
     checked_concentration,
+    default_likelihood,
     margin_name,
     profile_name,
+    record_numbers,
     sampler_defaults,
 )
+from dpbayes.latent_class.synthesis import count_margin, count_records
 from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy.laws import NoiseName
 from dpbayes.privacy.mechanism import release_tables
@@ -200,8 +206,8 @@ class Model(Section):
             return self
         if self.impossible:
             raise ValueError("your own model states its own structural zeros; leave impossible out")
-        own = {name: getattr(self, name) for name in (*_PRIORS, "likelihood", "overdispersion", "margins")}
-        given = [name for name, value in own.items() if value not in (None, [])]
+        own = (*_PRIORS, "likelihood", "overdispersion", "margins")
+        given = [name for name in own if getattr(self, name) not in (None, [])]
         if given:
             raise ValueError(f"your own model states its own prior, margins and form; leave {' and '.join(given)} out")
         return self
@@ -209,18 +215,12 @@ class Model(Section):
     @property
     def priors(self) -> dict[str, Any]:
         """The priors of the package's model that are given."""
-        given = {name: getattr(self, name) for name in _PRIORS}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name in _PRIORS if (value := getattr(self, name)) is not None}
 
     def options(self) -> dict[str, Any]:
         """Return what `dpbayes.latent_class.build_model` is told besides the release."""
-        return self.priors | {
-            "n_classes": self.n_classes,
-            "likelihood": self.likelihood,
-            "overdispersion": self.overdispersion,
-            "margins": self.margins,
-            "impossible": self.impossible,
-        }
+        names = ("n_classes", "likelihood", "overdispersion", "margins", "impossible")
+        return self.priors | {name: getattr(self, name) for name in names}
 
     def filled(self, design: Design | None) -> Model:
         """Return the same model with every default written out; `design` is None where it is not known yet."""
@@ -236,10 +236,7 @@ class Model(Section):
 
 
 _PRIORS = ("concentration", "profiles", "spread", "profile_prior")
-
-
-_MOST_OF_A_CHAIN = 48
-"""Draws of each of many chains up to which trajectories are as many."""
+_MOST_OF_A_CHAIN = 48  # draws of each of many chains up to which trajectories are as many
 
 
 class Sampling(Section):
@@ -272,10 +269,8 @@ class Sampling(Section):
     def settings(self, release: Release | None = None) -> dict[str, Any]:
         """Return what `dpbayes.inference.sample` is told, of a release of this size."""
         names = ("draws", "tune", "chains", "target_accept", "rounds", "backend")
-        given = {name: getattr(self, name) for name in names}
-        settings = sampler_defaults(release, method=self.method) | {
-            name: value for name, value in given.items() if value is not None
-        }
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        settings = sampler_defaults(release, method=self.method) | given
         if self.method == "many-chains":  # a thousand draws, meant for NUTS, are refused
             settings["trajectories"] = max(settings["trajectories"], min(settings["draws"], _MOST_OF_A_CHAIN))
         return settings
@@ -338,11 +333,8 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
     n = n_records or (_PLACEHOLDER if embedded is None else embedded_tables(embedded)[0].total)
     rng = np.random.default_rng(0)
     records = np.column_stack([rng.integers(0, size, n) for size in domain.shape])
-    counted = []
-    for names in sets:
-        part = domain.project(names)
-        cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), part.shape)
-        counted.append(Marginal(part, np.bincount(cells, minlength=part.size).reshape(part.shape)))
+    parts = [domain.project(names) for names in sets]
+    counted = [Marginal(part, count_margin(records, domain, part.names).reshape(part.shape)) for part in parts]
     return _resized(_release_of(counted, spec, rng=rng, ledger=ledger), n)  # a noisy n is not the one asked for
 
 
@@ -362,25 +354,24 @@ def _check_counts(spec: Spec, design: Release) -> None:
         )
 
 
+def _form(options: Mapping[str, Any], release: Release) -> Likelihood:
+    """Return the form of the likelihood that `build_model` takes."""
+    zeros, varied = bool(options["impossible"]), options["overdispersion"]
+    return options["likelihood"] or default_likelihood(release, zeros=zeros, overdispersion=varied)
+
+
 def expected_cost(spec: Spec, design: Release) -> str:
     """Say what the package's model will take on such a release."""
-    from dpbayes.latent_class.model import default_likelihood
     from dpbayes.latent_class.planning import cost_of
 
     settings = spec.sampling.settings(design)
-    options = spec.model.options()
-    form = options["likelihood"] or default_likelihood(
-        design, structural_zeros=bool(options["impossible"]), overdispersion=options["overdispersion"]
-    )
-    tables = [table.attributes for table in design.tables]
-    chains = settings["chains"]
     return cost_of(
         design.domain,
-        tables,
+        [table.attributes for table in design.tables],
         n_classes=spec.model.n_classes,
-        likelihood=form,
-        chains=chains,
-        draws=chains * settings["draws"],
+        likelihood=_form(spec.model.options(), design),
+        chains=settings["chains"],
+        draws=settings["chains"] * settings["draws"],
         moves=settings["tune"] + settings.get("trajectories", settings["draws"]),
         max_steps=settings.get("max_steps", 400),
     ).words
@@ -416,7 +407,6 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
 def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Context) -> None:
     """Write the synthetic data sets."""
-    from dpbayes.latent_class.design import record_numbers
     from dpbayes.latent_class.synthesis import synthesize, write_synthetic
 
     settings = spec.synthesis
@@ -426,8 +416,6 @@ def synthesize(spec: Spec, release: Release, result: xr.DataTree, context: Conte
     seed, law = spec.sampling.seed, settings.law
     frames = synthesize(result, n_datasets=settings.n_datasets, n_rows=rows, random_seed=seed, law=law)
     if settings.labels:
-        from dpbayes.data.records import with_labels
-
         frames = [with_labels(frame, release.domain) for frame in frames]
     paths = write_synthetic(frames, context.folder / "synthetic", format=settings.format)
     context.echo(f"synthetic data: {len(paths)} sets of {rows:,} records")
@@ -449,31 +437,23 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
     _check_counts(spec, design)
     if spec.data.microdata is not None and n_records is None:
         raise SpecError("a calibration study reads no confidential record; say how many to simulate (--n-records)")
-    from dpbayes.latent_class.model import build_model, default_likelihood
+    from dpbayes.latent_class.model import build_model
     from dpbayes.latent_class.page import quantity_names
 
     release = design if n_records is None else _resized(design, n_records)
-
     options = spec.model.options()
-    options["likelihood"] = options["likelihood"] or default_likelihood(
-        release, structural_zeros=bool(options["impossible"]), overdispersion=options["overdispersion"]
-    )
+    options["likelihood"] = _form(options, release)
     form = Design.of(release.domain, [table.attributes for table in release.tables], **options)
     build = partial(build_model, release, **options)
     n = release.n if isinstance(release.n, int) else round(release.n.value)
     laws = {str(table.noise): table.noise for table in release.tables}
     law = next(iter(laws.values()))
     noise = f"{law.words} noise of {law.parameter} {law.spread:g}" if len(laws) == 1 else f"{len(laws)} noise laws"
-    names = quantity_names(release)
+    names, cell = quantity_names(release), ["cell"] if release.domain.size <= MAX_RECORDED_CELLS else []
     return Calibration(
         build_model=build,
         simulate=Simulator(release, build, n, options),
-        var_names=(
-            "margin",
-            *(["cell"] if release.domain.size <= 4096 else []),
-            *map(margin_name, form.margins),
-            "exact_counts",
-        ),
+        var_names=("margin", *cell, *map(margin_name, form.margins), "exact_counts"),
         sampling={"target_accept": spec.sampling.target_accept or 0.9},
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
         f"{release.adjacency}, {noise}",
@@ -500,9 +480,8 @@ class Simulator:
     def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return true values and data."""
         from dpbayes.inference.sampling import prior_values
-        from dpbayes.latent_class.likelihood import default_spread, released_shares
-        from dpbayes.latent_class.model import release_data
-        from dpbayes.latent_class.synthesis import count_records, draw_records, of_varied_population
+        from dpbayes.latent_class.likelihood import default_spread, release_data, released_shares
+        from dpbayes.latent_class.synthesis import draw_records, of_varied_population
 
         if self._draw is None:
             model = self.build_model()
@@ -527,8 +506,7 @@ class Simulator:
             records = of_varied_population(records, float(varied), rng)
             truth |= self._varied(truth, records, varied, rng)
         exact = count_records(records, self.release)
-        ends = np.cumsum([table.counts.size for table in self.release.tables])[:-1]
-        parts = zip(np.split(exact, ends), self.release.tables, strict=True)
+        parts = zip(by_table(exact, self.release), self.release.tables, strict=True)
         noisy = [
             replace(table, counts=table.held_back(part.reshape(table.counts.shape) + table.simulated_noise(rng)))
             for part, table in parts
@@ -543,7 +521,6 @@ class Simulator:
     ) -> dict[str, Any]:
         """Return the population's own shares, every margin by itself."""
         from dpbayes.latent_class.analysis import population_given_records, population_margins
-        from dpbayes.latent_class.synthesis import count_margin, count_records
 
         domain, law = self.release.domain, (np.asarray(float(len(records))), overdispersion, rng)
         exact = count_records(records, self.release).astype(float)
@@ -562,15 +539,13 @@ def _model(spec: Spec, release: Release, context: Context) -> pm.Model:
     if spec.model.file is None:
         from dpbayes.latent_class.model import build_model
 
-        model = build_model(release, **spec.model.options())
-    else:
-        path = context.beside / spec.model.file
-        context.echo(f"model: {path.name} (SHA-256 {keep_model(path, context.folder)[:12]})")
-        # The predictive check draws records of the mixture, whether or not synthetic data are asked for.
-        names = ["margin", "exact_counts", "weights", *map(profile_name, release.domain.names)]
-        theirs = load_model(path)(release, n_classes=spec.model.n_classes or 8)
-        model = check_recorded(theirs, names, file=path.name)
-    return model
+        return build_model(release, **spec.model.options())
+    path = context.beside / spec.model.file
+    context.echo(f"model: {path.name} (SHA-256 {keep_model(path, context.folder)[:12]})")
+    # The predictive check draws records of the mixture, whether or not synthetic data are asked for.
+    names = ["margin", "exact_counts", "weights", *map(profile_name, release.domain.names)]
+    theirs = load_model(path)(release, n_classes=spec.model.n_classes or 8)
+    return check_recorded(theirs, names, file=path.name)
 
 
 def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from dpbayes._files import file_path, write_whole
 from dpbayes._names import given_name
 from dpbayes.data.domain import Domain
 from dpbayes.errors import InputError
-from dpbayes.latent_class.design import profile_name, record_numbers
+from dpbayes.latent_class.design import by_table, flat_draws, profile_name, record_numbers
 from dpbayes.latent_class.zeros import ZeroSet
 
 if TYPE_CHECKING:
@@ -48,7 +47,8 @@ _AVERAGED = 20  # draws of the mixture behind the mean of a population that vari
 _FEWEST_ATOMS, _MOST_ATOMS = 50_000, 400_000  # records that stand for such a population
 _FITTING_ROUNDS = 10
 
-
+type Records = npt.NDArray[np.intp]
+"""Level indices, shape ``(records, attributes)``."""
 type Law = Literal["draws", "mean"]
 """What synthetic records are drawn from: each data set from one posterior draw, or all from the posterior mean."""
 
@@ -56,42 +56,28 @@ type Law = Literal["draws", "mean"]
 def synthesize(
     trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int, law: Law = "draws"
 ) -> list[pl.DataFrame]:
-    """Draw posterior predictive microdata.
+    """Draw posterior predictive microdata (Barrientos 2021, slide "Bayesian modeling approach and inference").
 
-    Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
-    so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling. Or each
-    record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw. Where
-    the population varies about the mixture, records of the mixture are reweighted to a draw of that population
+    Where the population varies about the mixture, records of the mixture are reweighted to a draw of that population
     (for the posterior mean, of twenty draws).
 
     Parameters
     ----------
     trace
         What `dpbayes.inference.sample` returned for a latent class model.
-    n_datasets
-        Number of data sets. They come from draws spread evenly over the trace.
-    n_rows
-        Records in each.
-    random_seed
-        Seed of the draws.
+    n_datasets, n_rows, random_seed
+        Number of data sets, which come from draws spread evenly over the trace; records in each; and seed.
     law
-        ``"draws"``: several data sets, whose estimates `combine` turns into intervals. ``"mean"``: where one data set
-        is to serve every use; it says nothing of the uncertainty, and `combine` does not apply.
+        ``"draws"``: records of a data set come from the mixture of one posterior draw, so that data sets differ by the
+        posterior uncertainty (privacy noise included) as well as by sampling, and `combine` turns their estimates into
+        intervals. ``"mean"``: each record takes a draw of its own. Such records are closer to the truth, for one data
+        set that is to serve every use; they say nothing of the uncertainty, and `combine` does not apply.
 
     Returns
     -------
     list of polars.DataFrame
-        One frame per data set, one column per attribute, holding the domain's labels.
-
-    Raises
-    ------
-    InputError
-        If a number is below 1, there are fewer draws than data sets, or the trace is not of a latent class model.
-
-    References
-    ----------
-    Barrientos, A. F. (2021). Latent class modeling approach, slide "Bayesian modeling approach and inference":
-    synthetic records from the posterior predictive distribution.
+        One frame per data set, one column per attribute, holding the domain's levels. `InputError` if a number is below
+        1, there are fewer draws than data sets, or the trace is not of a latent class model.
 
     Examples
     --------
@@ -103,15 +89,11 @@ def synthesize(
     """
     import polars as pl
 
-    domain = fitted_domain(trace)
-    frames = []
-    for records in predictive_records(
-        trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed, law=law
-    ):
-        columns = {}
-        for column, attribute in zip(records.T, domain, strict=True):
-            columns[attribute.name] = np.array(attribute.levels)[column]
-        frames.append(pl.DataFrame(columns))
+    domain, frames = fitted_domain(trace), []
+    drawn = predictive_records(trace, domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed, law=law)
+    for records in drawn:
+        pairs = zip(records.T, domain, strict=True)
+        frames.append(pl.DataFrame({one.name: np.array(one.levels)[column] for column, one in pairs}))
     return frames
 
 
@@ -126,14 +108,8 @@ def fitted_domain(trace: xr.DataTree) -> Domain:
 
 
 def predictive_records(
-    trace: xr.DataTree,
-    domain: Domain,
-    *,
-    n_datasets: int,
-    n_rows: int | Ints,
-    random_seed: int,
-    law: Law = "draws",
-) -> Iterator[npt.NDArray[np.intp]]:
+    trace: xr.DataTree, domain: Domain, *, n_datasets: int, n_rows: int | Ints, random_seed: int, law: Law = "draws"
+) -> Iterator[Records]:
     """Yield data sets of records as level indices, ``(n_rows, attributes)``; `n_rows` may be a number per draw."""
     one_of(law, ("draws", "mean"), "law")
     posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
@@ -183,13 +159,14 @@ def predict_release(trace: xr.DataTree, release: Release, *, n_datasets: int, ra
     rng = generator(random_seed, "random_seed")
     posterior = given_trace(trace, "posterior")["posterior"].to_dataset()
     n_rows = np.maximum(np.rint(record_numbers(posterior, release).to_numpy().ravel()), 1).astype(np.int64)
-    sizes = np.cumsum([table.counts.size for table in release.tables])[:-1]
     predicted = []
-    if "overdispersion" in posterior:
-        tables = _predicted_tables(posterior, sizes, n_datasets, n_rows, rng)
+    if "overdispersion" in posterior:  # the population's own margins, each by itself
+        margin = flat_draws(posterior, "margin")
+        draws = ((n_rows[draw], by_table(margin[draw], release)) for draw in _evenly(len(margin), n_datasets))
+        tables = ([rng.multinomial(n, part / part.sum()) for part in parts] for n, parts in draws)
     else:
         drawn = predictive_records(trace, release.domain, n_datasets=n_datasets, n_rows=n_rows, random_seed=random_seed)
-        tables = (np.split(count_records(records, release), sizes) for records in drawn)
+        tables = (by_table(count_records(records, release), release) for records in drawn)
     for exact in tables:
         noisy = [part + t.simulated_noise(rng).ravel() for part, t in zip(exact, release.tables, strict=True)]
         shown = [np.where(part < t.limit, -np.inf, part) for part, t in zip(noisy, release.tables, strict=True)]
@@ -216,23 +193,22 @@ class VariedPopulation:
     @classmethod
     def of(cls, posterior: xr.Dataset, domain: Domain) -> VariedPopulation:
         """Read the draws of a posterior, chains one after another."""
-        exact = posterior["exact_counts"].transpose("chain", "draw", "count")
-        if "tables" not in exact.attrs:
+        about = posterior["exact_counts"].attrs
+        if "tables" not in about:
             raise InputError(
                 "exact_counts of the trace lost its attribute 'tables', which says what the counts are of; pass the "
                 "trace as sample returned it, or as it was read from its file"
             )
-        varied = posterior["overdispersion"].transpose("chain", "draw").to_numpy().ravel()
-        flat = exact.to_numpy().reshape(-1, exact.shape[-1])
-        return cls(*fitted_mixture(posterior, domain), varied, flat, domain, json.loads(exact.attrs["tables"]))
+        varied, flat = flat_draws(posterior, "overdispersion"), flat_draws(posterior, "exact_counts")
+        return cls(*fitted_mixture(posterior, domain), varied, flat, domain, json.loads(about["tables"]))
 
-    def records(self, draw: int, n_rows: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    def records(self, draw: int, n_rows: int, rng: np.random.Generator) -> Records:
         """Draw records from one draw of the population."""
         atoms, shapes = self._atoms(draw, n_rows, rng)
         shares = rng.standard_gamma(shapes)
         return atoms[rng.choice(len(atoms), n_rows, p=shares / shares.sum())]
 
-    def mean_records(self, n_rows: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    def mean_records(self, n_rows: int, rng: np.random.Generator) -> Records:
         """Draw records from the mean of the population, over a few draws of the mixture."""
         draws = _evenly(len(self.weights), min(_AVERAGED, len(self.weights), n_rows))
         found = []
@@ -242,19 +218,15 @@ class VariedPopulation:
             found.append(atoms[rng.choice(len(atoms), own, p=shapes / shapes.sum())])
         return rng.permutation(np.concatenate(found))
 
-    def _atoms(self, draw: int, n_rows: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.intp], Floats]:
+    def _atoms(self, draw: int, n_rows: int, rng: np.random.Generator) -> tuple[Records, Floats]:
         """Return records of a draw of the mixture, and the shapes of their gamma weights."""
         size = min(max(_FEWEST_ATOMS, 4 * n_rows), _MOST_ATOMS)
         one = slice(draw, draw + 1)
         of = np.zeros(size, np.intp)
         records = draw_records(self.weights[one], [profile[one] for profile in self.profiles], of, rng)
-        cells, wanted, start = [], [], 0
-        for names in self.tables:
-            shape = self.domain.project(names).shape
-            own = self.exact[draw, start : start + math.prod(shape)]
-            cells.append(np.ravel_multi_index(tuple(records[:, list(self.domain.axes(names))].T), shape))
-            wanted.append(np.maximum(own, 0.0))
-            start += own.size
+        ends = np.cumsum([self.domain.project(names).size for names in self.tables])[:-1]
+        wanted = [np.maximum(own, 0.0) for own in np.split(self.exact[draw], ends)]
+        cells = [_cells(records, self.domain, names) for names in self.tables]
         n = float(np.mean([own.sum() for own in wanted]))
         return records, concentration_of(n, self.overdispersion[draw]) / size + _fitted(cells, wanted, size, n)
 
@@ -269,9 +241,7 @@ def _fitted(cells: Sequence[Ints], wanted: Sequence[Floats], size: int, n: float
     return counts * (n / counts.sum())
 
 
-def of_varied_population(
-    records: npt.NDArray[np.intp], overdispersion: float, rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
+def of_varied_population(records: Records, overdispersion: float, rng: np.random.Generator) -> Records:
     """Return records of a population that varies about the mixture from records of the mixture.
 
     Given P, Q ~ Dirichlet(kappa P) and records from Q are Pólya's urn (Blackwell and MacQueen 1973): record i is new
@@ -291,26 +261,19 @@ def concentration_of(n: Any, overdispersion: Any) -> Any:
     return np.maximum((n - 1.0) / overdispersion - 1.0, 1.0)
 
 
-def _predicted_tables(
-    posterior: xr.Dataset, sizes: Ints, n_datasets: int, n_rows: Ints, rng: np.random.Generator
-) -> Iterator[list[Ints]]:
-    """Yield tables of records of the population's own margins, each by itself."""
-    margin = posterior["margin"].transpose("chain", "draw", "count").to_numpy()
-    margin = margin.reshape(-1, margin.shape[-1])
-    for draw in _evenly(len(margin), n_datasets):
-        yield [rng.multinomial(n_rows[draw], part / part.sum()) for part in np.split(margin[draw], sizes)]
-
-
-def count_records(records: npt.NDArray[np.intp], release: Release) -> Ints:
+def count_records(records: Records, release: Release) -> Ints:
     """Count records into the tables of a release, table after table in C order."""
     return np.concatenate([count_margin(records, release.domain, table.attributes) for table in release.tables])
 
 
-def count_margin(records: npt.NDArray[np.intp], domain: Domain, names: Sequence[str]) -> Ints:
+def count_margin(records: Records, domain: Domain, names: Sequence[str]) -> Ints:
     """Count records into the cells of a margin, in C order."""
-    margin = domain.project(names)
-    cells = np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), margin.shape)
-    return np.bincount(cells, minlength=margin.size).astype(np.int64)
+    return np.bincount(_cells(records, domain, names), minlength=domain.project(names).size).astype(np.int64)
+
+
+def _cells(records: Records, domain: Domain, names: Sequence[str]) -> Ints:
+    """Return in which cell of a margin each record is, in C order."""
+    return np.ravel_multi_index(tuple(records[:, list(domain.axes(names))].T), domain.project(names).shape)
 
 
 def write_synthetic(
@@ -344,11 +307,11 @@ def fitted_mixture(posterior: xr.Dataset, domain: Domain) -> tuple[Floats, list[
 def draw_records(
     weights: Floats,
     profiles: Sequence[Floats],
-    draws: npt.NDArray[np.intp],
+    draws: Ints,
     rng: np.random.Generator,
     *,
     zeros: ZeroSet | None = None,
-) -> npt.NDArray[np.intp]:
+) -> Records:
     """Draw a record from each of some draws of the mixture: a class, then the attributes independently."""
     if zeros is None:
         return _draw(weights, profiles, draws, rng)
@@ -376,13 +339,8 @@ def fitted_zeros(trace: xr.DataTree, domain: Domain) -> ZeroSet | None:
     return ZeroSet.from_array(domain, parts.to_numpy())
 
 
-def _draw(
-    weights: Floats,
-    profiles: Sequence[Floats],
-    draws: npt.NDArray[np.intp],
-    rng: np.random.Generator,
-) -> npt.NDArray[np.intp]:
-    def chosen(shares: Floats, *of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _draw(weights: Floats, profiles: Sequence[Floats], draws: Ints, rng: np.random.Generator) -> Records:
+    def chosen(shares: Floats, *of: Ints) -> Ints:
         upper = np.cumsum(shares, axis=-1)
         upper = upper[..., :-1] / upper[..., -1:]
         return np.asarray((rng.random(len(draws))[:, None] >= upper[of]).sum(axis=1))
@@ -399,16 +357,9 @@ type Estimates = Mapping[str, tuple[float, float]]
 class Combined:
     r"""What synthetic data sets say together about population quantities; `combine` makes it.
 
-    Parameters
-    ----------
-    names
-        The quantities; every array has shape ``(quantities,)``.
-    estimate, variance, df
-        Estimates, their variances T, and degrees of freedom.
-    between, within
-        Variance of the estimates over the data sets, and mean sampling variance of one.
-    adjusted
-        Where T was not positive and :math:`(n_{syn} / n)\, \bar u` took its place.
+    Arrays of shape ``(quantities,)``, in the order of `names`: `estimate`, its variance T and degrees of freedom `df`;
+    the variance of the estimates `between` the data sets, and the mean sampling variance `within` one; `adjusted`,
+    where T was not positive and :math:`(n_{syn} / n)\, \bar u` took its place.
     """
 
     names: tuple[str, ...]
@@ -436,12 +387,7 @@ class Combined:
         return pd.DataFrame(columns | {"df": self.df}, index=list(self.names))
 
 
-def combine(
-    frames: Sequence[Any],
-    fit: Callable[[Any], Estimates | Any],
-    *,
-    n: int,
-) -> Combined:
+def combine(frames: Sequence[Any], fit: Callable[[Any], Estimates | Any], *, n: int) -> Combined:
     r"""Fit every synthetic data set and combine the results.
 
     Parameters
@@ -459,13 +405,8 @@ def combine(
     Returns
     -------
     Combined
-        Estimates, variances and intervals for the *population* that the confidential records were drawn from.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two data sets, they differ in size or in quantities, or `fit` returns something else or
-        a number that is not finite.
+        For the *population* that the confidential records were drawn from. `InputError` if there are fewer than two
+        data sets, they differ in size or in quantities, or `fit` returns something else or a number that is not finite.
 
     Notes
     -----

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import Floats, Ints, ordered
+from dpbayes._arguments import Ints, ordered
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 type Impossible = Mapping[str, Level | Sequence[Level]]
 """A combination that cannot occur: for some attributes, a level or several."""
 
-MAX_CELLS = 50_000
-"""Most cells whose probabilities are summed."""
+MAX_CELLS = 50_000  # whose probabilities are summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +81,12 @@ class ZeroSet:
         """Return what must be summed for the conditional probabilities of some cells; at most 50,000 of them."""
         place: dict[Cell, int] = {}
         zero = [place.setdefault(cell, len(place)) for cell in self.cells]
-        own: list[int] = []
+        own: list[int | None] = []
         lost: list[list[int]] = []
         for cell in cells:
             met = [m for m in (_meet(cell, part) for part in self.cells) if m is not None]
             if sum(self._size(m) for m in met) == self._size(cell):  # none of it is possible: exactly zero
-                own.append(-1)
+                own.append(None)
                 lost.append([])
                 continue
             own.append(place.setdefault(cell, len(place)))
@@ -100,8 +99,7 @@ class ZeroSet:
         padded = np.full((len(cells), max(map(len, lost), default=0)), len(place), dtype=np.intp)
         for row, places in zip(padded, lost, strict=True):
             row[: len(places)] = places
-        owned = np.array(own, dtype=np.intp)
-        owned[owned < 0] = len(place)
+        owned = np.array([len(place) if at is None else at for at in own], dtype=np.intp)
         return Sums(tuple(place), owned, padded, np.array(zero, dtype=np.intp))
 
     def _size(self, cell: Cell) -> int:
@@ -130,21 +128,13 @@ class ZeroSet:
         return cls(domain, tuple(tuple((int(a), int(row[a])) for a in np.flatnonzero(row >= 0)) for row in rows))
 
 
-def conditioned(probabilities: Any, plan: Sums) -> Any:
-    """Return the conditional probabilities of a plan's wanted cells, as a graph."""
-    import pytensor.tensor as pt
+def conditioned(padded: Any, plan: Sums) -> Any:
+    """Return the conditional probabilities of a plan's wanted cells from those of its cells and, at the end, a zero.
 
-    padded = pt.concatenate([probabilities, [0.0]])
-    kept = padded[plan.own] - padded[plan.lost].sum(axis=1)
-    return kept / (1.0 - probabilities[plan.zero].sum())
-
-
-def conditioned_draws(probabilities: Floats, plan: Sums) -> Floats:
-    """Return the conditional probabilities of a plan's wanted cells for many draws."""
-    padded = np.concatenate([probabilities, np.zeros((len(probabilities), 1))], axis=1)
-    kept = padded[:, plan.own] - padded[:, plan.lost].sum(axis=2)
-    possible: Floats = 1.0 - probabilities[:, plan.zero].sum(axis=1, keepdims=True)
-    return kept / possible
+    Of one draw as a graph, or of many, shape ``(draws, cells)``.
+    """
+    kept = padded[..., plan.own] - padded[..., plan.lost].sum(axis=-1)
+    return kept / (1.0 - padded[..., plan.zero].sum(axis=-1, keepdims=True))
 
 
 def _expanded(domain: Domain, combination: Impossible) -> Iterator[dict[int, int]]:

@@ -22,7 +22,7 @@ from dpbayes.data import Domain, marginals
 from dpbayes.inference.convergence import check_convergence
 from dpbayes.inference.sampling import compile_model, settings_of
 from dpbayes.latent_class import build_model, margin_draws, sampler_defaults
-from dpbayes.latent_class.model import release_data
+from dpbayes.latent_class.likelihood import release_data
 from dpbayes.privacy import release_tables
 
 # max-entropy graphical model (mbi 2.0.0), mean of 100 noise draws

@@ -22,7 +22,7 @@ from dpbayes.data import Domain
 from dpbayes.inference.convergence import check_convergence
 from dpbayes.inference.sampling import NutsSettings, compile_model, settings_of
 from dpbayes.latent_class import build_model, regress, sampler_defaults
-from dpbayes.latent_class.model import release_data
+from dpbayes.latent_class.likelihood import release_data
 from dpbayes.privacy import Gaussian, NoisyTable, Release
 
 N = 2000

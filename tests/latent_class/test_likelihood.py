@@ -23,7 +23,7 @@ from scipy.special import erfcx, gammaln, logsumexp
 from dpbayes import distributions
 from dpbayes.data.domain import Domain
 from dpbayes.inference.many_chains import batched_density
-from dpbayes.inference.noisy_counts import released_limits
+from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class import build_model, kernel
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.completion import normal_given_below, normal_given_laplace
@@ -111,7 +111,7 @@ class Shipped:
         classes = forms.classes_of(weights, profiles, n, dispersion, sizes, deviations, self.tables.ends)
         for block in self.tables.blocks:
             factors += (products := [pt.lmatrix(), pt.lmatrix()])
-            turned = turn if block.gaussian else None
+            turned = turn if block.kind == "gaussian" else None
             outputs += forms.released_law(classes, products, block.products.left.shape[1] + 1, turned)
         inputs = [weights, profiles, n, sizes, deviations, turn, *factors]
         self.law = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
@@ -140,10 +140,10 @@ class Shipped:
         slopes = np.array([at(z)[0] - mean for z in np.eye(size)])
         places = np.concatenate([block.places for block in tables.blocks])
         noise = np.concatenate([block.variances for block in tables.blocks])
-        value = forms.rotated(release, tables, turn)[places]
+        value = forms.turned(release, turn, released_vector(release))[places]
         held, limits = np.isinf(value), released_limits(release)[places]
         off = np.where(held, limits, value) - mean
-        if tables.blocks[0].gaussian:
+        if tables.blocks[0].kind == "gaussian":
             return stats.multivariate_normal(cov=slopes.T @ slopes + np.diag(sampling + noise)).logpdf(off)
         # Draws of the deviations' effect about where the release puts it, weighted back to the standard normal law.
         _, values, vectors = np.linalg.svd(slopes, full_matrices=False)
@@ -355,8 +355,8 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
     w, sizes, p, u, n, f = pt.vector(), pt.vector(), pt.matrix(), pt.matrix(), pt.scalar(), pt.scalar()
     classes = forms.classes_of(w, p, n, f, sizes, u, tables.ends)
     turn = forms.rotation(release.domain, forms.released_shares(release))
-    value = forms.rotated(release, tables, turn)[block.places]
-    turn = turn if block.gaussian else None
+    value = forms.turned(release, turn, released_vector(release))[block.places]
+    turn = turn if block.kind == "gaussian" else None
     products = block.products
     floor, scale, limit = block.variances, np.zeros(0), released_limits(release)[block.places]
     held = np.isinf(value)

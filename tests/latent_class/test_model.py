@@ -18,8 +18,8 @@ from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class import design as design_module
 from dpbayes.latent_class import model as model_module
-from dpbayes.latent_class.design import Design, dimension_name, n_effects
-from dpbayes.latent_class.model import default_likelihood, release_data
+from dpbayes.latent_class.design import Design, default_likelihood, dimension_name, n_effects
+from dpbayes.latent_class.likelihood import release_data
 from dpbayes.latent_class.study import Simulator
 from dpbayes.privacy import release_tables
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
@@ -220,7 +220,7 @@ def test_simulated_releases_hold_back_what_the_threshold_does():
 def test_the_form_follows_from_the_release(monkeypatch):
     quiet, loud = _release(), _release(laws=[TwoSidedGeometric(40.0)] * 3)
     assert [default_likelihood(release) for release in (quiet, loud)] == ["tables"] * 2  # few cells
-    monkeypatch.setattr(model_module, "FEW_CELLS", 0)
+    monkeypatch.setattr(design_module, "FEW_CELLS", 0)
     assert [default_likelihood(release) for release in (quiet, loud)] == ["tables", "cells"]
     assert "level_deviations" in {v.name for v in build_model(loud).free_RVs}
     assert "level_deviations" in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}

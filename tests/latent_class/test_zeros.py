@@ -10,8 +10,8 @@ from dpbayes.data import Domain
 from dpbayes.errors import InputError
 from dpbayes.latent_class import build_model, margin_draws, synthesize, zeros
 from dpbayes.latent_class.design import cells_of
-from dpbayes.latent_class.model import release_data
-from dpbayes.latent_class.zeros import ZeroSet, conditioned_draws
+from dpbayes.latent_class.likelihood import release_data
+from dpbayes.latent_class.zeros import ZeroSet, conditioned
 from dpbayes.privacy import NoisyTable, Release, TwoSidedGeometric
 
 DOMAIN = Domain.from_levels({"a": (0, 1), "b": ("x", "y", "z"), "c": (0, 1), "d": (0, 1)})
@@ -73,7 +73,7 @@ def test_random_unions_agree_with_enumeration(seed):
     kept = np.where(mask, 0.0, p)
     kept /= kept.sum(axis=(1, 2, 3, 4), keepdims=True)
     plan = found.plan(cells)
-    result = conditioned_draws(_sums(p, plan.cells), plan)
+    result = conditioned(np.pad(_sums(p, plan.cells), ((0, 0), (0, 1))), plan)
     np.testing.assert_allclose(result, _sums(kept, cells), atol=1e-14)
     # Exactly zero, so that a cell that cannot move is seen as such: full cells, and margin cells that lie in Z.
     assert np.all(result[:, _sums(np.where(mask, 0.0, np.ones_like(p)), cells)[0] == 0] == 0.0)
