@@ -360,8 +360,6 @@ class Released(Distribution):
         p(y \mid \text{lower} \le Y \le \text{upper}) = \frac{p(y)}{\sum_n f(n)\, P(\text{lower} \le n + X \le
         \text{upper})}.
 
-    `InputError` if laws are of several kinds or none, or a parameter of the count is missing or too many.
-
     Parameters
     ----------
     centre : tensor_like of float
@@ -378,12 +376,18 @@ class Released(Distribution):
     n : tensor_like of int
         Only for a binomial count: the number of trials; the success probability is centre / n.
 
+    Raises
+    ------
+    InputError
+        If the law is no noise law, laws are of several kinds, or a parameter of the count is missing or too many.
+
     Notes
     -----
-    The sums are exact: they run from their largest term outwards until a term is below 1e-18 of it, over the noise's or
-    the count's own spread, whichever is narrower (of a negative binomial count of alpha below 1 and a truncated number:
-    all of it). Predictive draws are exact without `latent` or without bounds; with both, the exact count is one of 256
-    candidates, chosen by how likely each is released, which is close unless fewer than one in a hundred is.
+    The sums are exact: they run from their largest term outwards until a term is below 1e-18 of it, which takes as many
+    terms as the noise or the count's own spread allows, whichever is narrower; the gradients come with them. A negative
+    binomial count of alpha below 1 takes the full range of a truncated number. Predictive draws are exact without
+    `latent` or without bounds; with both, the exact count is one of 256 candidates, chosen by how likely each is
+    released, which is close unless fewer than one in a hundred is.
 
     Examples
     --------
@@ -452,13 +456,25 @@ class DiscreteLaplace(Released):
     .. math:: P(X = x) = \frac{e^{-|x - \mu|/s}}{\sum_{k \in \mathbb Z} e^{-|k - \mu|/s}}, \qquad x \in \mathbb Z.
 
     At an integer :math:`\mu` this is :math:`\mu` plus two-sided geometric noise, the law of
-    `dpbayes.privacy.TwoSidedGeometric`. The centre `mu` may be any real number, such as a latent count in a model that
-    is sampled by gradients: the law stays normalized, and its log-probability is continuous in :math:`\mu`. The
-    positive `scale` is s = sensitivity / epsilon, in counts.
+    `dpbayes.privacy.TwoSidedGeometric`. The centre may be any real number, such as a latent count in a model that is
+    sampled by gradients: the law stays normalized, and its log-probability is continuous in :math:`\mu`.
 
-    The variance is :math:`2q/(1-q)^2`, :math:`q = e^{-1/s}`, at integer :math:`\mu` (Ghosh, Roughgarden and
-    Sundararajan 2012). `logp` and `logcdf` have closed forms of a relative error near 1e-14 for scales from 1e-6 to
-    1e6.
+    Parameters
+    ----------
+    mu : tensor_like of float
+        Centre, in counts.
+    scale : tensor_like of float
+        Scale s of the noise, positive; sensitivity / epsilon.
+
+    Notes
+    -----
+    Support: the integers. Mean :math:`\mu` and variance :math:`2q/(1-q)^2`, :math:`q = e^{-1/s}`, at integer
+    :math:`\mu`. `logp` and `logcdf` have closed forms; the relative error is some 1e-14 for scales from 1e-6 to 1e6.
+
+    References
+    ----------
+    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). Universally utility-maximizing privacy mechanisms. SIAM J.
+    Comput. 41(6), 1673-1693.
 
     Examples
     --------
@@ -486,10 +502,24 @@ class DiscreteGaussian(Released):
     .. math:: P(X = x) = \frac{e^{-(x - \mu)^2/2\sigma^2}}{\sum_{k \in \mathbb Z} e^{-(k - \mu)^2/2\sigma^2}},
         \qquad x \in \mathbb Z.
 
-    At an integer :math:`\mu` this is :math:`\mu` plus the noise of `dpbayes.privacy.DiscreteGaussian` (Canonne, Kamath
-    and Steinke 2020). The centre `mu` may be any real number; the log-probability is smooth in it. The positive `sigma`
-    is sensitivity / sqrt(2 rho), in counts: the standard deviation equals it to sixteen digits from 1.5 on, and is
-    smaller below. `logcdf` sums the tail up to sigma = 16 and has 11 digits by a series above.
+    At an integer :math:`\mu` this is :math:`\mu` plus the noise of `dpbayes.privacy.DiscreteGaussian`. The centre may
+    be any real number; the log-probability is smooth in it.
+
+    Parameters
+    ----------
+    mu : tensor_like of float
+        Centre, in counts.
+    sigma : tensor_like of float
+        Parameter sigma, positive: sensitivity / sqrt(2 rho). The standard deviation equals it to sixteen digits from
+        1.5 on, and is smaller below.
+
+    Notes
+    -----
+    Support: the integers. `logcdf` sums the tail up to sigma = 16 and has 11 digits by a series above.
+
+    References
+    ----------
+    Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian for differential privacy. NeurIPS 33.
 
     Examples
     --------

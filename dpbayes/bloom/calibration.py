@@ -110,6 +110,11 @@ def flip_prob_for(
     delta, n_filters, n_bits, definition, pairs
         As in `bloom_epsilon`, of which this is the inverse.
 
+    Returns
+    -------
+    float
+        Deterministic. The upper bound of `bloom_epsilon` at it does not exceed the target.
+
     Examples
     --------
     >>> p = flip_prob_for(epsilon=0.2, delta=1e-3, n_filters=1, n_bits=500)

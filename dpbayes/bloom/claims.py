@@ -95,21 +95,29 @@ class EpsilonClaim:
 
 
 def exchange_bound(claim: EpsilonClaim) -> tuple[float, float]:
-    r"""Return an (epsilon, delta), rounded up, that holds when one person is exchanged for another.
+    r"""Return an (epsilon, delta) that holds when one person is exchanged for another.
 
     The person who goes and the person who comes change up to two positions, one after the other. Two steps of
-    (epsilon, delta) make (2 epsilon, (1 + e^epsilon) delta), by group privacy (Vadhan 2017, "The complexity of
-    differential privacy", Lemma 2.2). A delta of 1 promises nothing.
+    (epsilon, delta) make (2 epsilon, (1 + e^epsilon) delta), by group privacy.
 
     Parameters
     ----------
     claim
         An epsilon at one position that covers all pairs: the inputs in between may be any.
 
+    Returns
+    -------
+    tuple of float
+        Epsilon and delta, rounded up. A delta of 1 promises nothing.
+
     Raises
     ------
     InputError
         If the claim covers one pair alone.
+
+    References
+    ----------
+    Vadhan, "The complexity of differential privacy" (2017), Lemma 2.2.
 
     Examples
     --------

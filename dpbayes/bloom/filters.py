@@ -360,7 +360,7 @@ class WeeklyFilters(Enveloped):
 
 
 def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistribution, seed: int) -> Filters:
-    """Build one filter per publisher from the people that each has reached: confidential until `shuffle_flip`.
+    """Build one filter per publisher from the people that each has reached.
 
     Parameters
     ----------
@@ -370,6 +370,11 @@ def build_filters(items_by_publisher: Sequence[Any], *, distribution: BitDistrib
         Law of the positions, shared.
     seed
         Hash seed, shared.
+
+    Returns
+    -------
+    Filters
+        Confidential: pass it through `shuffle_flip` before anything leaves.
 
     Examples
     --------

@@ -31,19 +31,29 @@ _BARE = {"", "yes", "no", "true", "false", "none", "any", "other", "unknown", "m
 class Attribute:
     """A categorical attribute with its levels, in order.
 
-    `InputError` if the name is empty, there are fewer than two levels, a level is repeated, of another type, or text
-    beside integers, or a label is repeated, empty, or of no level.
+    Parameters
+    ----------
+    name
+        The attribute's name, which is also its column in microdata.
+    levels
+        Two or more distinct levels, all text or all integers, as microdata hold them. They are public: they come from
+        a codebook, never from the confidential data.
+    labels
+        What the levels are called on pages and in pictures: a text per level in their order, or a mapping of levels to
+        texts, in which a level that is left out keeps its own. Two attributes of the same levels are equal whatever
+        their labels.
 
-    The name is also its column in microdata. Two or more distinct levels, all text or all integers, stand as microdata
-    hold them; they are public: they come from a codebook, never from the confidential data. Labels are what the levels
-    are called on pages and in pictures: a text per level in their order, or a mapping of levels to texts, in which a
-    level that is left out keeps its own. Two attributes of the same levels are equal whatever their labels.
+    Raises
+    ------
+    InputError
+        If the name is empty, there are fewer than two levels, a level is repeated, of another type, or text beside
+        integers, or a label is repeated, empty, or of no level.
 
     Examples
     --------
     >>> sex = Attribute("sex", (1, 2), labels={1: "male", 2: "female"})
-    >>> sex.size, sex.labels, Attribute("age", (0, 1)).phrases
-    (2, ('male', 'female'), ('age: 0', 'age: 1'))
+    >>> sex.size, sex.labels
+    (2, ('male', 'female'))
     """
 
     name: str
@@ -86,7 +96,13 @@ class Attribute:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """What each level is called where the attribute's name does not stand beside it."""
+        """What each level is called where the attribute's name does not stand beside it.
+
+        Examples
+        --------
+        >>> Attribute("age", (0, 1)).phrases, Attribute("age", (0, 1), ("under 18", "18 or over")).phrases
+        (('age: 0', 'age: 1'), ('under 18', '18 or over'))
+        """
         given = zip(self.levels, self.words, strict=True)
         # A level as it is, a yes or no, and what was not given tell nothing by themselves.
         return tuple(
@@ -97,15 +113,20 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Domain:
-    """The product domain of attributes with distinct names; their order is that of a table's axes.
+    """The product domain of a sequence of attributes.
+
+    Parameters
+    ----------
+    attributes
+        Attributes with distinct names; their order is the order of a table's axes.
 
     Examples
     --------
-    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "vote": (0, 1)}, {"vote": ("did not vote", "voted")})
-    >>> domain.shape, domain.size, domain.project(["vote", "age"]).names
-    ((2, 2), 4, ('vote', 'age'))
-    >>> domain.cell_labels()
-    ['age: <18, did not vote', 'age: <18, voted', 'age: 18+, did not vote', 'age: 18+, voted']
+    >>> domain = Domain.from_levels({"age": ("<18", "18+"), "sex": ("f", "m"), "race": ("a", "b", "c")})
+    >>> domain.shape, domain.size
+    ((2, 2, 3), 12)
+    >>> domain.project(["race", "age"]).names
+    ('race', 'age')
     """
 
     attributes: tuple[Attribute, ...]
@@ -121,7 +142,13 @@ class Domain:
 
     @classmethod
     def from_levels(cls, levels: Mapping[str, Iterable[Level]], labels: Mapping[str, Labels] | None = None) -> Domain:
-        """Build a domain from a mapping of names to levels, and of names to labels for those that have some."""
+        """Build a domain from a mapping of names to levels, and of names to labels for those that have some.
+
+        Examples
+        --------
+        >>> Domain.from_levels({"vote": (0, 1)}, {"vote": ("did not vote", "voted")}).cell_labels()
+        ['did not vote', 'voted']
+        """
         named = instance(levels, Mapping, "levels", remedy="give {name: [level, ...], ...}")
         called = instance(labels or {}, Mapping, "labels", remedy="give {name: {level: label, ...}, ...}")
         if unknown := [name for name in called if name not in named]:
@@ -130,7 +157,13 @@ class Domain:
 
     @classmethod
     def from_dict(cls, data: Any) -> Domain:
-        """Read what `to_dict` wrote; `InputError` if its structure is another one."""
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        InputError
+            If the structure is not a list of ``{"name": ..., "levels": [...]}``, with ``"labels"`` or without.
+        """
         if not isinstance(data, list):
             raise InputError(f"a domain is a list of attributes, got {type(data).__name__}")
         attributes = []
@@ -192,7 +225,13 @@ class Domain:
         return Domain(tuple(self[name] for name in ordered(names, "names", remedy=_NAMES)))
 
     def cell_labels(self, separator: str = ", ", *, names: bool = True) -> list[str]:
-        """Return a label for every cell, in C order; without names where the attributes stand beside it."""
+        """Return a label for every cell, in C order; without names where the attributes stand beside it.
+
+        Examples
+        --------
+        >>> Domain.from_levels({"age": (0, 1), "sex": ("f", "m")}).cell_labels()
+        ['age: 0, sex: f', 'age: 0, sex: m', 'age: 1, sex: f', 'age: 1, sex: m']
+        """
         labels = [""]
         for attribute in self:
             parts = attribute.phrases if names else attribute.words

@@ -31,8 +31,17 @@ PRIME = 1_048_573  # below 2^20, so that products fit into 64 bits
 class Marginal:
     """An exact table of counts over some attributes. **Confidential**: its repr shows attributes and shape alone.
 
-    `counts` are non-negative integers of shape ``domain.shape``, of which a read-only int64 copy is kept. `InputError`
-    if the shape differs from the domain's, or a count is negative or not a whole number.
+    Parameters
+    ----------
+    domain
+        The table's attributes, in the order of its axes.
+    counts
+        Non-negative integers of shape ``domain.shape``; a read-only int64 copy is kept.
+
+    Raises
+    ------
+    InputError
+        If the shape differs from the domain's, or a count is negative or not a whole number.
 
     Examples
     --------
@@ -93,7 +102,22 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
     """Check that tables can be margins of one data set, and return its size.
 
     Tables must give an attribute the same levels, have the same total, and agree on every margin that two of them
-    share. `InputError` names those on which they disagree, and shows no counts: they are confidential.
+    share.
+
+    Parameters
+    ----------
+    tables
+        One or more exact tables.
+
+    Returns
+    -------
+    int
+        The common total.
+
+    Raises
+    ------
+    InputError
+        Naming the tables and the attributes on which they disagree. Counts are not shown: they are confidential.
 
     Examples
     --------
@@ -169,10 +193,6 @@ def marginals(
 ) -> tuple[Marginal, ...]:
     """Count marginal tables from microdata.
 
-    `MissingColumnError` if the frame lacks a column; `InputError` if a value is null or not among the levels of its
-    attribute (it is confidential and not shown); `UnreadableDataError` if the engine of a lazy frame cannot read the
-    records.
-
     Parameters
     ----------
     frame
@@ -187,6 +207,16 @@ def marginals(
         Column whose equal values make rows one unit (a person, say), and the most rows of a unit that count. Which ones
         depends on that unit's rows alone: those whose combination of levels comes first in a public random order. Tell
         `dpbayes.privacy.release_tables` both.
+
+    Raises
+    ------
+    MissingColumnError
+        If the frame lacks a column.
+    InputError
+        If a row's value is null or not among the levels of its attribute (the value itself is confidential and is not
+        shown).
+    UnreadableDataError
+        If the engine of a lazy frame cannot read the records.
 
     Examples
     --------

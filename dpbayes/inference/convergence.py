@@ -425,9 +425,10 @@ def check_convergence(
         Groups `posterior` and `sample_stats` as the output contract names them (`dpbayes.inference.schema`).
     var_names
         Posterior variables to judge. By default those of its attribute `convergence_variables`, else all.
-    rhat_max, ess_min
-        Largest rank-normalized split R-hat, and smallest bulk and tail effective sample size in draws, allowed for any
-        quantity; thresholds of Vehtari et al. (2021), Bayesian Analysis 16(2), sections 4.1-4.3.
+    rhat_max
+        Largest rank-normalized split R-hat allowed for any quantity.
+    ess_min
+        Smallest bulk and smallest tail effective sample size allowed for any quantity, in draws.
     divergent_share_max
         Largest share of divergent transitions allowed after tuning; the count is reported in any case.
     bfmi_min
@@ -438,9 +439,17 @@ def check_convergence(
     Returns
     -------
     Verdict
-        One finding per check; one that cannot be made (one chain, a missing statistic, a NaN) does not pass. A quantity
-        that never moves in any chain (a structural zero) is counted and set aside. `InputError` if the trace has no
-        posterior, or lacks a variable of `var_names`.
+        One finding per check. One that cannot be made (one chain, a missing statistic, a NaN) does not pass.
+
+    Raises
+    ------
+    InputError
+        If the trace has no posterior, or lacks a variable of `var_names`.
+
+    Notes
+    -----
+    Thresholds for R-hat and effective sample size: Vehtari et al. (2021), Bayesian Analysis 16(2), sections 4.1-4.3.
+    A quantity whose draws never move in any chain (a structural zero) has no R-hat; it is counted and set aside.
 
     Examples
     --------

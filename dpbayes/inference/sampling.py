@@ -172,10 +172,16 @@ _DEFAULT = NutsSettings()
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
-    """A model, untouched, with its compiled log-density; made by `compile_model`.
+    """A model with its compiled log-density; made by `compile_model`.
 
-    `program` is nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`; `compile_seconds` is the
-    wall time of compiling.
+    Parameters
+    ----------
+    model
+        The model, untouched.
+    program
+        nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`.
+    compile_seconds
+        Wall time of compiling.
     """
 
     model: "pm.Model"
@@ -200,15 +206,26 @@ class CompiledModel:
             Draws, tuning, chains and adaptation, of the method that the model was compiled for.
         data
             New values of `pm.Data` variables by name, each of the shape it had; others keep their values.
-        random_seed, cores, progressbar, progress
-            As of `dpbayes.inference.sample`.
+        random_seed
+            Sampler seed; by default a fresh one, recorded in the trace. Same seed, same data, same draws.
+        cores
+            Chains, or batches of chains, that run at the same time; by default as many as there are processors.
+        progressbar
+            Show progress.
+        progress
+            Called with the stage in words and the share of it that is done; it takes the place of a bar.
 
         Returns
         -------
         xarray.DataTree
-            Groups `posterior`, `sample_stats`, `observed_data`, `constant_data` of the output contract. `InputError` if
-            `data` names no `pm.Data` variable, or a value does not fit it; `IncompleteSamplingError` if the sampler
-            ended early or found no start.
+            Groups `posterior`, `sample_stats`, `observed_data`, `constant_data` of the output contract.
+
+        Raises
+        ------
+        InputError
+            If `data` names something else than a `pm.Data` variable, or a value does not fit it.
+        IncompleteSamplingError
+            If the sampler ended early or found no start.
 
         Examples
         --------
@@ -256,7 +273,7 @@ class CompiledModel:
 
 
 def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
-    """Compile a model's log-density and gradient, for `CompiledModel.fit`.
+    """Compile a model's log-density and gradient.
 
     Parameters
     ----------
@@ -271,10 +288,18 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
     backend
         Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.
 
+    Returns
+    -------
+    CompiledModel
+        Call its `fit`.
+
+    Raises
+    ------
+    InputError
+        If the model has no free variable, or a discrete one.
+
     Notes
     -----
-    `InputError` if the model has no free variable, or a discrete one.
-
     Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
     while another part of the program compiles. Machine code is cached on disk (`pytensor.config.base_compiledir`) by
     the structure of the graph, so the same model on other data of the same shape compiles in a quarter of the time.
@@ -405,12 +430,16 @@ def sample(
         nothing confidential. Same seed, same draws, on any number of cores.
     cores
         Chains, or batches of chains, that run at the same time; by default as many as there are processors.
-    progressbar, progress
-        Whether to show a bar; or what is called, in place of it, with the stage in words and the share of it done.
-    predictive, prior_draws
-        Whether to draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the
-        model's graph (about a second each), and draws from the prior. One comes first: a model that cannot be simulated
-        fails before it is sampled. The rest follow the sampling.
+    progressbar
+        Show progress.
+    progress
+        Called with the stage in words and the share of it that is done; it takes the place of a bar.
+    predictive
+        Draw the groups `prior`, `prior_predictive` and `posterior_predictive` too, by interpreting the model's graph
+        (about a second each). One draw from the prior comes first: a model that cannot be simulated fails before it is
+        sampled. The rest follow the sampling.
+    prior_draws
+        Draws from the prior.
     **settings
         Those of `dpbayes.inference.sampling.NutsSettings` (``draws=1000, tune=1000, chains=4, target_accept=0.9``, ...)
         or of `dpbayes.inference.many_chains.ManyChainSettings` (``chains=128, draws=24, rounds=4``, ...).
@@ -419,9 +448,14 @@ def sample(
     -------
     xarray.DataTree
         Groups and attributes of `dpbayes.inference.schema`. The verdict is in the attribute `convergence`
-        (`Verdict.from_trace`); a failed check raises nothing here. `InputError`, before anything compiles, if a setting
-        is out of range or the model has no continuous free variable; `IncompleteSamplingError` if sampling ended early,
-        or no start was found.
+        (`Verdict.from_trace`); a failed check raises nothing here.
+
+    Raises
+    ------
+    InputError
+        If a setting is out of range or the model has no continuous free variable; before anything compiles.
+    IncompleteSamplingError
+        If sampling ended early, or no start was found.
 
     Examples
     --------

@@ -334,18 +334,28 @@ _TIE = 1e-9  # tail probabilities that differ by less are one: mirrored counts a
 
 
 def uniformity(study: "xr.DataTree") -> dict[str, float]:
-    """p-value of uniform ranks for each quantity, by name, of what `simulate_and_rank` returned.
+    """p-value of uniform ranks for each quantity.
 
-    A quantity with a missing rank has p-value 0: a fit that failed is no calibration. With q quantities, compare the
-    smallest with alpha / q.
+    Parameters
+    ----------
+    study
+        What `simulate_and_rank` returned.
+
+    Returns
+    -------
+    dict
+        Quantity name to p-value. A quantity with a missing rank has p-value 0: a fit that failed is no calibration.
+        With q quantities, compare the smallest with alpha / q.
 
     Notes
     -----
-    The statistic is the smallest pointwise tail probability of the ECDF over all ranks (Säilynoja, Bürkner and Vehtari
-    2022, "Graphical test for discrete uniformity and its applications", Statistics and Computing 32, 32, section 2.2).
-    Its p-value is exact, however small: the counts of ranks are independent Poisson ones given their total, and the law
-    of their sums is followed from edge to edge within the bounds (Moscovich and Nadler 2017, "Fast calculation of
-    boundary crossing probabilities for Poisson processes", Statistics and Probability Letters 123).
+    Säilynoja, Bürkner and Vehtari (2022), "Graphical test for discrete uniformity and its applications", Statistics and
+    Computing 32, 32, section 2.2: the statistic is the smallest pointwise tail probability of the ECDF over all ranks.
+    Its p-value is the exact probability that uniform ranks give as small a one, however small it is: of many quantities
+    the smallest must be able to pass below alpha / q. The counts of ranks are independent Poisson ones given their
+    total, and the law of their sums is followed from edge to edge within the bounds (Moscovich and Nadler 2017,
+    "Fast calculation of boundary crossing probabilities for Poisson processes", Statistics and Probability Letters
+    123).
 
     Examples
     --------
@@ -387,8 +397,10 @@ def plot_ranks(
 
     Parameters
     ----------
-    study, var_names
-        What `simulate_and_rank` returned, and the variables to show; by default all.
+    study
+        What `simulate_and_rank` returned.
+    var_names
+        Variables to show; by default all.
     prob
         Probability that the whole curve of a calibrated quantity stays inside the band.
     called
@@ -398,7 +410,12 @@ def plot_ranks(
     -------
     matplotlib.figure.Figure
         One line per quantity. Above the band on the left and below on the right: posteriors too narrow; the reverse:
-        too wide; on one side throughout: biased. `InputError` if no variable is named, or one that was not ranked.
+        too wide; on one side throughout: biased.
+
+    Raises
+    ------
+    InputError
+        If no variable is named, or one that was not ranked.
 
     Examples
     --------

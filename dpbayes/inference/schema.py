@@ -120,9 +120,24 @@ def check(trace: "xr.DataTree") -> None:
 
 
 def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
-    """Write a trace as netCDF, whole or not at all, and return the path; an existing file is replaced in one step.
+    """Write a trace as netCDF, whole or not at all.
 
-    `InputError` if the trace breaks the contract.
+    Parameters
+    ----------
+    trace
+        A trace that keeps the contract.
+    path
+        File to write; an existing one is replaced in one step.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If the trace breaks the contract.
 
     Examples
     --------
@@ -140,9 +155,24 @@ def write_trace(trace: "xr.DataTree", path: str | os.PathLike[str]) -> Path:
 
 
 def read_trace(path: str | os.PathLike[str]) -> "xr.DataTree":
-    """Read into memory what `write_trace` wrote, and hold it to the contract; the file is closed.
+    """Read a trace into memory and hold it to the contract.
 
-    `DamagedFileError` if the file is not netCDF, or not a trace of this package; `FileNotFoundError` if there is none.
+    Parameters
+    ----------
+    path
+        What `write_trace` wrote.
+
+    Returns
+    -------
+    xarray.DataTree
+        The trace; the file is closed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    DamagedFileError
+        If the file is not netCDF, or not a trace of this package.
 
     Examples
     --------

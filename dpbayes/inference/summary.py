@@ -104,8 +104,17 @@ def summarize(
     Returns
     -------
     PosteriorSummary
-        With the verdict that the trace carries, or a fresh one of `check_convergence`, which names the source of R-hat
-        and effective sample sizes. `InputError` if a variable is not in the posterior, or `prob` not between 0 and 1.
+        With the verdict that the trace carries, or a fresh one of `check_convergence`.
+
+    Raises
+    ------
+    InputError
+        If a variable is not in the posterior, or the probability is not strictly between 0 and 1.
+
+    References
+    ----------
+    Vehtari, A., Gelman, A., Simpson, D., Carpenter, B. and Bürkner, P.-C. (2021). Rank-normalization, folding, and
+    localization: an improved R-hat. Bayesian Analysis 16(2).
 
     Examples
     --------

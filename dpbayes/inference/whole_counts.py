@@ -50,15 +50,21 @@ def sample_whole_counts(
     ----------
     release
         Tables over a domain of at most 4,096 cells. Any law, one per cell, and counts that a threshold held back.
-    draws, tune, chains, random_seed
-        Draws kept per chain, draws before them, chains, and their seed.
+    draws, tune, chains
+        Draws kept per chain, draws before them, and chains.
+    random_seed
+        Seed of the chains.
 
     Returns
     -------
     xarray.DataTree
         A trace whose ``posterior`` has ``counts`` (chain, draw, attributes) and ``shape`` r (chain, draw), with the
         verdict of the convergence check. Intervals are those of whole numbers: that of an empty cell begins at 0.
-        `InputError` if there are too many cells, or a setting is no whole number in its range.
+
+    Raises
+    ------
+    InputError
+        If there are too many cells, or a setting is no whole number in its range.
 
     Examples
     --------

@@ -263,29 +263,38 @@ def margin_draws(
         full table.
     target
         ``"population"``: the probabilities that the records were drawn from. ``"records"``: the shares among the n
-        confidential records, about which the released margins say more (needs ``exact_counts`` in the trace).
-    release, random_seed
-        What was fitted, and a seed of the draws given the mixture and the released counts: for ``"records"``, and for a
-        population that varies about the mixture (``overdispersion`` in the trace).
+        confidential records, about which the released margins say more (needs `release`, a trace with
+        ``exact_counts``).
+    release
+        What was fitted: for ``"records"``, and for the population where it varies about the mixture (a trace with
+        ``overdispersion``).
+    random_seed
+        Seed of the draws given the mixture and the released margins' counts, for the same.
     whole
-        For ``"records"``: make each draw a table of whole counts that sums to n (to 1 where a draw of a noisy n is
-        less; rounded by largest remainders), so that an interval can say that a cell is empty. Else counts are real and
-        at least a millionth of a record, so that log-odds stay finite.
+        For ``"records"``: make each draw a table of whole counts that sums to n, or to one record where a draw of a
+        noisy n is less (rounded by largest remainders), so that an interval can say that a cell is empty. Without it
+        counts are real and at least a millionth of a record, so that log-odds stay finite.
     thin
-        Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000).
+        Take every so many-th draw of each chain. Cells times draws are at most 67 million (11,184 cells of 6,000
+        draws).
 
     Returns
     -------
     xarray.DataArray
-        Dims ``chain``, ``draw``, then the attributes; each draw sums to one. `InputError` if the trace is not of a
-        latent class model, an attribute is unknown, there are too many cells or draws, or `release` is missing where it
-        is needed, or not the one that was fitted.
+        Dims ``chain``, ``draw``, then the attributes; each draw sums to one.
+
+    Raises
+    ------
+    InputError
+        If the trace is not of a latent class model, an attribute is unknown, there are too many cells or draws, or
+        `release` is missing where it is needed, or not the one that the trace was fitted to.
 
     Notes
     -----
-    The records' table: n records drawn from each draw's mixture, fitted to that draw's ``exact_counts`` of all released
-    margins inside it (iterative proportional fitting), those below zero set to zero. What the release leaves open
-    varies as sampling does; a margin inside a released table follows ``exact_counts``.
+    For the records' own table, n records are drawn from each draw's mixture and the table is then fitted to that draw's
+    ``exact_counts`` of all released margins inside it (iterative proportional fitting): what the release says of the
+    records is kept, and what it leaves open varies as sampling does. A margin inside a released table follows
+    ``exact_counts``. Counts below zero are set to zero.
 
     Examples
     --------
@@ -427,10 +436,22 @@ def _gram(weights: Floats, matrix: Floats) -> Floats:
 def functional(
     draws: xr.DataArray, function: Callable[[Floats], npt.ArrayLike], *, name: str = "value"
 ) -> xr.DataArray:
-    """Evaluate a function of the cell probabilities at every draw that `margin_draws` returned.
+    """Evaluate a function of the cell probabilities at every draw.
 
-    The function takes one draw's probabilities, an array with one axis per attribute, to a number or an array of
-    numbers, of the same shape for all draws. The result has the dims ``chain``, ``draw``, and one for each axis of it.
+    Parameters
+    ----------
+    draws
+        What `dpbayes.latent_class.margin_draws` returned.
+    function
+        From one draw's probabilities, an array with one axis per attribute, to a number or an array of numbers, of the
+        same shape for all draws.
+    name
+        Name of the result.
+
+    Returns
+    -------
+    xarray.DataArray
+        Dims ``chain``, ``draw``, and one for each axis of what the function returns.
 
     Examples
     --------
@@ -476,22 +497,33 @@ def regress(
         The fit of a latent class model.
     formula
         ``outcome ~ terms`` in Wilkinson's notation. Levels that are numbers enter as numbers, unless written as
-        C(name); text levels as indicators against the first. A name that is more than letters, digits and underscores
-        stands in backticks. For a text outcome write ``{sex == "f"} ~ age``. Terms see one row per cell of the
-        attributes in the formula; the fit has those that structural zeros leave possible.
+        C(name); text levels enter as indicators against the first level. A name that is more than letters, digits and
+        underscores stands in backticks. For a text outcome write ``{sex == "f"} ~ age``. Terms
+        see one row per cell of the attributes in the formula; the fit has those rows that structural zeros leave
+        possible.
     family
         ``"logistic"``: the outcome lies between 0 and 1. ``"linear"``: least squares.
-    target, release, random_seed, thin
-        Whose coefficients: those of the population, or those that the n confidential records would give, with narrower
-        intervals; as of `dpbayes.latent_class.margin_draws`.
+    target, release, random_seed
+        Whose coefficients: those of the population, or those that the n confidential records would give; see
+        `dpbayes.latent_class.margin_draws`. The second interval is the narrower one.
+    thin
+        Take every so many-th draw of each chain.
 
     Returns
     -------
     xarray.DataArray
-        Dims ``chain``, ``draw``, ``term``; `summarize` gives intervals. They are for :math:`\beta(P)`, which is defined
-        whether or not the regression holds exactly, as are sandwich intervals from confidential records. `InputError`
-        if the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
-        draw has no finite solution; or as `margin_draws`.
+        Dims ``chain``, ``draw``, ``term``. `summarize` gives intervals.
+
+    Raises
+    ------
+    InputError
+        If the formula does not parse, names unknown attributes, its terms are collinear over the possible cells, or a
+        draw has no finite solution; or as `dpbayes.latent_class.margin_draws`.
+
+    Notes
+    -----
+    The interval is one for :math:`\beta(P)`, which the attributes' joint distribution defines whether or not the
+    regression holds exactly, as is a sandwich interval from confidential records.
 
     Examples
     --------
@@ -529,9 +561,19 @@ def regress(
 
 
 def summarize(draws: xr.DataArray, *, prob: float = 0.95) -> xr.Dataset:
-    """Return ``mean``, ``stddev``, ``lower`` and ``upper`` of draws, over their dims besides ``chain`` and ``draw``.
+    """Summarize posterior draws.
 
-    The interval is equal-tailed, of probability `prob`.
+    Parameters
+    ----------
+    draws
+        Dims ``chain``, ``draw`` and any others.
+    prob
+        Probability of the equal-tailed interval.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``mean``, ``stddev``, ``lower``, ``upper`` over the other dims.
 
     Examples
     --------

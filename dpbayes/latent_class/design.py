@@ -121,16 +121,22 @@ class Design:
 def sampler_defaults(
     release: Release | None = None, *, method: Literal["many-chains", "nuts"] = "many-chains"
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `dpbayes.inference.sample` for the models of `build_model`.
+    """Return the sampler settings for the models of `build_model`.
 
     Parameters
     ----------
     release
         With it, 512 chains where classes times levels are more than 1,500, and of 8 draws where noise is small and the
-        population does not vary by default (768 up to 4,000): the worst of thousands of margins needs so many
-        independent draws for an R-hat below 1.01.
+        population does not vary about the mixture by default (768 up to 4,000). The worst of thousands of margins needs
+        so many independent draws for an R-hat below 1.01.
     method
-        Many short chains find the modes that arrangements of the classes are; NUTS is for comparison and few tables.
+        Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
+        few tables.
+
+    Returns
+    -------
+    dict
+        Keyword arguments of `dpbayes.inference.sample`.
 
     Examples
     --------

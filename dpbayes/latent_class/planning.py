@@ -136,12 +136,13 @@ def plan(
 
     Parameters
     ----------
-    domain, n_records
-        The attributes with their levels, and the public number of records, or a public guess: expected errors are
-        relative to it.
+    domain
+        The attributes with their levels.
+    n_records
+        Public number of records, or a public guess: expected errors are relative to it.
     epsilon, rho
-        The total budget, one of the two: epsilon gives two-sided geometric noise, for few tables; rho
-        (zero-concentrated DP) gives discrete Gaussian noise, for many.
+        The total budget: epsilon gives two-sided geometric noise, for few tables; rho (zero-concentrated DP) gives
+        discrete Gaussian noise, for many.
     workload
         Attribute sets of the tables that are wanted; all pairs by default.
     choose
@@ -154,9 +155,17 @@ def plan(
     Returns
     -------
     Plan
-        Its text says tables, noise and expected errors; `release_plan` carries it out. Within the fixed tables the sum
-        of expected absolute errors is least: epsilon is split in proportion to the square root of a table's cells, rho
-        to their power 2/3. `InputError` if an argument is out of range.
+        Its text says tables, noise and expected errors; `release_plan` carries it out.
+
+    Raises
+    ------
+    InputError
+        If not exactly one of epsilon and rho is given, or an argument is out of range.
+
+    Notes
+    -----
+    Within the fixed tables the budget is split so that the sum of expected absolute errors is least: epsilon in
+    proportion to the square root of a table's cells, rho to their power 2/3.
 
     Examples
     --------
@@ -204,8 +213,10 @@ def release_plan(
 
     Parameters
     ----------
-    frame, chosen
-        Confidential records, as `dpbayes.data.marginals` reads them, and what `plan` returned.
+    frame
+        Confidential records, as `dpbayes.data.marginals` reads them.
+    chosen
+        What `plan` returned.
     rng, ledger, delta, purpose
         As in `dpbayes.privacy.release_tables`. A ledger books every round of the selection by its pure epsilon, which
         is up to four times its zero-concentrated cost.
@@ -213,8 +224,14 @@ def release_plan(
     Returns
     -------
     Release
-        The fixed tables, then the chosen pairs; its cost includes the selection's. `InputError` if the records do not
-        fit the domain; `BudgetExceededError` if the ledger has too little left, and nothing is drawn then.
+        The fixed tables, then the chosen pairs; its cost includes the selection's.
+
+    Raises
+    ------
+    InputError
+        If the records do not fit the domain.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
 
     Examples
     --------

@@ -56,28 +56,42 @@ type Law = Literal["draws", "mean"]
 def synthesize(
     trace: xr.DataTree, *, n_datasets: int, n_rows: int, random_seed: int, law: Law = "draws"
 ) -> list[pl.DataFrame]:
-    """Draw posterior predictive microdata (Barrientos 2021, slide "Bayesian modeling approach and inference").
+    """Draw posterior predictive microdata.
 
-    Where the population varies about the mixture, records of the mixture are reweighted to a draw of that population
+    Each data set takes one posterior draw of the class weights and profiles, then draws its records from that mixture,
+    so that the data sets differ by the posterior uncertainty (privacy noise included) as well as by sampling. Or each
+    record takes a draw of its own: records of the posterior mean, closer to the truth than those of any one draw. Where
+    the population varies about the mixture, records of the mixture are reweighted to a draw of that population
     (for the posterior mean, of twenty draws).
 
     Parameters
     ----------
     trace
         What `dpbayes.inference.sample` returned for a latent class model.
-    n_datasets, n_rows, random_seed
-        Number of data sets, which come from draws spread evenly over the trace; records in each; and seed.
+    n_datasets
+        Number of data sets. They come from draws spread evenly over the trace.
+    n_rows
+        Records in each.
+    random_seed
+        Seed of the draws.
     law
-        ``"draws"``: records of a data set come from the mixture of one posterior draw, so that data sets differ by the
-        posterior uncertainty (privacy noise included) as well as by sampling, and `combine` turns their estimates into
-        intervals. ``"mean"``: each record takes a draw of its own. Such records are closer to the truth, for one data
-        set that is to serve every use; they say nothing of the uncertainty, and `combine` does not apply.
+        ``"draws"``: several data sets, whose estimates `combine` turns into intervals. ``"mean"``: where one data set
+        is to serve every use; it says nothing of the uncertainty, and `combine` does not apply.
 
     Returns
     -------
     list of polars.DataFrame
-        One frame per data set, one column per attribute, holding the domain's levels. `InputError` if a number is below
-        1, there are fewer draws than data sets, or the trace is not of a latent class model.
+        One frame per data set, one column per attribute, holding the domain's labels.
+
+    Raises
+    ------
+    InputError
+        If a number is below 1, there are fewer draws than data sets, or the trace is not of a latent class model.
+
+    References
+    ----------
+    Barrientos, A. F. (2021). Latent class modeling approach, slide "Bayesian modeling approach and inference":
+    synthetic records from the posterior predictive distribution.
 
     Examples
     --------
@@ -405,8 +419,13 @@ def combine(frames: Sequence[Any], fit: Callable[[Any], Estimates | Any], *, n: 
     Returns
     -------
     Combined
-        For the *population* that the confidential records were drawn from. `InputError` if there are fewer than two
-        data sets, they differ in size or in quantities, or `fit` returns something else or a number that is not finite.
+        Estimates, variances and intervals for the *population* that the confidential records were drawn from.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two data sets, they differ in size or in quantities, or `fit` returns something else or
+        a number that is not finite.
 
     Notes
     -----

@@ -163,19 +163,23 @@ class NaiveFit:
 def naive_regression(data: WhitenedMoments) -> NaiveFit:
     """Fit least squares to released moments, ignoring their noise: what a noise-aware posterior is compared with.
 
-    Estimates and textbook standard errors are in original units, and NaN where the released moments admit no fit.
-
     Parameters
     ----------
     data
         From `whiten_moments`.
+
+    Returns
+    -------
+    NaiveFit
+        Estimates and the textbook standard errors, in original units; NaN where the released moments admit no fit.
 
     Examples
     --------
     >>> from dpbayes.mvg import FeatureRanges, MomentQuery, calibrate_moments, release_moments
     >>> query = MomentQuery(FeatureRanges([0.0, 0.0], [1.0, 1.0], "replace-one"), n=500, intercept=1.0)
     >>> noise = calibrate_moments(query, epsilon=1.0, delta=1e-5)
-    >>> release = release_moments(np.random.default_rng(1).random((2, 500)), noise)
+    >>> rng = np.random.default_rng(1)
+    >>> release = release_moments(rng.random((2, 500)), noise, rng=rng)
     >>> naive_regression(whiten_moments(release, features=("dose", "effect"))).terms
     ('intercept', 'dose')
     """

@@ -295,8 +295,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho found, rounded downwards, for which rho-zCDP implies (epsilon, delta)-DP.
 
-    `InputError` unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small
-    enough.
+    Raises
+    ------
+    InputError
+        Unless epsilon is positive and finite and delta strictly between 0 and 1, or if no double is small enough.
 
     Examples
     --------

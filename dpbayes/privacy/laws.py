@@ -536,7 +536,13 @@ class Gaussian(ConcentratedNoise):
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
-        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12."""
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12.
+
+        Examples
+        --------
+        >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
+        3.73063163
+        """
         cost = number(epsilon, "epsilon"), number(delta, "delta")
         return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
 

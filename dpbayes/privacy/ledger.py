@@ -199,10 +199,6 @@ class Ledger:
     ) -> int:
         """Record the cost of a release before its noise is drawn, and return the number of the entry, for `confirm`.
 
-        Nothing is recorded where the total would be exceeded (`BudgetExceededError`), a value is out of range
-        (`InputError`), or the ledger cannot be written or is damaged (`LedgerError`, `DamagedFileError`). Draw nothing
-        then.
-
         Parameters
         ----------
         mechanism, purpose
@@ -215,6 +211,13 @@ class Ledger:
             How many such queries, each with fresh noise.
         delta
             Share of the ledger's delta that plain addition charges; Gaussian laws only, needed in a "basic" ledger.
+
+        Raises
+        ------
+        BudgetExceededError, InputError
+            If the total would be exceeded, or a value is out of range. Nothing is recorded then.
+        LedgerError, DamagedFileError
+            If the ledger cannot be written or is damaged. Draw nothing then.
         """
         request = {"mechanism": mechanism, "law": law, "sensitivity": sensitivity, "adjacency": adjacency}
         return self.reserve_all([request | {"purpose": purpose, "count": count, "delta": delta}])[0]
@@ -377,14 +380,24 @@ class Rehearsal(Ledger):
 def open_ledger(path: str | Path, *, expected_head: str | None = None, head_file: str | Path | None = None) -> Ledger:
     """Open an existing ledger and verify all of it.
 
-    `DamagedFileError` if the file is no ledger, was edited, reordered or truncated, or lacks the expected head;
-    `LedgerError` or `InputError` if it, or the head file, cannot be opened, read or written, or `expected_head` is no
-    digest.
+    Parameters
+    ----------
+    path
+        The file that `create_ledger` made.
+    expected_head
+        A head digest noted earlier (`Ledger.head`), which must be in the history. Without it, somebody who rewrites the
+        whole file goes unnoticed.
+    head_file
+        A file that keeps the head, for runs that nobody watches: its head is expected if it exists, and it is written
+        anew after every entry. It notices a ledger that was put back to an older copy, unless the file was put back
+        with it: keep it on another disk or in another backup.
 
-    `expected_head` is a head digest noted earlier (`Ledger.head`), which must be in the history; without it, somebody
-    who rewrites the whole file goes unnoticed. `head_file` keeps the head, for runs that nobody watches: its head is
-    expected if it exists, and it is written anew after every entry. It notices a ledger that was put back to an older
-    copy, unless the file was put back with it: keep it on another disk or in another backup.
+    Raises
+    ------
+    DamagedFileError
+        If the file is no ledger, was edited, reordered or truncated, or lacks the expected head.
+    LedgerError, InputError
+        If it, or the head file, cannot be opened, read or written; if `expected_head` is no digest.
     """
     return Ledger(path, expected_head=expected_head, head_file=head_file)
 
@@ -400,13 +413,10 @@ def create_ledger(
 ) -> Ledger:
     """Create the privacy-budget ledger of one confidential dataset.
 
-    `InputError` if a value is out of range; `LedgerError` if the path exists or cannot be written: nothing is left
-    behind then.
-
     Parameters
     ----------
-    path, dataset
-        A new file on a local disk (an existing one is never overwritten); what to call the dataset, in public text.
+    path
+        A new file on a local disk; an existing one is never overwritten.
     epsilon, delta
         Total that all releases together may spend. Delta 0 allows pure mechanisms only.
     adjacency
@@ -414,6 +424,15 @@ def create_ledger(
     composition
         ``"basic"``: plain addition decides, however later releases are chosen. ``"tight"``: the tightest valid bound
         decides, which presumes that no release's parameters depend on earlier noisy answers (docs/privacy.md).
+    dataset
+        What to call the dataset; public text.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+    LedgerError
+        If the path exists or cannot be written. Nothing is left behind then.
 
     Examples
     --------

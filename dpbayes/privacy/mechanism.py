@@ -120,9 +120,7 @@ def release_tables(
     r"""Release marginal tables with independent noise on every count.
 
     Sequential composition splits the total over the tables: table :math:`t` gets :math:`\epsilon_t = w_t \epsilon` (or
-    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity (`l1_sensitivity_of_counts`; Ghosh, Roughgarden
-    and Sundararajan 2012, Bun and Steinke 2016, Proposition 1.6). `InputError` if a parameter is out of range or the
-    tables contradict one another; `BudgetExceededError` if the ledger has too little left: nothing is drawn then.
+    :math:`\rho_t = w_t \rho`) and noise calibrated to its sensitivity (`l1_sensitivity_of_counts`).
 
     Parameters
     ----------
@@ -142,16 +140,30 @@ def release_tables(
     rng
         None draws from OpenDP's exact samplers with cryptographic randomness: the real thing. A NumPy generator
         simulates; the release is then marked ``simulation`` and carries no guarantee.
-    ledger, purpose
+    ledger
         Privacy-budget ledger in which every table is reserved, all or none, before any noise is drawn, and confirmed
-        with the release's digest afterwards; and what its entries say this is for, in public words.
+        with the release's digest afterwards.
     delta
         Share of the ledger's delta that plain addition charges for the whole release, divided like the total; a ledger
         of plain addition needs it for Gaussian laws, which have no epsilon at delta 0.
+    purpose
+        What the ledger's entries say this is for. Public text.
     protected_unit, max_rows_per_unit
         The column whose equal values were one unit when the tables were counted, and the most rows of a unit that count
         (`dpbayes.data.marginals` bounds them). Sensitivities are that many times those of a row. More than one row
         makes n confidential: use add-remove.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range or the tables contradict one another.
+    BudgetExceededError
+        If the ledger has too little left. Nothing is drawn then.
+
+    References
+    ----------
+    Ghosh, A., Roughgarden, T. and Sundararajan, M. (2012). SIAM J. Comput. 41(6), 1673-1693. Geometric mechanism.
+    Bun, M. and Steinke, T. (2016). Concentrated differential privacy. TCC. Proposition 1.6: Gaussian noise.
 
     Examples
     --------

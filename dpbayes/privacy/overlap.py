@@ -46,10 +46,15 @@ class StatedNoise:
 class NoiseCheck:
     """The stated noise against the data: `agrees`, `p_value` and the evidence, table by table and in words (`lines`).
 
-    `rows` are of all tables together, and then of each that overlaps with another. `p_value` is the probability of
-    evidence as strong as this if noise and thresholds are as stated; None where nothing overlaps. `excess` is, of the
-    tables with counts held back, the margin that exceeds most what they can hold: its name, by how many records, and in
-    how many standard deviations of the noise.
+    Parameters
+    ----------
+    rows
+        All tables together, and then each table that overlaps with another.
+    p_value
+        Probability of evidence as strong as this if noise and thresholds are as stated; None where nothing overlaps.
+    excess
+        Of the tables with counts held back, the margin that exceeds most what they can hold: its name, by how many
+        records, and in how many standard deviations of the noise.
     """
 
     rows: tuple[StatedNoise, ...]
@@ -100,13 +105,27 @@ def check_stated_noise(
 ) -> NoiseCheck:
     """Hold the stated noise and thresholds of a release against its data, where tables overlap.
 
-    The rate of false alarms is 1 %. A standard deviation that is wrong by a factor of 1.25 is found with a probability
-    above .9 from 1,000 degrees of freedom of overlap on. `InputError` if parts do not fit the release, or draws or seed
-    are no whole numbers in their range.
+    Parameters
+    ----------
+    release
+        Tables that share attributes, or the same table twice. Any law, and one per cell.
+    parts
+        Releases whose records add up to those of `release`, by name: such as tracts of a county.
+    draws
+        Simulated releases; by default 1,999, and fewer (at least 499) of a large release.
+    seed
+        Seed of the simulation.
 
-    The release has tables that share attributes, or the same table twice, of any law, and one per cell. `parts` are
-    releases whose records add up to its own, by name: such as tracts of a county. Of `draws` simulated releases there
-    are by default 1,999, and fewer (at least 499) of a large release.
+    Returns
+    -------
+    NoiseCheck
+        With a rate of false alarms of 1 %. A standard deviation that is wrong by a factor of 1.25 is found with a
+        probability above .9 from 1,000 degrees of freedom of overlap on.
+
+    Raises
+    ------
+    InputError
+        If parts do not fit the release, or draws or seed are no whole numbers in their range.
 
     Examples
     --------
@@ -162,8 +181,14 @@ def _named(bounds: list[_Bound], sources: list[_Source], place: int, z: float) -
 def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part") -> Release:
     """Return one release of a whole and its parts, with an attribute that names the part; they add up.
 
-    The tables of the whole stay as they are. `parts` are two or more releases with the same tables and laws (their
-    scales may differ), by name; `name` is the new attribute.
+    Parameters
+    ----------
+    release
+        The whole: its tables stay as they are.
+    parts
+        Two or more releases with the same tables and laws (their scales may differ), by name.
+    name
+        The new attribute.
 
     Examples
     --------
@@ -171,8 +196,10 @@ def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part
     >>> from dpbayes.privacy import Publication, PublishedTable, read_published
     >>> stated = Publication("An office", "https://example.org", "2026", "geometric mechanism, scale 2")
     >>> def read(f, m):
-    ...     frame = pl.DataFrame({"sex": ["f", "m"], "n": [f, m]})
-    ...     return read_published(frame, [PublishedTable("n", ["sex"], scale=2.0)], publication=stated, total=f + m)
+    ...     table = PublishedTable("n", ["sex"], scale=2.0)
+    ...     return read_published(
+    ...         pl.DataFrame({"sex": ["f", "m"], "n": [f, m]}), [table], publication=stated, total=f + m
+    ...     )
     >>> joined = join_parts(read(52, 47), {"001": read(30, 21), "002": read(20, 29)}, "tract")
     >>> [table.label for table in joined.tables]
     ['sex', 'tract x sex']

@@ -104,11 +104,6 @@ def read_published(
 ) -> Release:
     """Read noisy tables that somebody else published.
 
-    The release has ``sampler="published"``; whether its noise is as stated, `check_stated_noise` asks the tables
-    themselves. `InputError`, with file, row (the first below the names is 1) and remedy, if a level is missing, a cell
-    stands twice, a number does not read, a variance is not positive, a count lies below its threshold, or a table
-    contradicts the exact total.
-
     Parameters
     ----------
     source
@@ -116,12 +111,26 @@ def read_published(
         files of their own, beside this one.
     tables
         What stands where, and under which noise; any margins in any order, each under a law of its own.
-    publication, adjacency
-        Who published them, and what mechanism they state; the neighbouring relation, where it is stated.
+    publication
+        Who published them, and what mechanism they state.
     levels
         The levels of attributes, in order; of one that is left out, those of the first table that has it, as text.
     total
         The exact number of records, where it is published and stands in no table.
+    adjacency
+        The neighbouring relation, where it is stated.
+
+    Returns
+    -------
+    Release
+        With ``sampler="published"``. Whether its noise is as stated, `check_stated_noise` asks the tables themselves.
+
+    Raises
+    ------
+    InputError
+        If a level is missing, a cell stands twice, a number does not read, a variance is not positive, a count lies
+        below its threshold, or a table contradicts the exact total: with file, row and remedy. The first row has the
+        number 1, the line of names not counted.
 
     Examples
     --------

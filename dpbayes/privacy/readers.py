@@ -78,10 +78,7 @@ def read_census_measurements(
     queries: Sequence[str] | None = None,
     total: int | None = None,
 ) -> dict[str, CensusMeasurements]:
-    """Read 2020 Census P.L. 94-171 noisy measurement files of persons: `CensusMeasurements` by geocode.
-
-    `InputError` if a geography or query is not there, or a row's shape, values or variance do not fit. Tests run on
-    files that a generator writes in this layout: the real ones have many gigabytes.
+    """Read 2020 Census P.L. 94-171 noisy measurement files of persons.
 
     Parameters
     ----------
@@ -96,6 +93,20 @@ def read_census_measurements(
     total
         The exact number of persons, where it is known otherwise. The files state it for the nation; below it
         ``total_dpq`` is a noisy one.
+
+    Returns
+    -------
+    dict of CensusMeasurements
+        By geocode.
+
+    Raises
+    ------
+    InputError
+        If a geography or query is not there, or a row's shape, values or variance do not fit.
+
+    Notes
+    -----
+    Tests run on files that a generator writes in this layout: the real ones have many gigabytes.
     """
     frame = _census_frame(measurements, "measurements")
     exact = None if constraints is None else _census_frame(constraints, "constraints")
@@ -210,9 +221,20 @@ by the mechanism of the years before; so were those of the United States up to 1
 def wikimedia_era(day: datetime.date, *, tier: str = "lower", country: str | None = None) -> Era:
     """Return the law and the threshold of a day's counts.
 
-    `tier` is the risk tier of the country in Wikimedia's Country and Territory Protection List: ``"lower"`` (such as
-    Australia), ``"medium"`` or ``"higher"``; of the two-letter codes of countries only that of the United States
-    matters. `InputError` if nothing was released for such a country on that day.
+    Parameters
+    ----------
+    day
+        Day of the page views.
+    tier
+        Risk tier of the country in Wikimedia's Country and Territory Protection List: ``"lower"`` (such as Australia),
+        ``"medium"`` or ``"higher"``.
+    country
+        Two-letter code; only that of the United States matters.
+
+    Raises
+    ------
+    InputError
+        If nothing was released for such a country on that day.
 
     Examples
     --------
@@ -238,14 +260,27 @@ _PAGES = ("page_title", "page_name", "page_id")
 def read_wikimedia_views(source: Any, *, tier: str = "lower", columns: Sequence[str] | None = None) -> pl.DataFrame:
     """Read Wikimedia's daily page views by country, and put its noise beside every count.
 
-    The rows have ``date``, ``page`` and ``views``, and ``law``, ``spread`` (the law's parameter), ``stddev`` and
-    ``threshold``. A day without a row of a page is one whose noisy count was below the threshold of that day, or on
-    which the page had fewer than 150 views worldwide. `InputError`, with file and row, if a count is below the
-    threshold of its day: the tier is then another one.
+    Parameters
+    ----------
+    source
+        A CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``; days in
+        ``date``, or else in the file's name (``2023-2-6.csv``).
+    tier
+        Risk tier of the countries: ``"lower"``, ``"medium"`` or ``"higher"``.
+    columns
+        Names of the columns of files that do not name them.
 
-    `source` is a CSV or TSV file, a list of them, or a frame. Counts are in ``private_count``, ``gbc`` or ``views``;
-    days in ``date``, or else in the file's name (``2023-2-6.csv``). `tier` is as in `wikimedia_era`; `columns` names
-    the columns of files that do not name them.
+    Returns
+    -------
+    polars.DataFrame
+        The rows with ``date``, ``page`` and ``views``, and ``law``, ``spread`` (the law's parameter), ``stddev`` and
+        ``threshold``. A day without a row of a page is one whose noisy count was below the threshold of that day, or
+        on which the page had fewer than 150 views worldwide.
+
+    Raises
+    ------
+    InputError
+        If a count is below the threshold of its day: the tier is then another one. With file and row.
 
     Examples
     --------
@@ -329,11 +364,24 @@ def read_opendp(
 ) -> Release:
     """Read counts that OpenDP released, with the law and scale of its summary.
 
-    `InputError` if the summary does not have the column, or states a distribution that is no noise law of a count.
+    Parameters
+    ----------
+    released
+        What ``query.release().collect()`` gave: a count per row beside its levels.
+    summary
+        What ``query.summarize()`` gave: a row for each released column, with ``distribution`` and ``scale``, and
+        ``threshold`` where OpenDP applied one.
+    publication
+        Who released it.
+    column
+        The column of counts.
+    levels, total
+        As `read_published` takes them.
 
-    `released` is what ``query.release().collect()`` gave: a count per row, in `column`, beside its levels. `summary` is
-    what ``query.summarize()`` gave: a row for each released column, with ``distribution`` and ``scale``, and
-    ``threshold`` where OpenDP applied one. The others are as `read_published` takes them.
+    Raises
+    ------
+    InputError
+        If the summary has no such column, or states a distribution that is no noise law of a count.
 
     Examples
     --------
@@ -369,12 +417,22 @@ def read_pipelinedp(
 ) -> Release:
     """Read counts that PipelineDP released with ``output_noise_stddev=True``.
 
-    Partitions must be public ones: those that PipelineDP chose privately are missing for a reason that no likelihood
-    here states, and a missing level is an error.
-
-    `results` are pairs of a partition key (a value, or a tuple of them), whose parts are `attributes`, and its metrics:
-    a named tuple or a mapping with the `metric` (``"count"`` or ``"privacy_id_count"``) and ``<metric>_noise_stddev``.
-    `noise_kind` is that of the parameters; the others are as `read_published` takes them.
+    Parameters
+    ----------
+    results
+        Pairs of a partition key (a value, or a tuple of them) and its metrics: a named tuple or a mapping with the
+        metric and ``<metric>_noise_stddev``.
+    attributes
+        What the parts of a key are.
+    noise_kind
+        The ``noise_kind`` of the parameters.
+    publication
+        Who released it.
+    metric
+        ``"count"`` or ``"privacy_id_count"``.
+    levels, total
+        As `read_published` takes them. Partitions must be public ones: those that PipelineDP chose privately are
+        missing for a reason that no likelihood here states, and a missing level is an error.
 
     Examples
     --------

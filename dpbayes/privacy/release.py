@@ -45,8 +45,12 @@ class Publication:
     """Who published a release, where and when, and the mechanism that the publisher states: nothing checks it.
 
     `publisher` drew the noise and published the numbers; `source` is an address or a citation; `date` is such as
-    ``2021-08-12``, ``2021-08`` or ``2021``; `mechanism` is in the publisher's words. `InputError` if one of them is
-    empty, or the date is none.
+    ``2021-08-12``, ``2021-08`` or ``2021``; `mechanism` is in the publisher's words.
+
+    Raises
+    ------
+    InputError
+        If one of them is empty, or the date is none.
 
     Examples
     --------
@@ -75,9 +79,6 @@ class Publication:
 class NoisyTable:
     """A released table: exact counts plus independent noise, and what it cost.
 
-    `InputError` if shape, values, sensitivity or epsilon contradict the domain or the law, or a count lies below the
-    threshold.
-
     Parameters
     ----------
     domain
@@ -99,6 +100,11 @@ class NoisyTable:
     threshold
         Where the publisher left out counts that came out below a threshold: that threshold. The counts of these cells
         are NaN (in JSON null).
+
+    Raises
+    ------
+    InputError
+        If shape, values, sensitivity or epsilon contradict the domain or the law, or a count lies below the threshold.
     """
 
     domain: Domain
@@ -220,8 +226,7 @@ class NoisyTotal:
 class Release(Enveloped):
     """Noisy tables and everything an analyst needs to know about how they came about.
 
-    A release holds nothing confidential: no exact count, and no noise seed. `InputError` if a part contradicts the
-    domain, the adjacency or the unit, such as a sensitivity below that of every table.
+    A release holds nothing confidential: no exact count, and no noise seed.
 
     Parameters
     ----------
@@ -248,6 +253,11 @@ class Release(Enveloped):
         Who published the numbers, and what mechanism they state. Sensitivities and the adjacency may then be left open
         (None, ``"as published"``), and an exact n is public whatever the adjacency: nothing is claimed of the cost.
 
+    Raises
+    ------
+    InputError
+        If a part contradicts the domain, the adjacency or the unit, such as a sensitivity below that of every table.
+
     Examples
     --------
     >>> import numpy as np
@@ -256,10 +266,6 @@ class Release(Enveloped):
     >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
     >>> release.epsilon, release.n, release.sampler, len(release.tables)
     (1.0, 10000, 'simulation', 10)
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     read_release(release.write(f"{folder}/release.json")).digest == release.digest
-    True
     """
 
     FILE: ClassVar[FileKind] = FileKind("dpbayes-release", "a release of tables")
@@ -469,6 +475,16 @@ def read_release(path: str | Path) -> Release:
 
     `DamagedFileError` if the file is not JSON, not a release, of a newer schema, or does not match its digest;
     `FileNotFoundError` if there is none. White space and the order of keys are free.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from dpbayes.data import datasets
+    >>> from dpbayes.privacy import release_tables
+    >>> release = release_tables(datasets.acs_tables(), epsilon=1.0, rng=np.random.default_rng(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_release(release.write(f"{folder}/release.json")).digest == release.digest
+    True
     """
     return Release.read(path)
 

@@ -41,13 +41,27 @@ def sampler_name(rng: np.random.Generator | None) -> SamplerName:
 
 
 def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
-    """Return `values` plus independent noise from `law`, whose parameter is in their unit.
+    """Return `values` plus independent noise from `law`.
 
-    `values` are confidential numbers of any shape: integers of at most 64 bits, or finite floats under a continuous
-    law. With `rng` None OpenDP draws the noise, as a release must; a generator simulates: **not for release**. The
-    result has the shape of `values`, int64 under a discrete law, float64 under a continuous one; a discrete one
-    saturates at the ends of int64, which is post-processing and improbable for counts below 2^62. `InputError` if an
-    argument is wrong or the law cannot be drawn; no message shows a value.
+    Parameters
+    ----------
+    values
+        Confidential numbers of any shape: integers of at most 64 bits, or finite floats under a continuous law.
+    law
+        The noise; its parameter is in the unit of `values`.
+    rng
+        None, the default, draws with OpenDP and is what a release must use. A generator simulates: **not for release**.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64 under a discrete law, float64 under a continuous one; the shape of `values`. A discrete result saturates
+        at the ends of int64: post-processing, which costs no privacy, and improbable for counts below 2^62.
+
+    Raises
+    ------
+    InputError
+        If an argument is wrong or the law cannot be drawn (`check_drawable`). No message shows a value.
 
     Examples
     --------
