@@ -30,13 +30,9 @@ _MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of
 
 def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.study.table_results`'."""
-    scores = result.get("scores")
-    sections = [
-        estimate_section(result["moved"], release),
-        released_section(release),
-        _prior_section(result),
-        moved_section(result["moved"], release),
-    ]
+    scores, moved = result.get("scores"), result["moved"]
+    sections = [estimate_section(moved, release), released_section(release), _prior_section(result)]
+    sections.append(moved_section(moved, release))
     headline = [
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
         Fact("n", "records", release.size, f"{release.size:,.0f}"),
@@ -48,10 +44,10 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, result["method"]))
     return Findings(
-        _answer(result, result["moved"]),
+        _answer(result, moved),
         sections,
         headline=headline,
-        picture=_cell_picture(result["moved"]) if scores is None else _score_picture(scores),
+        picture=_cell_picture(moved) if scores is None else _score_picture(scores),
         facts={"kl": result["kl"], "scores": scores},
         verdict=_verdict(result),
         provenance={"method": result["method"]},
@@ -85,9 +81,18 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
 
 
 def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Say how close the estimate is where the truth is public, and else which cell the release moved most."""
     scores = result.get("scores")
+    if scores is None and tables and result["method"] != "prior":
+        table, cell, before, released, after, low, high = _cells(tables)[0]
+        interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
+        given = "held back" if released is None else f"{100 * released:.1f} % as released"
+        return (
+            f"The release moves {cell} (table {table}) most: {100 * after:.1f} % of the records by the "
+            f"estimate{interval}, {100 * before:.1f} % by the prior, {given}."
+        )
     if scores is None:
-        return most_moved(tables) if tables and result["method"] != "prior" else result["summary"] + "."
+        return result["summary"] + "."
     name = "synthetic" if "synthetic" in scores["score"] else result["method"]
     # 1000 times one less half the L1 distance is the probability that two distributions share.
     of = "The synthetic records'" if name == "synthetic" else "The estimate's"
@@ -229,10 +234,7 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
 
 
 def _group_section(result: Mapping[str, Any]) -> Section:
-    units = [
-        (entry["unit"], entry["n"], entry["kl"], entry["certificate"] and entry["certificate"]["strength"])
-        for entry in result["units"]
-    ]
+    units = [(e["unit"], e["n"], e["kl"], e["certificate"] and e["certificate"]["strength"]) for e in result["units"]]
     unit_columns = [
         Column("unit"),
         Column("records", ",.0f"),
@@ -247,25 +249,10 @@ def _group_section(result: Mapping[str, Any]) -> Section:
         Column("change from the unit (KL divergence)", ".3f", "kl"),
     ]
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
-    return Section(
-        "Units and groups",
-        [
-            Paragraph("A group's estimate is one distribution, without intervals: no width is split by source."),
-            Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
-            Table("groups", "Groups, each from its unit's distribution", columns, rows),
-        ],
-    )
-
-
-def most_moved(tables: Tables) -> str:
-    """Say in a sentence which cell the release moved most."""
-    table, cell, before, released, after, low, high = _cells(tables)[0]
-    interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
-    given = "held back" if released is None else f"{100 * released:.1f} % as released"
-    return (
-        f"The release moves {cell} (table {table}) most: {100 * after:.1f} % of the records by the estimate{interval}, "
-        f"{100 * before:.1f} % by the prior, {given}."
-    )
+    text = "A group's estimate is one distribution, without intervals: no width is split by source."
+    upper = Table("units", "Upper level: the public prior refined for each unit", unit_columns, units)
+    lower = Table("groups", "Groups, each from its unit's distribution", columns, rows)
+    return Section("Units and groups", [Paragraph(text), upper, lower])
 
 
 def estimate_section(tables: Tables, release: Release) -> Section:
@@ -279,20 +266,19 @@ def estimate_section(tables: Tables, release: Release) -> Section:
     columns.append(Column("mean size of the noise", ".4f", "noise"))
     rows = [(*cell[: 7 if intervals else 5], noise[cell[0]]) for cell in cells[:_MOST_CELLS]]
     shown = "" if len(rows) == len(cells) else f", the {len(rows)} most moved of {len(cells):,}"
+    held_back = any(table.withheld.any() for table in release.tables)
     text = (
         "Shares of the records. The estimate is one distribution, so that its tables agree with one another and no "
         "share is negative. "
+        + (
+            "The intervals are those of the exact shares in these records, given the noise and how far the prior can "
+            "be trusted; they hold on the prior's support."
+            if intervals
+            else "Algorithm 1 and a release without records give a point and no interval."
+        )
+        + (" The other cells are in result.json." if shown else "")
+        + (" A released share that is missing was held back below its threshold." if held_back else "")
     )
-    text += (
-        "The intervals are those of the exact shares in these records, given the noise and how far the prior can be "
-        "trusted; they hold on the prior's support."
-        if intervals
-        else "Algorithm 1 and a release without records give a point and no interval."
-    )
-    if shown:
-        text += " The other cells are in result.json."
-    if any(table.withheld.any() for table in release.tables):
-        text += " A released share that is missing was held back below its threshold."
     caption = f"Cells of the released tables{shown}"
     return Section("What the estimate says", [Paragraph(text), Table("estimated", caption, columns, rows)])
 
@@ -341,11 +327,8 @@ def error_section(scores: Mapping[str, Any]) -> Section:
         "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
         "people would score: sampling alone."
     )
-    blocks: list[Block] = [Paragraph(text)]
-    if "sizes" in scores:
-        blocks.append(Paragraph(_size_text(scores)))
-    blocks += [_score_table(scores), _group_table(scores)]
-    return Section("Error by group", blocks)
+    sizes = [Paragraph(_size_text(scores))] if "sizes" in scores else []
+    return Section("Error by group", [Paragraph(text), *sizes, _score_table(scores), _group_table(scores)])
 
 
 def sizes_off(scores: Mapping[str, Any]) -> str:
@@ -373,8 +356,8 @@ def _group_table(scores: Mapping[str, Any]) -> Table:
         if any(marks := _marks(scores)):
             columns.append(Column("mark"))
             values.append(marks)
-    caption = "Mean L1 distance of all two-way marginals, by group"
-    return Table("error_by_group", caption, columns, list(zip(*values, strict=True)))
+    rows = list(zip(*values, strict=True))
+    return Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
 
 
 def _score_table(scores: Mapping[str, Any]) -> Table:

@@ -63,7 +63,7 @@ class Study(Protocol):
         """Read the confidential records, and release. `rng` None means OpenDP."""
 
     def fit(self, spec: Any, release: Any, context: Context) -> xr.DataTree | dict[str, Any]:
-        """Return the posterior of a release, or a result that JSON can hold."""
+        """Return the posterior of a release, or a result that JSON can hold; arrays become lists, and NaN null."""
 
     def sections(self, spec: Any, release: Any, result: Any, kept: Mapping[str, Any]) -> Findings:
         """Return what the page says, from the arguments alone; `kept` is what `Context.keep` wrote."""

@@ -81,14 +81,9 @@ def _imported(path: Path, name: str) -> Any:
     return module
 
 
-def own_model(spec: Any) -> str | None:
-    """Return the file of one's own model that a spec names."""
-    return getattr(getattr(spec, "model", None), "file", None)
-
-
 def check_allowed(loaded: LoadedSpec, *, allow_python: bool) -> None:
     """Refuse a spec whose model is a Python file, unless told to run it, and a file that is none or is not there."""
-    name = own_model(loaded.spec)
+    name = loaded.spec.setting("model.file")
     if name is None:
         return
     path = loaded.path.parent / name

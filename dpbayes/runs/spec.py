@@ -164,11 +164,17 @@ class RunSpec(Section):
 
         return public_text(value, "title")
 
+    def setting(self, dotted: str) -> Any:
+        """Return a setting such as ``privacy.ledger``; None where the system, or the spec, has no such section."""
+        found: Any = self
+        for name in dotted.split("."):
+            found = getattr(found, name, None)
+        return found
+
     @property
     def given_release(self) -> str | None:
         """The finished release or published tables that the spec names, None if it draws its own release."""
-        data = getattr(self, "data", None)
-        return getattr(data, "release", None) or getattr(data, "published", None)
+        return self.setting("data.release") or self.setting("data.published")
 
     @property
     def release_settings(self) -> dict[str, Any]:
@@ -181,12 +187,12 @@ class RunSpec(Section):
     @property
     def confidential_file(self) -> str | None:
         """The file of confidential records that the spec names, None if it names none."""
-        data = getattr(self, "data", None)
+        data = self.setting("data")
         return data.path_of(data.confidential) if isinstance(data, DataSection) else None
 
     @model_validator(mode="after")
     def _source_and_cost_agree(self) -> Any:
-        data, privacy = getattr(self, "data", None), getattr(self, "privacy", None)
+        data, privacy = self.setting("data"), self.setting("privacy")
         if not isinstance(data, DataSection) or "privacy" not in type(self).model_fields:
             return self
         if isinstance(privacy, PrivacySection):

@@ -524,9 +524,7 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         questions = {
             q.name: _tried(spec, q, context.beside, spec.pilot.n_partitions, spec.pilot.epsilon) for q in spec.questions
         }
-        from dpbayes.report.document import plain
-
-        return {"pilot": {name: plain(found.to_dict()) for name, found in questions.items()}}
+        return {"pilot": {name: found.to_dict() for name, found in questions.items()}}
     if spec.model.pooling == "none":
         from dpbayes.verifier.exact import draw_posterior
 
