@@ -307,13 +307,10 @@ class GroupRelease(Enveloped):
     def _from_body(cls, body: dict[str, Any]) -> Self:
         keys = "adjacency sampler attribute unit max_rows_per_unit units groups"
         body = expect(body, keys, "a release of groups")
-        return cls(
-            Hierarchy(body["attribute"], {group: parent for group, parent, _ in body["groups"]}),
-            {unit: Release.from_dict(part) for unit, part in body["units"]},
-            {group: Release.from_dict(part) for group, _, part in body["groups"]},
-            body["unit"],
-            body["max_rows_per_unit"],
-        )
+        hierarchy = Hierarchy(body["attribute"], {group: parent for group, parent, _ in body["groups"]})
+        units = {unit: Release.from_dict(part) for unit, part in body["units"]}
+        groups = {group: Release.from_dict(part) for group, _, part in body["groups"]}
+        return cls(hierarchy, units, groups, body["unit"], body["max_rows_per_unit"])
 
 
 def release_groups(
@@ -404,15 +401,8 @@ def release_groups(
 
     # Disjoint units and groups cost once (parallel composition).
     laws = [law, *[table_laws[0]] * len(unit_sets), law, *[table_laws[1]] * len(group_sets)]
-    return reserve_draw_confirm(
-        draw,
-        [Part(each, sensitivity) for each in laws],
-        mechanism=noise,
-        adjacency="add-remove",
-        purpose=purpose,
-        rng=rng,
-        ledger=ledger,
-    )
+    parts, said = [Part(each, sensitivity) for each in laws], {"mechanism": noise, "purpose": purpose}
+    return reserve_draw_confirm(draw, parts, adjacency="add-remove", rng=rng, ledger=ledger, **said)
 
 
 def _count(
@@ -444,19 +434,12 @@ def _noisy(
     noisy_sizes = release_values(sizes, laws[0], rng=rng)
     noisy_tables = [release_values(table, laws[1], rng=rng) for table in tables]
     used = domain.project([name for name in domain.names if any(name in names for names in sets)])
-    return [
-        Release(
-            used,
-            tuple(
-                NoisyTable(domain.project(names), table[place], laws[1], sensitivity, costs[1])
-                for names, table in zip(sets, noisy_tables, strict=True)
-            ),
-            "add-remove",
-            NoisyTotal(noisy_sizes[place].item(), laws[0], sensitivity, costs[0]),
-            sampler_name(rng),
-        )
-        for place in range(len(sizes))
-    ]
+    parts, released = [domain.project(names) for names in sets], []
+    for size, *rows in zip(noisy_sizes, *noisy_tables, strict=True):
+        total = NoisyTotal(size.item(), laws[0], sensitivity, costs[0])
+        held = [NoisyTable(part, row, laws[1], sensitivity, costs[1]) for part, row in zip(parts, rows, strict=True)]
+        released.append(Release(used, tuple(held), "add-remove", total, sampler_name(rng)))
+    return released
 
 
 def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_sets: Sets) -> None:

@@ -43,15 +43,9 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, result["method"]))
-    return Findings(
-        _answer(result, moved),
-        sections,
-        headline=headline,
-        picture=_cell_picture(moved) if scores is None else _score_picture(scores),
-        facts={"kl": result["kl"], "scores": scores},
-        verdict=_verdict(result),
-        provenance={"method": result["method"]},
-    )
+    facts = {"kl": result["kl"], "scores": scores}
+    picture = _cell_picture(moved) if scores is None else _score_picture(scores)
+    return _findings(result, _answer(result, moved), sections, headline=headline, facts=facts, picture=picture)
 
 
 def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Findings:
@@ -65,19 +59,14 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, "synthetic"))
-    unit = released.protects
-    epsilon = f"epsilon in total, {released.adjacency}, protects {unit}"
-    return Findings(
-        _answer(result),
-        sections,
-        headline=headline,
-        picture=None if scores is None else _score_picture(scores),
-        facts={"scores": scores},
-        verdict=_verdict(result),
-        terms=PrivacyTerms(released.adjacency, unit.removeprefix("one "), 0.0),
-        cost=[Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
-        provenance={"method": result["method"]},
-    )
+    epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
+    privacy: dict[str, Any] = {
+        "terms": PrivacyTerms(released.adjacency, released.protects.removeprefix("one "), 0.0),
+        "cost": [Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
+    }
+    picture = None if scores is None else _score_picture(scores)
+    facts = {"scores": scores}
+    return _findings(result, _answer(result), sections, headline=headline, facts=facts, picture=picture, **privacy)
 
 
 def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -106,12 +95,16 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
     return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
-def _verdict(result: Mapping[str, Any]) -> Callout:
-    tone: Any = "good" if result["passed"] else "bad"
-    if result["method"] != "noise-aware":
-        return Callout(tone, "Algorithm 1", [result["summary"]])
-    title = "Solved to its tolerance" if result["passed"] else "Not solved to its tolerance: do not use these numbers"
-    return Callout(tone, f"Optimality: {title[0].lower()}{title[1:]}.", [result["summary"]])
+def _findings(result: Mapping[str, Any], answer: str, sections: Sequence[Section], **rest: Any) -> Findings:
+    """Return findings with the verdict on how well the problem was solved."""
+    title = "Algorithm 1"
+    if result["method"] == "noise-aware":
+        words = (
+            "solved to its tolerance" if result["passed"] else "not solved to its tolerance: do not use these numbers"
+        )
+        title = f"Optimality: {words}."
+    verdict = Callout("good" if result["passed"] else "bad", title, [result["summary"]])
+    return Findings(answer, sections, verdict=verdict, provenance={"method": result["method"]}, **rest)
 
 
 def _score_picture(scores: Mapping[str, Any]) -> Figure:
@@ -235,19 +228,12 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
 
 def _group_section(result: Mapping[str, Any]) -> Section:
     units = [(e["unit"], e["n"], e["kl"], e["certificate"] and e["certificate"]["strength"]) for e in result["units"]]
-    unit_columns = [
-        Column("unit"),
-        Column("records", ",.0f"),
-        Column("change from the prior (KL divergence)", ".3f", "kl"),
-        Column("prior worth (records)", ",.0f", "strength"),
-    ]
-    columns = [
-        Column("group"),
-        Column("unit"),
-        Column("records", ",d", "size"),
-        Column("L1 distance to the released tables", ".4f", "l1_loss"),
-        Column("change from the unit (KL divergence)", ".3f", "kl"),
-    ]
+    unit_columns = [Column("unit"), Column("records", ",.0f")]
+    unit_columns.append(Column("change from the prior (KL divergence)", ".3f", "kl"))
+    unit_columns.append(Column("prior worth (records)", ",.0f", "strength"))
+    columns = [Column("group"), Column("unit"), Column("records", ",d", "size")]
+    columns.append(Column("L1 distance to the released tables", ".4f", "l1_loss"))
+    columns.append(Column("change from the unit (KL divergence)", ".3f", "kl"))
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
     text = "A group's estimate is one distribution, without intervals: no width is split by source."
     upper = Table("units", "Upper level: the public prior refined for each unit", unit_columns, units)
@@ -287,13 +273,9 @@ def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
     shown = {table.label: 1.0 - table.withheld.mean() for table in release.tables}
     noise = {table.label: shown[table.label] * table.noise_magnitude / release.size for table in release.tables}
-    columns = [
-        Column("table"),
-        Column("moved from the prior", ".4f", "moved"),
-        Column("released from the prior", ".4f", "released_from_prior"),
-        Column("left to the released", ".4f", "left"),
-        Column("expected of noise alone", ".4f", "noise"),
-    ]
+    columns = [Column("table"), Column("moved from the prior", ".4f", "moved")]
+    columns.append(Column("released from the prior", ".4f", "released_from_prior"))
+    columns += [Column("left to the released", ".4f", "left"), Column("expected of noise alone", ".4f", "noise")]
     entries = sorted(tables, key=lambda entry: -entry["moved"])
     rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
     caption = "L1 distances of each table's probabilities, the most moved first"
@@ -308,15 +290,11 @@ def moved_section(tables: Tables, release: Release) -> Section:
 
 def _cells(tables: Tables) -> list[tuple[Any, ...]]:
     """Return table, cell, its three shares and its interval, for every cell; furthest from the prior first."""
-    cells = [
-        (entry["table"], *cell)
-        for entry in tables
-        for cell in zip(
-            *(entry[key] for key in ("cells", "prior", "released", "estimate")),
-            *(entry.get(key) or [None] * len(entry["cells"]) for key in ("low", "high")),
-            strict=True,
-        )
-    ]
+    cells: list[tuple[Any, ...]] = []
+    for entry in tables:
+        shares = [entry[key] for key in ("cells", "prior", "released", "estimate")]
+        ends = [entry.get(key) or [None] * len(entry["cells"]) for key in ("low", "high")]
+        cells += [(entry["table"], *cell) for cell in zip(*shares, *ends, strict=True)]
     return sorted(cells, key=lambda cell: -abs(cell[4] - cell[2]))
 
 

@@ -460,29 +460,23 @@ def group_results(
     settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
     how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
     synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
-    units, groups = synthetic.units, synthetic.groups
+    units, groups, parent = synthetic.units, synthetic.groups, synthetic.parent
     result: dict[str, Any] = {
         "method": settings.method,
         "workloads": {"names": prior.domain.names, "information": mutual_information(prior)},
         "units": [
-            {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
-            for unit, found in units.items()
+            {"unit": str(unit), "kl": one.kl, "certificate": _certificate(one), "n": one.n}
+            for unit, one in units.items()
         ],
         "groups": [
-            {
-                "group": str(group),
-                "unit": str(synthetic.parent[group]),
-                "size": found.size,
-                "l1_loss": found.l1_loss,
-                "kl": found.kl,
-            }
-            for group, found in groups.items()
+            {"group": str(group), "unit": str(parent[group]), "size": one.size, "l1_loss": one.l1_loss, "kl": one.kl}
+            for group, one in groups.items()
         ],
     }
     if truth is not None:
         result["scores"] = _group_scores(prior, synthetic, released, truth)
-    gaps = [found.solution.gap for found in units.values() if found.solution is not None]
-    gaps += [found.gap for found in groups.values() if not np.isnan(found.gap)]
+    gaps = [one.solution.gap for one in units.values() if one.solution is not None]
+    gaps += [one.gap for one in groups.values() if not np.isnan(one.gap)]
     worst = max(gaps, default=0.0)
     result["passed"] = worst <= _TOLERANCE
     optimum = f"; objectives within {worst:.2g} of their minimum (tolerance {_TOLERANCE:g})" if gaps else ""
@@ -564,15 +558,11 @@ def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool,
 
 def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
     """How each group's prior was mixed, and from how many public records of its own."""
-    by = credible.by
+    by, n = credible.by, prior.n_records or 0.0
     names = ["all records"] if by is None else [str(level) for level in prior.domain[by].levels]
     share = np.ones(1) if by is None else prior.marginal([by])
     return [
-        {
-            "group": name,
-            "records": float(part * (prior.n_records or 0.0)),
-            "weights": dict(zip(COMPONENTS, mixed, strict=True)),
-        }
+        {"group": name, "records": part * n, "weights": dict(zip(COMPONENTS, mixed, strict=True))}
         for name, part, mixed in zip(names, share, credible.weights, strict=True)
     ]
 
@@ -587,17 +577,13 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
         ends = zip(("low", "high"), found.interval(table.attributes), strict=True) if intervals else ()
-        entries.append(
-            {
-                "table": table.label,
-                "moved": _distance(shares["estimate"], shares["prior"]),
-                "released_from_prior": _distance(shares["released"], shares["prior"]),
-                "left": _distance(shares["released"], shares["estimate"]),
-                "cells": table.domain.cell_labels(),
-                **{end: values.ravel() for end, values in ends},
-                **shares,
-            }
-        )
+        distances = {
+            "moved": _distance(shares["estimate"], shares["prior"]),
+            "released_from_prior": _distance(shares["released"], shares["prior"]),
+            "left": _distance(shares["released"], shares["estimate"]),
+        }
+        cells = {"cells": table.domain.cell_labels(), **{end: values.ravel() for end, values in ends}, **shares}
+        entries.append({"table": table.label, **distances, **cells})
     return entries
 
 

@@ -105,8 +105,9 @@ def execute(
     """
     check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
-    if out is None:
-        _say_cost_of_another(loaded, folder, echo)
+    first = Path("runs", loaded.name)
+    if out is None and folder != first and (cost := _cost_again(loaded, first, "This run")):
+        echo(f"{first} is already there, so this run goes to {folder}{cost}")
     check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     check_files(loaded, folder)
     if ledger_head is not None:
@@ -117,8 +118,8 @@ def execute(
         progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
         said = echo if progress is None else progress.say
         context = Context(unfinished, loaded.path.parent, said, loaded.digest, progress)
-        own, kept_model = loaded.spec.setting("model.file"), unfinished / SAVED
-        if own is not None and kept_model.exists() and kept_model.read_bytes() != (context.beside / own).read_bytes():
+        own, saved = loaded.spec.setting("model.file"), unfinished / SAVED
+        if own is not None and saved.exists() and saved.read_text("utf-8") != (context.beside / own).read_text("utf-8"):
             remove_results(unfinished)
         released = (unfinished / RELEASE).exists()
         try:
@@ -146,17 +147,17 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     ``<folder>-sbc``, if there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished
     study, `InputError` if the study is of another system.
     """
-    spec = Path(folder) / "spec.toml"
-    if not spec.is_file():
+    folder = Path(folder)
+    if not (folder / "spec.toml").is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
-    document = _document(load_spec(spec), Path(folder))
-    beside = Path(folder).with_name(Path(folder).name + "-sbc")
+    document = _document(load_spec(folder / "spec.toml"), folder)
+    beside = folder.with_name(folder.name + "-sbc")
     study = beside if calibration is None and (beside / "ranks.nc").is_file() else calibration
     if study is not None:
         from dpbayes.report.calibration import calibration_section
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
-    return write_report(document, Path(folder))
+    return write_report(document, folder)
 
 
 def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None:
@@ -358,14 +359,9 @@ def _document(loaded: LoadedSpec, folder: Path) -> Document:
     own = folder / SAVED
     if own.exists():
         made = {**made, "model_digest": hashlib.sha256(own.read_bytes()).hexdigest()}
-    return framed(
-        study.sections(spec, release, result, kept),
-        title=spec.title,
-        question=spec.question,
-        release=release,
-        trace=None if isinstance(result, dict) else result,
-        made=made,
-    )
+    trace = None if isinstance(result, dict) else result
+    words = {"title": spec.title, "question": spec.question}
+    return framed(study.sections(spec, release, result, kept), release=release, trace=trace, made=made, **words)
 
 
 def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
@@ -401,14 +397,6 @@ def check_files(loaded: LoadedSpec, folder: Path) -> None:
             require_file(loaded.path.parent / name, setting=f"data.{key}")
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}; {data.source}" if data.source else str(error)) from None
-
-
-def _say_cost_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str], None]) -> None:
-    """Say so where a run without a folder of its own goes beside a finished one whose release was paid for."""
-    first = folder.with_name(loaded.name)
-    cost = _cost_again(loaded, first, "This run")
-    if folder != first and cost:
-        echo(f"{first} is already there, so this run goes to {folder}{cost}")
 
 
 def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
@@ -464,25 +452,24 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
     """Say how large the noise is in every table, beside a typical count where the number of records is known."""
     if not isinstance(design, Release) or design.unit != "record":
         return []
-    n = design.size
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
-        spread = [math.sqrt(value) for t in design.tables for value in (t.variances.min(), t.variances.max())]
-        return [
-            f"  tables of {min(sizes):,} to {max(sizes):,} cells; noise of standard deviation "
-            f"{_range(spread)} in every cell"
-            + (f", {_range([n / size for size in sizes])} records per cell" if known else "")
-        ]
-    return [_table(table, n if known else None) for table in design.tables]
+        many = f", {_range([design.size / size for size in sizes])} records per cell" if known else ""
+        spread = _spread(design.tables)
+        return [f"  tables of {min(sizes):,} to {max(sizes):,} cells; {spread} in every cell{many}"]
+    lines = []
+    for table in design.tables:
+        size = table.counts.size
+        typical = f", beside {design.size / size:,.0f} records per cell on average" if known else ""
+        law = "" if table.sensitivity is not None else f"{table.noise.words} "
+        held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
+        lines.append(f"  {table.label}: {size:,} cells, {law}{_spread([table])} in each{held}{typical}")
+    return lines
 
 
-def _table(table: NoisyTable, n: float | None) -> str:
-    typical = "" if n is None else f", beside {n / table.counts.size:,.0f} records per cell on average"
-    spread = _range([math.sqrt(table.variances.min()), math.sqrt(table.variances.max())])
-    law = "" if table.sensitivity is not None else f"{table.noise.words} "
-    held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
-    noise = f"{law}noise of standard deviation {spread} in each"
-    return f"  {table.label}: {table.counts.size:,} cells, {noise}{held}{typical}"
+def _spread(tables: Sequence[NoisyTable]) -> str:
+    ends = [math.sqrt(end) for table in tables for end in (table.variances.min(), table.variances.max())]
+    return f"noise of standard deviation {_range(ends)}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -501,12 +488,8 @@ def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:
         return []
     unknowns = sum(math.prod(value.shape) for value in model.initial_point().values())
     expected = [f"fit: {study.expected_cost(spec, design)}"] if hasattr(study, "expected_cost") else []
-    return [f"model: {unknowns:,} unknowns{_draws(spec, model)}", *expected]
-
-
-def _draws(spec: Any, model: pm.Model) -> str:
-    draws = asked_draws(spec)
-    if not draws:
-        return ""
-    size = 8e-9 * draws * recorded_numbers(model)
-    return f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"
+    kept = ""
+    if draws := asked_draws(spec):
+        size = 8e-9 * draws * recorded_numbers(model)
+        kept = f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"
+    return [f"model: {unknowns:,} unknowns{kept}", *expected]
