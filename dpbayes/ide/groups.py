@@ -142,8 +142,7 @@ def choose_workloads(
     Examples
     --------
     >>> domain = Domain.from_levels({"x": (0, 1), "copy": (0, 1), "coin": (0, 1)})
-    >>> prior = Prior.full(domain, [[[1, 1], [0, 0]], [[0, 0], [1, 1]]])
-    >>> prior = Prior(domain, prior.codes, prior.weights, n_records=1000)
+    >>> prior = Prior(domain, [[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]], [1, 1, 1, 1], n_records=1000)
     >>> choose_workloads(prior, Hierarchy("place", {"a": "north", "b": "north"}), epsilon=4.0)
     ((('x', 'copy'), ('coin',)), (('x',), ('coin',)))
     """
@@ -351,10 +350,8 @@ def release_groups(
         The noise law; the paper's is Laplace, the geometric law is its exact form for counts.
     rng
         None draws a real release from OpenDP; a generator simulates, without guarantee.
-    ledger
-        Privacy-budget ledger in which all parts are reserved before any noise is drawn.
-    purpose
-        Public text for the ledger.
+    ledger, purpose
+        Privacy-budget ledger in which all parts are reserved before any noise is drawn, and public text for it.
 
     Returns
     -------

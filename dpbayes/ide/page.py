@@ -305,8 +305,22 @@ def error_section(scores: Mapping[str, Any]) -> Section:
         "copy, 0 shares nothing. It is that of one draw of the noise. The bootstrap is what another sample of the same "
         "people would score: sampling alone."
     )
-    sizes = [Paragraph(_size_text(scores))] if "sizes" in scores else []
-    return Section("Error by group", [Paragraph(text), *sizes, _score_table(scores), _group_table(scores)])
+    blocks: list[Block] = [Paragraph(text)]
+    columns = [Column("distribution"), Column("score", ".1f")]
+    rows: list[tuple[Any, ...]] = list(scores["score"].items())
+    if sizes := scores.get("sizes"):
+        empty = f"{sum(sizes['empty'])} of {len(scores['groups'])}"
+        said = (
+            f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
+            "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, "
+            "and of the prior in the same groups."
+        )
+        none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty}."
+        blocks.append(Paragraph(said + (none if any(sizes["empty"]) else "")))
+        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
+        rows = [(*row, sizes["penalized_score"].get(row[0])) for row in rows]
+    blocks += [Table("scores", "Score by distribution", columns, rows), _group_table(scores)]
+    return Section("Error by group", blocks)
 
 
 def sizes_off(scores: Mapping[str, Any]) -> str:
@@ -336,27 +350,6 @@ def _group_table(scores: Mapping[str, Any]) -> Table:
             values.append(marks)
     rows = list(zip(*values, strict=True))
     return Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
-
-
-def _score_table(scores: Mapping[str, Any]) -> Table:
-    columns = [Column("distribution"), Column("score", ".1f")]
-    rows: list[tuple[Any, ...]] = list(scores["score"].items())
-    if "sizes" in scores:
-        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
-        rows = [(*row, scores["sizes"]["penalized_score"].get(row[0])) for row in rows]
-    return Table("scores", "Score by distribution", columns, rows)
-
-
-def _size_text(scores: Mapping[str, Any]) -> str:
-    """State the rule of sizes: distances and scores are without it; and what it would make of the scores."""
-    empty, groups = sum(scores["sizes"]["empty"]), len(scores["groups"])
-    text = (
-        f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
-        "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, and "
-        "of the prior in the same groups."
-    )
-    none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty} of {groups}."
-    return text + (none if empty else "")
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:

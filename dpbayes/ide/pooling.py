@@ -23,9 +23,8 @@ from dpbayes.privacy.release import Release
 
 type Codes = npt.NDArray[np.int32]
 
+# The four distributions that a group's prior mixes.
 COMPONENTS = ("own records", "other groups' records", "own recombined", "other groups recombined")
-"""The four distributions that a group's prior mixes."""
-
 # Rows of all groups together beyond which other groups' records are sampled instead of copied to every group.
 _MOST_ROWS = 1_000_000
 _SEED = 20220114

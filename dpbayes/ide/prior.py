@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _LARGEST_FULL = 10_000_000
-
+# Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4).
 BIAS_LIMIT = 250.0
-"""Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
 
 
 @dataclass(frozen=True, eq=False)

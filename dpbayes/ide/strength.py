@@ -136,10 +136,7 @@ def _observed(measurements: Measurements, weights: Floats | None, strength: floa
 
 
 def spectrum(
-    measurements: Measurements,
-    weights: Floats | None = None,
-    strength: float = 1.0,
-    covariance: Floats | None = None,
+    measurements: Measurements, weights: Floats | None = None, strength: float = 1.0, covariance: Floats | None = None
 ) -> Directions:
     """Return the departures from the prior, linearized at `weights` where given; the covariance is the prior's."""
     departure, root = _observed(measurements, weights, strength)

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from dpbayes.inference.sampling import NutsSettings
 
-LEVEL = 0.01
-"""A study fails if its smallest p-value times the number of quantities is below this."""
-
+LEVEL = 0.01  # a study fails if its smallest p-value times the number of quantities is below this
 _PROBS = (0.5, 0.8, 0.95)
 _WORST = 12
 _FEW = 100  # simulations
@@ -42,10 +40,7 @@ class CalibrationVerdict:
 
 
 def judge(
-    study: xr.DataTree,
-    *,
-    called: Mapping[str, str] | None = None,
-    named: Mapping[str, Sequence[str]] | None = None,
+    study: xr.DataTree, *, called: Mapping[str, str] | None = None, named: Mapping[str, Sequence[str]] | None = None
 ) -> CalibrationVerdict:
     """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
     words = _words(study, called or {}, named or {})

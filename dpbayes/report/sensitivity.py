@@ -19,23 +19,15 @@ if TYPE_CHECKING:
 
 type Flags = npt.NDArray[np.bool_]
 
-NOTICEABLE = 0.05
-"""Sensitivity that counts (Kallioinen et al. 2024, section 3.3)."""
-
+NOTICEABLE = 0.05  # sensitivity that counts (Kallioinen et al. 2024, section 3.3)
 MOST_DRAWS, MOST_ROWS = 4000, 12
-LIKELIHOOD = "released numbers"
-"""Name of the likelihood's side in the table."""
-
-NOISE = "(by chance alone)"
-"""Marks the table's last rows."""
-
+LIKELIHOOD = "released numbers"  # name of the likelihood's side in the table
+NOISE = "(by chance alone)"  # marks the table's last rows
 WIDTH_TITLE = "Where the width comes from"
 PRIVACY = "privacy noise"
-
 _SHIFTS = 40
 _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
-_COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
 
 @dataclass(frozen=True)
@@ -147,14 +139,16 @@ def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> 
     """Draw the sensitivities of a few quantities, parts side by side: several often have no influence at all."""
     import matplotlib.pyplot as plt
 
+    from dpbayes.report.plots import COLOURS
+
     figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
     values, sensitive = found.values[listed], found.sensitive[listed]
     place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
     axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
     for i, part in enumerate(parts):
         y = place + 0.16 * (i - (len(parts) - 1) / 2)
-        colour = _COLOURS[i % len(_COLOURS)]
-        style: dict[str, Any] = {"s": 26, "marker": _MARKERS[i % len(_MARKERS)], "edgecolors": colour, "zorder": 2}
+        colour, marker = COLOURS[i % 4], "osD^"[i % 4]
+        style: dict[str, Any] = {"s": 26, "marker": marker, "edgecolors": colour, "zorder": 2}
         axis.scatter(values[:, i], y, facecolors=np.where(sensitive[:, i], colour, "white"), **style)
         axis.scatter([], [], facecolors=colour, label=part, **style)
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)

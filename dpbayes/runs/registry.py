@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dpbayes.runs.spec import LoadedSpec
 
+# System name to the module that is its `dpbayes.runs.protocol.Study`.
 SYSTEMS = {
     "bloom": "dpbayes.bloom.study",
     "ide": "dpbayes.ide.study",
@@ -31,12 +32,8 @@ SYSTEMS = {
     "mvg": "dpbayes.mvg.study",
     "verifier": "dpbayes.verifier.study",
 }
-"""System name to the module that is its `dpbayes.runs.protocol.Study`."""
-
 STUDY = "study:"
-SAVED = "model.py"
-"""The copy of a user's model in the run folder: what the trace was sampled from."""
-
+SAVED = "model.py"  # the copy of a user's model in the run folder: what the trace was sampled from
 _TRUST = "which can do whatever you can; read that file, and pass --allow-python if you trust it"
 
 

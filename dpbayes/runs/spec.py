@@ -75,12 +75,9 @@ class Section(BaseModel):
 class DataSection(Section):
     """Where the records come from; a system adds its own sources, and names them in `sources`."""
 
-    sources: ClassVar[tuple[str, ...]] = ()
-    """Keys of which exactly one is given; empty where the system checks it."""
-    confidential: ClassVar[str] = "microdata"
-    """The key that names the file of confidential records."""
-    files: ClassVar[tuple[str, ...]] = ("microdata",)
-    """All keys that name files beside the spec, but for `release`."""
+    sources: ClassVar[tuple[str, ...]] = ()  # keys of which exactly one is given; empty where the system checks it
+    confidential: ClassVar[str] = "microdata"  # the key that names the file of confidential records
+    files: ClassVar[tuple[str, ...]] = ("microdata",)  # all keys that name files beside the spec, but for `release`
 
     release: str | None = None
     """A release that was written before, beside the spec: nothing is released then."""
