@@ -107,7 +107,14 @@ class Estimate:
                 f"an estimate by {self.method} has no posterior; intervals need a noise-aware one "
                 "(noise_aware=True) of a release with a positive number of records"
             )
-        return self.posterior.interval(names, prob)
+        mean, variance = self.posterior.moments(names)
+        # What does not vary gets a very narrow law.
+        inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
+        size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
+        tails = 0.5 - prob / 2, 0.5 + prob / 2
+        low, high = (betaincinv(inside * size, (1.0 - inside) * size, tail) for tail in tails)
+        n, held = self.n, mean > 0
+        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
     def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
         """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
@@ -155,17 +162,6 @@ class Posterior:
         seen = ((joint - np.outer(mean, cells.predict(self.weights))) @ tilts) ** 2
         found = (mean * (1.0 - mean) - seen.sum(axis=1)).clip(0.0) * unseen + seen @ variance
         return mean.reshape(part.shape), found.reshape(part.shape)
-
-    def interval(self, names: Sequence[str], prob: float) -> tuple[Floats, Floats]:
-        """Return the ends of equal-tailed intervals of every cell's share."""
-        mean, variance = self.moments(names)
-        # What does not vary gets a very narrow law.
-        inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
-        size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
-        tails = 0.5 - prob / 2, 0.5 + prob / 2
-        low, high = (betaincinv(inside * size, (1.0 - inside) * size, tail) for tail in tails)
-        n, held = self.measurements.n, mean > 0
-        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
 
 def estimate(

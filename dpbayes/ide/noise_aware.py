@@ -212,38 +212,29 @@ class HeldLoss:
 
     def value(self, residual: Floats) -> Floats:
         """Return the loss."""
-        return self._by_law(residual, lambda u: -log_ndtr(u) @ _WEIGHTS, self._laplace_value)
+        u, z, a = self._scaled(residual)
+        below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+        return self._joined(-log_ndtr(u) @ _WEIGHTS, below + _powers(z, a) @ (_HALVES / _TERMS))
 
     def slopes(self, residual: Floats) -> tuple[Floats, Floats]:
         """Return the first and the second derivative."""
-
-        def gaussian(u: Floats) -> Floats:
-            mills = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))
-            return np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
-
-        first, second = self._by_law(residual, gaussian, self._laplace_slopes)
+        u, z, a = self._scaled(residual)
+        mills, powers = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0)), _powers(z, a)
+        gaussian = np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
+        laplace = np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
+        first, second = self._joined(gaussian, laplace)
         return first / self.scale, second / self.scale**2
 
-    def _by_law(
-        self, residual: Floats, gaussian: Callable[[Floats], Floats], laplace: Callable[[Floats, Floats], Floats]
-    ) -> Floats:
-        """Return what two functions give in units of the scale: of the rule's nodes, and of z and a."""
+    def _scaled(self, residual: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the rule's nodes of Gaussian noise in units of the scale, and z and a of Laplace noise."""
         root, own = np.sqrt(self.smoothing), self.absolute
         u = (residual[~own, None] + root[~own, None] * _NODES) / self.scale[~own, None]
-        parts = gaussian(u), laplace(residual[own] / root[own], root[own] / self.scale[own])
-        found = np.empty((*parts[0].shape[:-1], len(own)))
-        found[..., ~own], found[..., own] = parts
+        return u, residual[own] / root[own], root[own] / self.scale[own]
+
+    def _joined(self, gaussian: Floats, laplace: Floats) -> Floats:
+        found = np.empty((*gaussian.shape[:-1], len(self.absolute)))
+        found[..., ~self.absolute], found[..., self.absolute] = gaussian, laplace
         return found
-
-    @staticmethod
-    def _laplace_value(z: Floats, a: Floats) -> Floats:
-        below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        return below + _powers(z, a) @ (_HALVES / _TERMS)
-
-    @staticmethod
-    def _laplace_slopes(z: Floats, a: Floats) -> Floats:
-        powers = _powers(z, a)
-        return np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
 
     def residual(self, slope: Floats) -> Floats:
         """Return where the loss has a slope; its conjugate is stated by that."""

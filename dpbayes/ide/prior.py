@@ -30,10 +30,9 @@ class Prior:
 
     Parameters
     ----------
-    domain
-        The attributes.
-    codes
-        Positions of levels, shape ``(rows, attributes)``: one row for each record of the support.
+    domain, codes
+        The attributes, and positions of their levels, shape ``(rows, attributes)``: a row for each record of the
+        support.
     weights
         Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have
         weight 0: it belongs to the support, and Definition 3.1 can give it mass.

@@ -70,19 +70,16 @@ def execute(
 
     Parameters
     ----------
-    loaded
-        A validated spec.
-    out
-        The run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
+    loaded, out
+        A validated spec, and the run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
     force
         Replace `out` if it is a run folder. The former one stays until the new one is complete. Its release is not used
         again: a spec with confidential records draws a new one and spends epsilon again.
     allow_python
         Whether a spec may name a Python file of its own model, which is then run.
-    progressbar
-        Whether to show progress: a line that is rewritten on a terminal, else one per tenth and per ten seconds.
-    echo
-        Prints one line of progress.
+    progressbar, echo
+        Whether to show progress: a line that is rewritten on a terminal, else one per tenth and per ten seconds; and
+        what prints one line of it.
     ledger_head
         Digest of an entry that the ledger must hold, in place of the spec's ``privacy.ledger_head``.
 
@@ -117,7 +114,7 @@ def execute(
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
         progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
         said = echo if progress is None else progress.say
-        context = Context(unfinished, loaded.path.parent, said, loaded.digest, progress)
+        context = Context(unfinished, loaded.path.parent, said, progress)
         own, saved = loaded.spec.setting("model.file"), unfinished / SAVED
         if own is not None and saved.exists() and saved.read_text("utf-8") != (context.beside / own).read_text("utf-8"):
             remove_results(unfinished)

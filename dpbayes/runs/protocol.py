@@ -33,7 +33,6 @@ class Context:
     folder: Path
     beside: Path
     echo: Callable[[str], None] = print
-    spec_digest: str = ""
     progress: Any | None = None  # a function of stage and share that is done; None where nobody wants to know
 
     def at(self, stage: str) -> None:
