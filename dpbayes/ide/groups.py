@@ -398,8 +398,10 @@ def release_groups(
 
     # Disjoint units and groups cost once (parallel composition).
     laws = [law, *[table_laws[0]] * len(unit_sets), law, *[table_laws[1]] * len(group_sets)]
-    parts, said = [Part(each, sensitivity) for each in laws], {"mechanism": noise, "purpose": purpose}
-    return reserve_draw_confirm(draw, parts, adjacency="add-remove", rng=rng, ledger=ledger, **said)
+    parts = [Part(each, sensitivity) for each in laws]
+    return reserve_draw_confirm(
+        draw, parts, mechanism=noise, adjacency="add-remove", purpose=purpose, rng=rng, ledger=ledger
+    )
 
 
 def _count(
