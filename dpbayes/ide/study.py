@@ -374,11 +374,9 @@ def _private(spec: Spec, beside: Path) -> pl.DataFrame:
     if spec.data.embedded is not None:
         return _population(spec.data).private
     assert spec.data.private is not None
-    domain, _ = _domain(spec)
-    names = list(domain.names) if spec.groups is None else [spec.groups.attribute, *domain.names]
-    if spec.data.unit is not None:
-        names.append(spec.data.unit)
-    return _read(spec, beside / spec.data.private, list(dict.fromkeys(names)), setting="data.private")
+    group, unit = None if spec.groups is None else spec.groups.attribute, spec.data.unit
+    names = dict.fromkeys(name for name in (group, *_domain(spec)[0].names, unit) if name is not None)
+    return _read(spec, beside / spec.data.private, list(names), setting="data.private")
 
 
 def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.DataFrame:
@@ -502,19 +500,16 @@ def _group_scores(
     else:
         found = Score(untouched.groups, np.full_like(untouched.errors, 2.0))
     scores, present = {"prior": untouched, "synthetic": found}, sizes > 0
-    return _said(scores, true, name) | {"sizes": _sizes(scores, synthetic.sizes[present], sizes[present])}
-
-
-def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
-    """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
-    missed = released - true
-    return {
+    missed = (synthetic.sizes - sizes)[present]
+    # How far each group's number of records is off, and what the bias penalty would make of each score.
+    told = {
         "limit": BIAS_LIMIT,
         "missed": missed.astype(int),
         "off": np.abs(missed) > BIAS_LIMIT,
-        "empty": released == 0,
-        "penalized_score": {name: score.penalized(missed).value for name, score in scores.items()},
+        "empty": synthetic.sizes[present] == 0,
+        "penalized_score": {kind: score.penalized(missed).value for kind, score in scores.items()},
     }
+    return _said(scores, true, name) | {"sizes": told}
 
 
 def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:

@@ -51,16 +51,12 @@ def judge(
     mean = float(np.mean(list(coverages.values())))
     size = study["prior_sbc"].sizes["simulation"]
     verdict = "No miscalibration found" if passed else "Not calibrated"
-    return CalibrationVerdict(
-        passed,
+    summary = (
         f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
         f"{p_values[worst]:.2g} at {words[worst]} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
-        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %.",
-        p_values,
-        coverages,
-        adjusted,
-        words,
+        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %."
     )
+    return CalibrationVerdict(passed, summary, p_values, coverages, adjusted, words)
 
 
 def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -130,10 +126,9 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
 
 
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
-    dataset = study["prior_sbc"].to_dataset()
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
     rows: list[list[Any]] = []
-    for name in map(str, dataset.data_vars):
+    for name in map(str, study["prior_sbc"].to_dataset().data_vars):
         labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]

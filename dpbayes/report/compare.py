@@ -73,7 +73,9 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     'What changes with privacy.epsilon?'
     """
     runs = read_runs(folders)
-    tables, headline = shared_tables(runs), shared_headline(runs)
+    tables = shared_tables(runs)
+    names = [name for name in runs[0].headline if all(is_number(run.headline.get(name)) for run in runs)]
+    headline = {name: [_number(run.headline[name]) for run in runs] for name in names}
     if not tables and not headline:
         has = "; ".join(f"{run.label}: {', '.join([*run.headline, *run.tables]) or 'nothing'}" for run in runs)
         raise InputError(f"the runs share no quantity ({has}); compare runs of one system")
@@ -260,29 +262,24 @@ def _printed(value: float) -> str:
 
 def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
     """Set side by side what the runs' epsilons are relative to, with a warning for each difference."""
-    blocks: list[Block] = [warning for key in _TERMS if (warning := _difference(runs, key))]
+    blocks: list[Block] = []
+    for key, name in _TERMS.items():
+        stated: dict[str, list[str]] = {}
+        for run in runs:
+            if (value := run.privacy.get(key)) is not None:
+                stated.setdefault(show(value), []).append(run.label)
+        if "one-position" not in stated:
+            # A cost that is the same under replace-one and add-remove agrees with both.
+            stated.pop("either", None)
+        if len(stated) > 1:
+            lines = [_DIFFERENT[key], *(f"{name} {value}: {', '.join(labels)}" for value, labels in stated.items())]
+            lines += [_ONE_POSITION] if "one-position" in stated else []
+            blocks.append(Callout("warning", f"Different {key}", lines))
     if any(run.privacy for run in runs):
         columns = [Column("guarantee"), *(Column(run.label) for run in runs)]
         rows = [[name, *(show(run.privacy.get(key)) for run in runs)] for key, name in _TERMS.items()]
         blocks.append(Table("privacy_terms", "What each run's epsilon is relative to", columns, rows))
     return blocks
-
-
-def _difference(runs: Sequence[RunFacts], key: str) -> Callout | None:
-    """Warn if the runs that state a term do not state the same."""
-    stated: dict[str, list[str]] = {}
-    for run in runs:
-        if (value := run.privacy.get(key)) is not None:
-            stated.setdefault(show(value), []).append(run.label)
-    if "one-position" not in stated:
-        # A cost that is the same under replace-one and add-remove agrees with both.
-        stated.pop("either", None)
-    if len(stated) < 2:
-        return None
-    lines = [_DIFFERENT[key], *(f"{_TERMS[key]} {value}: {', '.join(labels)}" for value, labels in stated.items())]
-    if "one-position" in stated:
-        lines.append(_ONE_POSITION)
-    return Callout("warning", f"Different {key}", lines)
 
 
 @dataclass(frozen=True)
@@ -434,12 +431,6 @@ def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
         if all(tables):
             found.append(_shared(name, tables, runs[0].facts["about"][name]["heads"]))
     return [table for table in found if table is not None]
-
-
-def shared_headline(runs: Sequence[RunFacts]) -> dict[str, list[float]]:
-    """Return the numbers at the top of the pages that all runs have: name to one value per run."""
-    names = [name for name in runs[0].headline if all(is_number(run.headline.get(name)) for run in runs)]
-    return {name: [float(run.headline[name] or 0) for run in runs] for name in names}
 
 
 def shared_caption(runs: Sequence[RunFacts], name: str) -> str:

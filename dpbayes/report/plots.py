@@ -217,9 +217,8 @@ def estimate_plot(
 ) -> Figure:
     """Plot estimates with their intervals, array ``(rows, 3)`` of value and bounds, and print them beside."""
     rows = len(labels)
-    width = min(
-        8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels)))
-    )  # narrow where labels are short: phones scale it down
+    # Narrow where labels are short: phones scale it down.
+    width = min(8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels))))
     tall = 0.34 if rows <= 10 else 0.28 if rows <= 24 else 0.22
     figure, axis = plt.subplots(figsize=(width, 0.8 + tall * rows), layout="constrained")
     place = np.arange(rows)[::-1]
@@ -241,8 +240,7 @@ def estimate_plot(
         axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())), right=1.5 * float(high.max()))
     beside = axis.get_yaxis_transform()
     for y, middle, bottom, top in zip(place, mean, low, high, strict=True):
-        told = [show_number(number, format) for number in (middle, bottom, top)]
-        text = "{} ({} to {})".format(*told)
+        text = "{} ({} to {})".format(*(show_number(number, format) for number in (middle, bottom, top)))
         axis.text(1.015, y, text, transform=beside, va="center", fontsize=9 if rows <= 24 else 8)
     axis.set_xlabel(xlabel, fontsize=10)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
