@@ -194,10 +194,9 @@ def estimate(
         pooled one. A prior that is no sample stays as it is. False: the estimate lives on the support of `prior`.
     tolerance
         Noise-aware: how far above its minimum the objective, a negative log-likelihood, may stay.
-    iterations
-        Algorithm 1: number of updates; by default 20 for each table.
-    random_state
-        Algorithm 1: seed of the order of the updates; it touches nothing confidential.
+    iterations, random_state
+        Algorithm 1: number of updates, by default 20 for each table, and seed of their order; it touches nothing
+        confidential.
 
     Returns
     -------

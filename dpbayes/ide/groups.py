@@ -534,7 +534,7 @@ def synthesize_groups(
     >>> released = release_groups(people.private, places, people.domain, **sets, epsilon=8.0, rng=rng)
     >>> result = synthesize_groups(Prior.from_frame(people.public, people.domain), released)
     >>> list(result.groups), result.sizes.tolist()
-    (['A-1', 'A-2'], [])
+    (['A-1', 'A-2'], [1004, 661])
     """
     instance(released, GroupRelease, "released", remedy="release_groups makes one")
     from joblib import Parallel, delayed, effective_n_jobs
