@@ -283,12 +283,8 @@ class GroupRelease(Enveloped):
     @property
     def privacy_record(self) -> dict[str, Any]:
         """What it cost, as a run records it."""
-        return {
-            "epsilon": self.epsilon,
-            "adjacency": self.adjacency,
-            "protects": self.protects,
-            "max_rows_per_unit": self.max_rows_per_unit,
-        }
+        record = {"epsilon": self.epsilon, "adjacency": self.adjacency, "protects": self.protects}
+        return record | {"max_rows_per_unit": self.max_rows_per_unit}
 
     def _body(self) -> dict[str, Any]:
         parent = self.hierarchy.parent

@@ -274,11 +274,8 @@ class Document:
             if table.name in tables:
                 raise InputError(f"two tables of the report are named {table.name!r}; name each its own way")
             tables[table.name], about[table.name] = table.facts(), table.about()
-        return {
-            "title": self.title,
-            "question": self.question,
-            "answer": self.answer,
-            "caution": self.caution,
+        words = {"title": self.title, "question": self.question, "answer": self.answer, "caution": self.caution}
+        return words | {
             "verdict": asdict(self.verdict),
             "headline": {fact.name: fact.value for fact in self.headline},
             "privacy": None if self.privacy is None else asdict(self.privacy),
