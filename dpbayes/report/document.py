@@ -166,26 +166,13 @@ _CHANGES = {
 class PrivacyTerms:
     """What every epsilon of a page is relative to; without it, two epsilons do not compare.
 
-    Parameters
-    ----------
-    adjacency
-        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
-        ``"either"`` where the cost is the same under the first two.
-    unit
-        What neighbouring data sets differ in one of: ``"row"``, ``"position"`` (of a Bloom filter), or a unit in the
-        words of the release, such as ``"unit of column 'person' (all its rows)"``.
-    delta
-        The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
-
-    Examples
-    --------
     >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.partition(": ")[2]
     'neighbouring data sets have one replaced by another (replace-one). Delta is 1e-05.'
     """
 
-    adjacency: Relation | Literal["either"]
-    unit: str = "record"
-    delta: float | None = 0.0
+    adjacency: Relation | Literal["either"]  # "either" where replace-one and add-remove cost the same
+    unit: str = "record"  # neighbours differ in one: "row", "position" (of a Bloom filter), or the release's own words
+    delta: float | None = 0.0  # at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve
 
     def __post_init__(self) -> None:
         one_of(self.adjacency, _CHANGES, "adjacency")

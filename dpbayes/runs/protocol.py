@@ -1,8 +1,7 @@
 """What a system offers to be run: a module ``dpbayes/<system>/study.py``, named in the registry.
 
-The runner does the rest, once for all systems: stages and resuming, the ledger, trying the model on
-placeholder counts before anything is spent, finished releases, the convergence check, calibration,
-the frame of the page and its provenance.
+The runner does the rest, once for all: stages and resuming, the ledger, trying the model on placeholder counts before
+anything is spent, finished releases, the convergence check, calibration, the frame of the page and its provenance.
 """
 
 from __future__ import annotations
