@@ -29,7 +29,6 @@ from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
 from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
-from dpbayes.ide.pooling import grouping_attribute, justified
 from dpbayes.ide.prior import Prior, records_of
 from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
@@ -108,7 +107,14 @@ class Estimate:
                 f"an estimate by {self.method} has no posterior; intervals need a noise-aware one "
                 "(noise_aware=True) of a release with a positive number of records"
             )
-        return self.posterior.interval(names, prob)
+        mean, variance = self.posterior.moments(names)
+        # What does not vary gets a very narrow law.
+        inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
+        size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
+        tails = 0.5 - prob / 2, 0.5 + prob / 2
+        low, high = (betaincinv(inside * size, (1.0 - inside) * size, tail) for tail in tails)
+        n, held = self.n, mean > 0
+        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
     def sample(self, n_rows: int, *, rng: np.random.Generator) -> pl.DataFrame:
         """Draw synthetic records, one column per attribute; nothing here is confidential, so the seed is free."""
@@ -149,29 +155,13 @@ class Posterior:
         support, cells = self.measurements.prior, self.measurements.cells
         part, index = support.domain.project(names), support.index(names)
         mean = np.bincount(index, self.weights, part.size)
-        joint = np.concatenate(
-            [
-                np.bincount(index * width + other, self.weights, part.size * width).reshape(part.size, width)
-                for width, other in zip(cells.sizes, cells.index, strict=True)
-            ],
-            axis=1,
-        )
+        counted = zip(cells.sizes, cells.index, strict=True)
+        joints = [np.bincount(index * k + at, self.weights, part.size * k).reshape(part.size, k) for k, at in counted]
+        joint = np.concatenate(joints, axis=1)
         tilts, variance, unseen = self._directions
         seen = ((joint - np.outer(mean, cells.predict(self.weights))) @ tilts) ** 2
         found = (mean * (1.0 - mean) - seen.sum(axis=1)).clip(0.0) * unseen + seen @ variance
         return mean.reshape(part.shape), found.reshape(part.shape)
-
-    def interval(self, names: Sequence[str], prob: float) -> tuple[Floats, Floats]:
-        """Return the ends of equal-tailed intervals of every cell's share."""
-        mean, variance = self.moments(names)
-        # What does not vary gets a very narrow law.
-        inside = np.clip(mean, 1e-12, 1.0 - 1e-12)
-        size = np.clip(inside * (1.0 - inside) / np.maximum(variance, 1e-24) - 1.0, 1e-6, 1e15)
-        low, high = (
-            betaincinv(inside * size, (1.0 - inside) * size, tail) for tail in (0.5 - prob / 2, 0.5 + prob / 2)
-        )
-        n, held = self.measurements.n, mean > 0
-        return np.where(held, np.ceil(n * low - 0.5) / n, 0.0), np.where(held, np.floor(n * high + 0.5) / n, 0.0)
 
 
 def estimate(
@@ -189,10 +179,8 @@ def estimate(
 
     Parameters
     ----------
-    prior
-        The public prior.
-    release
-        The noisy tables, over attributes of the prior.
+    prior, release
+        The public prior, and noisy tables over attributes of it.
     noise_aware
         True: minimize :math:`\lambda\,KL(q\|p)` plus the negative log-likelihood of the noise, so that large noise
         leaves the prior alone. False: Algorithm 1 of the paper, which trusts the answers fully,
@@ -201,16 +189,14 @@ def estimate(
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
     pool
-        Noise-aware: first let the prior borrow what the public data justify
-        (`dpbayes.ide.pooling`), over the attribute that stands in every table if there is one. It
-        costs no privacy and adds support; the result's `prior` is the pooled one. A prior that is
-        no sample stays as it is. False: the estimate lives on the support of `prior` as given.
+        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.pooling`), over the attribute
+        that stands in every table if there is one. It costs no privacy and adds support; the result's `prior` is the
+        pooled one. A prior that is no sample stays as it is. False: the estimate lives on the support of `prior`.
     tolerance
         Noise-aware: how far above its minimum the objective, a negative log-likelihood, may stay.
-    iterations
-        Algorithm 1: number of updates; by default 20 for each table.
-    random_state
-        Algorithm 1: seed of the order of the updates; it touches nothing confidential.
+    iterations, random_state
+        Algorithm 1: number of updates, by default 20 for each table, and seed of their order; it touches nothing
+        confidential.
 
     Returns
     -------
@@ -241,13 +227,13 @@ def estimate(
     """
     instance(prior, Prior, "prior", remedy="Prior.from_frame reads public records")
     measurements, given = measure(prior, release), Strength.of(strength)
-    if noise_aware and pool and measurements.n >= 0.5:
-        borrowed = justified(prior, grouping_attribute(release))
+    if not noise_aware:
+        return algorithm1(measurements, iterations, random_state)
+    if pool and measurements.n >= 0.5:
+        borrowed = pooling.justified(prior, pooling.grouping_attribute(release))
         if borrowed is not None:
             measurements = measure(pooling.pool(prior, borrowed), release)
-    if noise_aware:
-        return weigh_noise(measurements, given, tolerance)
-    return algorithm1(measurements, iterations, random_state)
+    return weigh_noise(measurements, given, tolerance)
 
 
 def weigh_noise(measurements: Measurements, given: Strength | None = None, tolerance: float = 1e-2) -> Estimate:
@@ -269,8 +255,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
             stacklevel=3,
         )
     posterior = Posterior(measurements, solution.weights, strength)
-    found = prior, solution.weights, measurements.n
-    return Estimate(*found, "noise-aware", strength=strength, solution=solution, posterior=posterior)
+    return Estimate(prior, solution.weights, measurements.n, "noise-aware", strength, solution, posterior)
 
 
 def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
@@ -364,13 +349,6 @@ def table_answers(measurements: Measurements) -> tuple[TableAnswers, ...]:
     )
 
 
-def advance(weights: Floats, tables: Sequence[TableAnswers], order: npt.ArrayLike) -> Floats:
-    """Update a distribution to one table after another."""
-    for place in np.asarray(order, dtype=np.intp):
-        weights = tables[place].update(weights)
-    return weights
-
-
 def l1_loss(weights: Floats, tables: Sequence[TableAnswers]) -> float:
     """Return the L1 distance between the noisy answers and a distribution's, over all tables."""
     return float(sum(np.abs(table.masses(weights) - table.answers).sum() for table in tables))
@@ -392,7 +370,8 @@ def iterate(prior: Prior, tables: Sequence[TableAnswers], *, order: npt.ArrayLik
     marks = np.unique(np.linspace(0, len(steps), _TRACE_POINTS).round().astype(int))
     points = [(l1_loss(weights, tables), 0.0)]
     for first, last in pairwise(marks):
-        weights = advance(weights, tables, steps[first:last])
+        for place in steps[first:last]:
+            weights = tables[place].update(weights)
         points.append((l1_loss(weights, tables), kl_divergence(weights, prior.weights)))
     loss, kl = np.array(points).T
     return Iterations(weights, marks, loss, kl)

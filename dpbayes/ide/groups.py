@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import batched, combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 type Sets = Sequence[Sequence[str]]
 type Tables = list[tuple[str, ...]]
+type Chosen = tuple[tuple[str, ...], ...]
 type Method = Literal["algorithm-1", "noise-aware"]
 
 _PARTS = 4
@@ -109,15 +110,13 @@ def choose_workloads(
     max_rows_per_unit: int = 1,
     max_error: float = 0.2,
     max_information: float = 0.05,
-) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
+) -> tuple[Chosen, Chosen]:
     r"""Choose both levels' tables (section 4.2) on the public data alone, for `release_groups`.
 
     Parameters
     ----------
-    prior
-        Public data; its records stand for the confidential ones.
-    hierarchy
-        Groups and units.
+    prior, hierarchy
+        Public data, whose records stand for the confidential ones, and the groups and units.
     epsilon
         Total privacy-loss parameter of the release; a workload gets a quarter.
     max_rows_per_unit
@@ -143,8 +142,7 @@ def choose_workloads(
     Examples
     --------
     >>> domain = Domain.from_levels({"x": (0, 1), "copy": (0, 1), "coin": (0, 1)})
-    >>> prior = Prior.full(domain, [[[1, 1], [0, 0]], [[0, 0], [1, 1]]])
-    >>> prior = Prior(domain, prior.codes, prior.weights, n_records=1000)
+    >>> prior = Prior(domain, [[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]], [1, 1, 1, 1], n_records=1000)
     >>> choose_workloads(prior, Hierarchy("place", {"a": "north", "b": "north"}), epsilon=4.0)
     ((('x', 'copy'), ('coin',)), (('x',), ('coin',)))
     """
@@ -181,9 +179,7 @@ def mutual_information(prior: Prior) -> Floats:
     return information
 
 
-def choose_cliques(
-    names: Sequence[str], information: Floats, error: Callable[[Tables], float], max_size: int = 3
-) -> tuple[tuple[str, ...], ...]:
+def choose_cliques(names: Sequence[str], information: Floats, error: Callable[[Tables], float]) -> Chosen:
     """Choose maximal cliques of the strongest dependences within an error of 1, and what is in none."""
     chosen: Tables = [(name,) for name in names]
     if error(chosen) > 1.0:
@@ -197,7 +193,7 @@ def choose_cliques(
         if value <= 0:
             break
         trial = edges | {frozenset((names[i], names[j]))}
-        tables = _maximal_cliques(names, trial, max_size)
+        tables = _maximal_cliques(names, trial)
         if error(tables) <= 1.0:
             edges, chosen = trial, tables
     return tuple(chosen)
@@ -205,7 +201,7 @@ def choose_cliques(
 
 def choose_roots(
     names: Sequence[str], information: Floats, near: npt.NDArray[np.bool_], error: Callable[[Tables], float]
-) -> tuple[tuple[str, ...], ...]:
+) -> Chosen:
     """Choose one-way tables within an error of 1: the most informative attributes of which all pairs are `near`."""
     chosen: list[int] = []
     for place in np.argsort(-information.sum(axis=1), kind="stable"):
@@ -215,20 +211,18 @@ def choose_roots(
     return tuple((names[i],) for i in chosen)
 
 
-def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]], max_size: int) -> Tables:
-    """Return the cliques of at most `max_size` that no other such clique contains, in the order of the attributes."""
-    place = {name: position for position, name in enumerate(names)}
-    levels: list[Tables] = [[(name,) for name in names]]
-    while levels[-1] and len(levels) < max_size:
-        # Every clique of one attribute more, each grown once: by attributes that come later.
-        grown: Tables = []
-        for table in levels[-1]:
-            for name in names[place[table[-1]] + 1 :]:
-                if all(frozenset((name, member)) in edges for member in table):
-                    grown.append((*table, name))
-        levels.append(grown)
-    found: Tables = []
-    for tables in reversed(levels):
+def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]]) -> Tables:
+    """Return the cliques of at most three that no other such clique contains, in the order of the attributes."""
+    pairs = [pair for pair in combinations(names, 2) if frozenset(pair) in edges]
+    # A pair is grown by attributes that come later, so that every clique is found once.
+    triples = [
+        (*pair, name)
+        for pair in pairs
+        for name in names[names.index(pair[1]) + 1 :]
+        if all(frozenset((member, name)) in edges for member in pair)
+    ]
+    found: Tables = list(triples)
+    for tables in (pairs, [(name,) for name in names]):
         larger = [set(table) for table in found]
         found += [table for table in tables if not any(set(table) <= other for other in larger)]
     return found
@@ -253,16 +247,16 @@ class GroupRelease(Enveloped):
 
     def __post_init__(self) -> None:
         instance(self.hierarchy, Hierarchy, "hierarchy", remedy="Hierarchy(attribute, parent) makes one")
-        for level in (self.units, self.groups):
+        levels = self.units, self.groups
+        for level in levels:
             parts = instance(level, Mapping, "units and groups", remedy="give {name: release}").values()
             ordered(parts, "releases", remedy="release_groups makes them", kind=Release)
         if set(self.units) != set(self.hierarchy.units) or set(self.groups) != set(self.hierarchy.groups):
             raise InputError("a group release holds exactly one release for each unit and each group of its hierarchy")
-        if len({release.adjacency for release in [*self.units.values(), *self.groups.values()]}) != 1:
+        if len({release.adjacency for level in levels for release in level.values()}) != 1:
             raise InputError("all parts of a group release share one adjacency")
-        for level in (self.units, self.groups):
-            if len({tuple(table.domain for table in release.tables) for release in level.values()}) != 1:
-                raise InputError("all units, and all groups, of a group release have the same tables")
+        if any(len({tuple(t.domain for t in one.tables) for one in level.values()}) != 1 for level in levels):
+            raise InputError("all units, and all groups, of a group release have the same tables")
         check_unit(self.unit, self.max_rows_per_unit)
 
     @cached_property
@@ -289,14 +283,11 @@ class GroupRelease(Enveloped):
     @property
     def privacy_record(self) -> dict[str, Any]:
         """What it cost, as a run records it."""
-        return {
-            "epsilon": self.epsilon,
-            "adjacency": self.adjacency,
-            "protects": self.protects,
-            "max_rows_per_unit": self.max_rows_per_unit,
-        }
+        record = {"epsilon": self.epsilon, "adjacency": self.adjacency, "protects": self.protects}
+        return record | {"max_rows_per_unit": self.max_rows_per_unit}
 
     def _body(self) -> dict[str, Any]:
+        parent = self.hierarchy.parent
         return {
             "adjacency": self.adjacency,
             "sampler": self.sampler,
@@ -304,22 +295,17 @@ class GroupRelease(Enveloped):
             "unit": self.unit,
             "max_rows_per_unit": self.max_rows_per_unit,
             "units": [[unit, release.to_dict()] for unit, release in self.units.items()],
-            "groups": [
-                [group, self.hierarchy.parent[group], release.to_dict()] for group, release in self.groups.items()
-            ],
+            "groups": [[group, parent[group], release.to_dict()] for group, release in self.groups.items()],
         }
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
         keys = "adjacency sampler attribute unit max_rows_per_unit units groups"
         body = expect(body, keys, "a release of groups")
-        return cls(
-            Hierarchy(body["attribute"], {group: parent for group, parent, _ in body["groups"]}),
-            {unit: Release.from_dict(part) for unit, part in body["units"]},
-            {group: Release.from_dict(part) for group, _, part in body["groups"]},
-            body["unit"],
-            body["max_rows_per_unit"],
-        )
+        hierarchy = Hierarchy(body["attribute"], {group: parent for group, parent, _ in body["groups"]})
+        units = {unit: Release.from_dict(part) for unit, part in body["units"]}
+        groups = {group: Release.from_dict(part) for group, _, part in body["groups"]}
+        return cls(hierarchy, units, groups, body["unit"], body["max_rows_per_unit"])
 
 
 def release_groups(
@@ -345,14 +331,10 @@ def release_groups(
     ----------
     frame
         Confidential records: any frame that narwhals reads, with the group's column and the attributes.
-    hierarchy
-        Groups and units.
-    domain
-        The attributes besides the group.
-    unit_sets
-        Attributes of each table of the upper units' workload (the paper's W_S).
-    group_sets
-        Attributes of each table of the groups' workload (W_G).
+    hierarchy, domain
+        Groups and units, and the attributes besides the group.
+    unit_sets, group_sets
+        Attributes of each table of the upper units' and of the groups' workload (the paper's W_S and W_G).
     epsilon
         Total privacy-loss parameter, for one row or one unit.
     unit
@@ -364,10 +346,8 @@ def release_groups(
         The noise law; the paper's is Laplace, the geometric law is its exact form for counts.
     rng
         None draws a real release from OpenDP; a generator simulates, without guarantee.
-    ledger
-        Privacy-budget ledger in which all parts are reserved before any noise is drawn.
-    purpose
-        Public text for the ledger.
+    ledger, purpose
+        Privacy-budget ledger in which all parts are reserved before any noise is drawn, and public text for it.
 
     Returns
     -------
@@ -384,17 +364,13 @@ def release_groups(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import polars as pl
-    >>> from dpbayes.data import Domain
-    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
-    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
-    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
-    >>> released = release_groups(
-    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
-    ... )
+    >>> from dpbayes.data import datasets
+    >>> people = datasets.two_level_population(n_units=1, groups_per_unit=2)
+    >>> places, sets = Hierarchy("group", people.parent), {"unit_sets": [["age", "work"]], "group_sets": [["age"]]}
+    >>> rng = np.random.default_rng(1)  # a simulation
+    >>> released = release_groups(people.private, places, people.domain, **sets, epsilon=8.0, rng=rng)
     >>> released.epsilon, released.protects, list(released.groups)
-    (8.0, 'one row', ['a', 'b'])
+    (8.0, 'one row', ['A-1', 'A-2'])
     """
     instance(hierarchy, Hierarchy, "hierarchy", remedy="Hierarchy(column, {group: upper unit})")
     instance(domain, Domain, "domain", remedy="Domain.from_levels makes one")
@@ -409,23 +385,18 @@ def release_groups(
 
     def draw() -> GroupRelease:
         levels = []
-        for (sizes, tables), sets, table_law in zip(counted, (unit_sets, group_sets), table_laws, strict=True):
+        for counts, sets, table_law in zip(counted, (unit_sets, group_sets), table_laws, strict=True):
             costs = (float(part), float(part / len(sets)))
-            levels.append(_noisy(sizes, tables, domain, sets, (law, table_law), costs, sensitivity, rng))
+            levels.append(_noisy(*counts, domain, sets, (law, table_law), costs, sensitivity, rng))
         units = dict(zip(hierarchy.units, levels[0], strict=True))
         groups = dict(zip(hierarchy.groups, levels[1], strict=True))
         return GroupRelease(hierarchy, units, groups, unit, max_rows_per_unit)
 
     # Disjoint units and groups cost once (parallel composition).
     laws = [law, *[table_laws[0]] * len(unit_sets), law, *[table_laws[1]] * len(group_sets)]
+    parts = [Part(each, sensitivity) for each in laws]
     return reserve_draw_confirm(
-        draw,
-        [Part(each, sensitivity) for each in laws],
-        mechanism=noise,
-        adjacency="add-remove",
-        purpose=purpose,
-        rng=rng,
-        ledger=ledger,
+        draw, parts, mechanism=noise, adjacency="add-remove", purpose=purpose, rng=rng, ledger=ledger
     )
 
 
@@ -433,20 +404,15 @@ def _count(
     frame: Any, hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_sets: Sets, bound: dict[str, Any]
 ) -> tuple[tuple[np.ndarray, list[np.ndarray]], ...]:
     """Count sizes and tables by upper unit and by group; first axis the unit or group."""
-    whole = Domain((_attribute(hierarchy), *domain.attributes))
-    name = hierarchy.attribute
+    name, (first, *others) = hierarchy.attribute, hierarchy.groups
+    # An attribute needs two levels: no record has the second of a single group, which is cut off after counting.
+    spare = "no other group" if isinstance(first, str) else first + 1
+    whole = Domain((Attribute(name, (first, *(others or [spare]))), *domain.attributes))
     wanted = [(name,), *[(name, *names) for names in (*unit_sets, *group_sets)]]
     tables = [table.counts[: len(hierarchy.groups)] for table in marginals(frame, wanted, domain=whole, **bound)]
     membership = np.array([[hierarchy.parent[g] == unit for g in hierarchy.groups] for unit in hierarchy.units])
     merged = [np.tensordot(membership.astype(np.int64), table, axes=1) for table in tables[: 1 + len(unit_sets)]]
     return (merged[0], merged[1:]), (tables[0], tables[1 + len(unit_sets) :])
-
-
-def _attribute(hierarchy: Hierarchy) -> Attribute:
-    # An attribute needs two levels: no record has the second of a single group, which is cut off after counting.
-    first, *others = hierarchy.groups
-    spare = "no other group" if isinstance(first, str) else first + 1
-    return Attribute(hierarchy.attribute, (first, *(others or [spare])))
 
 
 def _noisy(
@@ -463,19 +429,12 @@ def _noisy(
     noisy_sizes = release_values(sizes, laws[0], rng=rng)
     noisy_tables = [release_values(table, laws[1], rng=rng) for table in tables]
     used = domain.project([name for name in domain.names if any(name in names for names in sets)])
-    return [
-        Release(
-            used,
-            tuple(
-                NoisyTable(domain.project(names), table[place], laws[1], sensitivity, costs[1])
-                for names, table in zip(sets, noisy_tables, strict=True)
-            ),
-            "add-remove",
-            NoisyTotal(noisy_sizes[place].item(), laws[0], sensitivity, costs[0]),
-            sampler_name(rng),
-        )
-        for place in range(len(sizes))
-    ]
+    parts, released = [domain.project(names) for names in sets], []
+    for size, *rows in zip(noisy_sizes, *noisy_tables, strict=True):
+        total = NoisyTotal(size.item(), laws[0], sensitivity, costs[0])
+        held = [NoisyTable(part, row, laws[1], sensitivity, costs[1]) for part, row in zip(parts, rows, strict=True)]
+        released.append(Release(used, tuple(held), "add-remove", total, sampler_name(rng)))
+    return released
 
 
 def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_sets: Sets) -> None:
@@ -488,8 +447,7 @@ def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_set
             domain.axes(names)
 
 
-@dataclass(frozen=True, eq=False)
-class GroupResult:
+class GroupResult(NamedTuple):
     """What was estimated for one group."""
 
     size: int
@@ -543,8 +501,6 @@ def synthesize_groups(
     prior
         One prior for all units, or one a unit. It is taken as it is: a thin one may be strengthened first
         (`dpbayes.ide.credibility` and `pool`, without a grouping attribute).
-    released
-        What `release_groups` released.
     method
         ``"algorithm-1"`` as in the paper, all groups of a unit advancing together;
         ``"noise-aware"`` weighs the noise instead, group by group.
@@ -567,24 +523,24 @@ def synthesize_groups(
 
     Examples
     --------
-    >>> import polars as pl
-    >>> from dpbayes.data import Domain
-    >>> from dpbayes.ide import Hierarchy, Prior, release_groups
-    >>> domain = Domain.from_levels({"x": ("n", "y"), "y": ("n", "y")})
-    >>> frame = pl.DataFrame({"place": ["a", "b"] * 50, "x": ["n"] * 60 + ["y"] * 40, "y": ["n", "y", "y", "y"] * 25})
-    >>> places = Hierarchy("place", {"a": "north", "b": "north"})
-    >>> released = release_groups(
-    ...     frame, places, domain, unit_sets=[["x", "y"]], group_sets=[["x"]], epsilon=8.0, rng=np.random.default_rng(1)
-    ... )
-    >>> result = synthesize_groups(Prior.full(domain), released)
-    >>> result.frame().columns, result.sizes.tolist()
-    (['place', 'x', 'y'], [49, 50])
+    >>> from dpbayes.data import datasets
+    >>> people = datasets.two_level_population(n_units=1, groups_per_unit=2)
+    >>> places, sets = Hierarchy("group", people.parent), {"unit_sets": [["age", "work"]], "group_sets": [["age"]]}
+    >>> rng = np.random.default_rng(1)
+    >>> released = release_groups(people.private, places, people.domain, **sets, epsilon=8.0, rng=rng)
+    >>> result = synthesize_groups(Prior.from_frame(people.public, people.domain), released)
+    >>> list(result.groups), result.sizes.tolist()
+    (['A-1', 'A-2'], [1004, 661])
     """
     instance(released, GroupRelease, "released", remedy="release_groups makes one")
     from joblib import Parallel, delayed, effective_n_jobs
 
     one_of(method, ("algorithm-1", "noise-aware"), "method")
-    priors = _priors(prior, released)
+    priors = dict.fromkeys(released.units, prior) if isinstance(prior, Prior) else prior
+    if missing := [unit for unit in released.units if unit not in priors]:
+        raise InputError(
+            f"no prior for units {missing!r}; it has {list(priors)!r}: add them, or pass one prior for all"
+        )
     how = method, iterations, random_state
     units = {unit: _estimate(measure(priors[unit], release), *how) for unit, release in released.units.items()}
     seeds = dict(zip(released.groups, np.random.SeedSequence(random_state).spawn(len(released.groups)), strict=True))
@@ -595,23 +551,12 @@ def synthesize_groups(
     ]
     # More would only start: a thousand processes of one small study starve the machine.
     parts = Parallel(n_jobs=min(n_jobs, effective_n_jobs(-1)))(
-        delayed(_run_chunk)(start, [(released.groups[group], seeds[group]) for group in chunk], how)
+        delayed(_run_chunk)(start, {group: (released.groups[group], seeds[group]) for group in chunk}, how)
         for start, chunk in jobs
     )
-    found = {
-        group: one for (_, chunk), part in zip(jobs, parts, strict=True) for group, one in zip(chunk, part, strict=True)
-    }
+    found = {group: result for part in parts for group, result in part.items()}
     groups = {group: found[group] for group in released.groups}
     return GroupSynthesis(priors, units, groups, released.hierarchy.parent, released.hierarchy.attribute)
-
-
-def _priors(prior: Prior | Mapping[Level, Prior], released: GroupRelease) -> dict[Level, Prior]:
-    if isinstance(prior, Prior):
-        return dict.fromkeys(released.units, prior)
-    missing = [unit for unit in released.units if unit not in prior]
-    if missing:
-        raise InputError(f"no prior for units {missing!r}; it has {list(prior)!r}: add them, or pass one prior for all")
-    return {unit: prior[unit] for unit in released.units}
 
 
 def _estimate(measurements: Measurements, method: Method, iterations: int | None, random_state: int) -> Estimate:
@@ -622,11 +567,11 @@ def _estimate(measurements: Measurements, method: Method, iterations: int | None
 
 
 def _run_chunk(
-    prior: Prior, releases: Sequence[tuple[Release, np.random.SeedSequence]], how: tuple[Method, int | None, int]
-) -> list[GroupResult]:
+    prior: Prior, given: Mapping[Level, tuple[Release, np.random.SeedSequence]], how: tuple[Method, int | None, int]
+) -> dict[Level, GroupResult]:
     """Estimate some groups of one unit, whose tables have the same map, and draw their records."""
-    cells, results = None, []
-    for release, seed in releases:
+    cells, results = None, {}
+    for group, (release, seed) in given.items():
         # Algorithm 2 takes a group's number of records as released: rounded, at least 0.
         size = max(round(release.n.value if isinstance(release.n, NoisyTotal) else release.n), 0)
         measurements = measure(prior, release, cells=cells)
@@ -640,5 +585,5 @@ def _run_chunk(
         if size and found.n:
             off = measurements.values / found.n - cells.predict(found.weights)
             loss = float(np.abs(off[~measurements.held]).sum())
-        results.append(GroupResult(size, records, loss, found.kl, gap))
+        results[group] = GroupResult(size, records, loss, found.kl, gap)
     return results

@@ -20,8 +20,7 @@ from dpbayes.ide.strength import Strength, scalar_strength
 from dpbayes.inference.noisy_counts import noisy_counts, release_noise, released_vector
 from dpbayes.privacy.release import Release
 
-MAX_ROWS = 5000
-"""Largest support, after rows that no table tells apart are merged."""
+MAX_ROWS = 5000  # of the support, after rows that no table tells apart are merged
 
 
 def build_model(prior: Prior, release: Release, *, strength: float | Literal["release"] = "release") -> pm.Model:

@@ -19,8 +19,8 @@ log-concave.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -130,40 +130,27 @@ class CellMap:
                 found.append((int(first), int(last)))
         return found
 
-    def per_cell(self, values: Sequence[float]) -> Floats:
-        """Repeat one number per table over the table's cells."""
-        return np.repeat(np.asarray(values, dtype=np.float64), self.sizes)
-
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Released counts, shape ``(cells,)``, with the map from a distribution on the support to their means.
-
-    `values` of counts that were held back are the limits below which they lie.
-    """
+    """Released counts, shape ``(cells,)``, with the map from a distribution on the support to their means."""
 
     prior: Prior
     cells: CellMap
     tables: tuple[NoisyTable, ...]
-    values: Floats
+    values: Floats  # of counts that were held back the limits below which they lie
     n: float
 
     @cached_property
     def prior_chance(self) -> Floats:
         """Prior probability of every cell."""
-        if self.prior.weights is self.cells.support.weights:
-            return self.cells.support_chance
-        return self.cells.predict(self.prior.weights)
+        own = self.prior.weights is self.cells.support.weights
+        return self.cells.support_chance if own else self.cells.predict(self.prior.weights)
 
     def prior_covariance(self) -> Floats:
         """Return the covariance of the cells' indicators under the prior, shape ``(cells, cells)``."""
-        if self.prior.weights is self.cells.support.weights:
-            return self.cells.support_covariance
-        return self.cells.covariance(self.prior.weights)
-
-    def centred(self, prior: Prior) -> Measurements:
-        """Return the same release against other weights on the same support."""
-        return self if prior is self.prior else replace(self, prior=prior)
+        own = self.prior.weights is self.cells.support.weights
+        return self.cells.support_covariance if own else self.cells.covariance(self.prior.weights)
 
     @cached_property
     def noise_variances(self) -> Floats:
@@ -225,38 +212,29 @@ class HeldLoss:
 
     def value(self, residual: Floats) -> Floats:
         """Return the loss."""
-        return self._by_law(residual, lambda u: -log_ndtr(u) @ _WEIGHTS, self._laplace_value)
+        u, z, a = self._scaled(residual)
+        below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+        return self._joined(-log_ndtr(u) @ _WEIGHTS, below + _powers(z, a) @ (_HALVES / _TERMS))
 
     def slopes(self, residual: Floats) -> tuple[Floats, Floats]:
         """Return the first and the second derivative."""
-
-        def gaussian(u: Floats) -> Floats:
-            mills = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))
-            return np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
-
-        first, second = self._by_law(residual, gaussian, self._laplace_slopes)
+        u, z, a = self._scaled(residual)
+        mills, powers = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0)), _powers(z, a)
+        gaussian = np.stack([-mills @ _WEIGHTS, np.clip(mills * (mills + u), 0.0, 1.0) @ _WEIGHTS])
+        laplace = np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
+        first, second = self._joined(gaussian, laplace)
         return first / self.scale, second / self.scale**2
 
-    def _by_law(
-        self, residual: Floats, gaussian: Callable[[Floats], Floats], laplace: Callable[[Floats, Floats], Floats]
-    ) -> Floats:
-        """Return what two functions give in units of the scale: of the rule's nodes, and of z and a."""
+    def _scaled(self, residual: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the rule's nodes of Gaussian noise in units of the scale, and z and a of Laplace noise."""
         root, own = np.sqrt(self.smoothing), self.absolute
         u = (residual[~own, None] + root[~own, None] * _NODES) / self.scale[~own, None]
-        parts = gaussian(u), laplace(residual[own] / root[own], root[own] / self.scale[own])
-        found = np.empty((*parts[0].shape[:-1], len(own)))
-        found[..., ~own], found[..., own] = parts
+        return u, residual[own] / root[own], root[own] / self.scale[own]
+
+    def _joined(self, gaussian: Floats, laplace: Floats) -> Floats:
+        found = np.empty((*gaussian.shape[:-1], len(self.absolute)))
+        found[..., ~self.absolute], found[..., self.absolute] = gaussian, laplace
         return found
-
-    @staticmethod
-    def _laplace_value(z: Floats, a: Floats) -> Floats:
-        below = (math.log(2.0) - a * z) * ndtr(-z) + a * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        return below + _powers(z, a) @ (_HALVES / _TERMS)
-
-    @staticmethod
-    def _laplace_slopes(z: Floats, a: Floats) -> Floats:
-        powers = _powers(z, a)
-        return np.stack([-ndtr(-z) - powers @ _HALVES, powers @ (_HALVES * _TERMS)])
 
     def residual(self, slope: Floats) -> Floats:
         """Return where the loss has a slope; its conjugate is stated by that."""
@@ -354,14 +332,11 @@ class NoiseLoss:
         return self._with_held(found, lambda at: self.of_held.residual(at), slope)
 
     def information(self, residual: Floats) -> Floats:
-        """Return the expected curvature where the noise follows its law, per squared count.
-
-        Of a count that was held back: the curvature at its residual or, where Laplace noise has none, the squared
-        slope; at most that of a count that was published.
-        """
+        """Return the expected curvature where the noise follows its law, per squared count."""
         folded = erfcx(np.sqrt(self.smoothing / 2.0) / self.scale)
         found = np.where(self.absolute, folded, 1.0) / self.scale**2
         if self.held is not None:
+            # The curvature at the residual or, where Laplace noise has none, the squared slope.
             slope, curvature = self.of_held.slopes(residual[self.held])
             found[self.held] = np.clip(np.maximum(curvature, slope**2), 1e-12 * found[self.held], found[self.held])
         return found
@@ -375,7 +350,7 @@ class NoiseLoss:
 
 def noise_loss(measurements: Measurements, smoothing: Floats | float) -> NoiseLoss:
     """Return the losses of all cells."""
-    absolute = measurements.cells.per_cell([table.noise.is_pure for table in measurements.tables]) > 0
+    absolute = np.repeat([table.noise.is_pure for table in measurements.tables], measurements.cells.sizes)
     scale = np.concatenate([table.cell_spreads.ravel() for table in measurements.tables])
     scale = np.where(absolute, scale, np.maximum(scale, math.sqrt(ROUNDING)))
     held = measurements.held if measurements.held.any() else None
@@ -392,7 +367,6 @@ class Solution:
     gap: float
     strength: float
     iterations: int
-    gaps: tuple[float, ...]
 
     @property
     def l1_bound(self) -> float:
@@ -499,21 +473,18 @@ def solve(
         raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
     problem = _Problem(measurements, loss, strength)
     first = np.zeros(len(problem.free)) if start is None else start
-    point = problem.at(np.clip(first[problem.free], *problem.ends))
-    gaps = [point.gap]
+    point, steps = problem.at(np.clip(first[problem.free], *problem.ends)), 0
     covariance, fresh = problem.covariance(None), start is None
-    while point.gap > tolerance and len(gaps) <= max_iterations:
+    while point.gap > tolerance and steps < max_iterations:
         better = _step(problem, point, covariance)
         if better is None and (fresh or covariance is None):
             break
-        if better is not None:
-            gaps.append(better.gap)
+        steps += better is not None
         slow = better is None or better.gap > _PROGRESS * point.gap
         point, fresh = better or point, False
         if slow and covariance is not None and point.gap > tolerance:
             covariance, fresh = problem.covariance(point), True
-    multipliers = problem.expanded(point.theta)
-    return Solution(point.weights, multipliers, point.primal, point.gap, strength, len(gaps) - 1, tuple(gaps))
+    return Solution(point.weights, problem.expanded(point.theta), point.primal, point.gap, strength, steps)
 
 
 def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point | None:

@@ -30,13 +30,9 @@ _MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of
 
 def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.study.table_results`'."""
-    scores = result.get("scores")
-    sections = [
-        estimate_section(result["moved"], release),
-        released_section(release),
-        _prior_section(result),
-        moved_section(result["moved"], release),
-    ]
+    scores, moved = result.get("scores"), result["moved"]
+    sections = [estimate_section(moved, release), released_section(release), _prior_section(result)]
+    sections.append(moved_section(moved, release))
     headline = [
         Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
         Fact("n", "records", release.size, f"{release.size:,.0f}"),
@@ -47,15 +43,9 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, result["method"]))
-    return Findings(
-        _answer(result, result["moved"]),
-        sections,
-        headline=headline,
-        picture=_cell_picture(result["moved"]) if scores is None else _score_picture(scores),
-        facts={"kl": result["kl"], "scores": scores},
-        verdict=_verdict(result),
-        provenance={"method": result["method"]},
-    )
+    facts = {"kl": result["kl"], "scores": scores}
+    picture = _cell_picture(moved) if scores is None else _score_picture(scores)
+    return _findings(result, _answer(result, moved), sections, headline=headline, facts=facts, picture=picture)
 
 
 def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Findings:
@@ -69,25 +59,29 @@ def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Finding
     if scores is not None:
         sections.append(error_section(scores))
         headline.append(_score_fact(scores, "synthetic"))
-    unit = released.protects
-    epsilon = f"epsilon in total, {released.adjacency}, protects {unit}"
-    return Findings(
-        _answer(result),
-        sections,
-        headline=headline,
-        picture=None if scores is None else _score_picture(scores),
-        facts={"scores": scores},
-        verdict=_verdict(result),
-        terms=PrivacyTerms(released.adjacency, unit.removeprefix("one "), 0.0),
-        cost=[Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
-        provenance={"method": result["method"]},
-    )
+    epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
+    privacy: dict[str, Any] = {
+        "terms": PrivacyTerms(released.adjacency, released.protects.removeprefix("one "), 0.0),
+        "cost": [Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
+    }
+    picture = None if scores is None else _score_picture(scores)
+    facts = {"scores": scores}
+    return _findings(result, _answer(result), sections, headline=headline, facts=facts, picture=picture, **privacy)
 
 
 def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Say how close the estimate is where the truth is public, and else which cell the release moved most."""
     scores = result.get("scores")
+    if scores is None and tables and result["method"] != "prior":
+        table, cell, before, released, after, low, high = _cells(tables)[0]
+        interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
+        given = "held back" if released is None else f"{100 * released:.1f} % as released"
+        return (
+            f"The release moves {cell} (table {table}) most: {100 * after:.1f} % of the records by the "
+            f"estimate{interval}, {100 * before:.1f} % by the prior, {given}."
+        )
     if scores is None:
-        return most_moved(tables) if tables and result["method"] != "prior" else result["summary"] + "."
+        return result["summary"] + "."
     name = "synthetic" if "synthetic" in scores["score"] else result["method"]
     # 1000 times one less half the L1 distance is the probability that two distributions share.
     of = "The synthetic records'" if name == "synthetic" else "The estimate's"
@@ -101,12 +95,16 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
     return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
-def _verdict(result: Mapping[str, Any]) -> Callout:
-    tone: Any = "good" if result["passed"] else "bad"
-    if result["method"] != "noise-aware":
-        return Callout(tone, "Algorithm 1", [result["summary"]])
-    title = "Solved to its tolerance" if result["passed"] else "Not solved to its tolerance: do not use these numbers"
-    return Callout(tone, f"Optimality: {title[0].lower()}{title[1:]}.", [result["summary"]])
+def _findings(result: Mapping[str, Any], answer: str, sections: Sequence[Section], **rest: Any) -> Findings:
+    """Return findings with the verdict on how well the problem was solved."""
+    title = "Algorithm 1"
+    if result["method"] == "noise-aware":
+        words = (
+            "solved to its tolerance" if result["passed"] else "not solved to its tolerance: do not use these numbers"
+        )
+        title = f"Optimality: {words}."
+    verdict = Callout("good" if result["passed"] else "bad", title, [result["summary"]])
+    return Findings(answer, sections, verdict=verdict, provenance={"method": result["method"]}, **rest)
 
 
 def _score_picture(scores: Mapping[str, Any]) -> Figure:
@@ -229,43 +227,18 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
 
 
 def _group_section(result: Mapping[str, Any]) -> Section:
-    units = [
-        (entry["unit"], entry["n"], entry["kl"], entry["certificate"] and entry["certificate"]["strength"])
-        for entry in result["units"]
-    ]
-    unit_columns = [
-        Column("unit"),
-        Column("records", ",.0f"),
-        Column("change from the prior (KL divergence)", ".3f", "kl"),
-        Column("prior worth (records)", ",.0f", "strength"),
-    ]
-    columns = [
-        Column("group"),
-        Column("unit"),
-        Column("records", ",d", "size"),
-        Column("L1 distance to the released tables", ".4f", "l1_loss"),
-        Column("change from the unit (KL divergence)", ".3f", "kl"),
-    ]
+    units = [(e["unit"], e["n"], e["kl"], e["certificate"] and e["certificate"]["strength"]) for e in result["units"]]
+    unit_columns = [Column("unit"), Column("records", ",.0f")]
+    unit_columns.append(Column("change from the prior (KL divergence)", ".3f", "kl"))
+    unit_columns.append(Column("prior worth (records)", ",.0f", "strength"))
+    columns = [Column("group"), Column("unit"), Column("records", ",d", "size")]
+    columns.append(Column("L1 distance to the released tables", ".4f", "l1_loss"))
+    columns.append(Column("change from the unit (KL divergence)", ".3f", "kl"))
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
-    return Section(
-        "Units and groups",
-        [
-            Paragraph("A group's estimate is one distribution, without intervals: no width is split by source."),
-            Table("units", "Upper level: the public prior refined for each unit", unit_columns, units),
-            Table("groups", "Groups, each from its unit's distribution", columns, rows),
-        ],
-    )
-
-
-def most_moved(tables: Tables) -> str:
-    """Say in a sentence which cell the release moved most."""
-    table, cell, before, released, after, low, high = _cells(tables)[0]
-    interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
-    given = "held back" if released is None else f"{100 * released:.1f} % as released"
-    return (
-        f"The release moves {cell} (table {table}) most: {100 * after:.1f} % of the records by the estimate{interval}, "
-        f"{100 * before:.1f} % by the prior, {given}."
-    )
+    text = "A group's estimate is one distribution, without intervals: no width is split by source."
+    upper = Table("units", "Upper level: the public prior refined for each unit", unit_columns, units)
+    lower = Table("groups", "Groups, each from its unit's distribution", columns, rows)
+    return Section("Units and groups", [Paragraph(text), upper, lower])
 
 
 def estimate_section(tables: Tables, release: Release) -> Section:
@@ -279,20 +252,19 @@ def estimate_section(tables: Tables, release: Release) -> Section:
     columns.append(Column("mean size of the noise", ".4f", "noise"))
     rows = [(*cell[: 7 if intervals else 5], noise[cell[0]]) for cell in cells[:_MOST_CELLS]]
     shown = "" if len(rows) == len(cells) else f", the {len(rows)} most moved of {len(cells):,}"
+    held_back = any(table.withheld.any() for table in release.tables)
     text = (
         "Shares of the records. The estimate is one distribution, so that its tables agree with one another and no "
         "share is negative. "
+        + (
+            "The intervals are those of the exact shares in these records, given the noise and how far the prior can "
+            "be trusted; they hold on the prior's support."
+            if intervals
+            else "Algorithm 1 and a release without records give a point and no interval."
+        )
+        + (" The other cells are in result.json." if shown else "")
+        + (" A released share that is missing was held back below its threshold." if held_back else "")
     )
-    text += (
-        "The intervals are those of the exact shares in these records, given the noise and how far the prior can be "
-        "trusted; they hold on the prior's support."
-        if intervals
-        else "Algorithm 1 and a release without records give a point and no interval."
-    )
-    if shown:
-        text += " The other cells are in result.json."
-    if any(table.withheld.any() for table in release.tables):
-        text += " A released share that is missing was held back below its threshold."
     caption = f"Cells of the released tables{shown}"
     return Section("What the estimate says", [Paragraph(text), Table("estimated", caption, columns, rows)])
 
@@ -301,13 +273,9 @@ def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
     shown = {table.label: 1.0 - table.withheld.mean() for table in release.tables}
     noise = {table.label: shown[table.label] * table.noise_magnitude / release.size for table in release.tables}
-    columns = [
-        Column("table"),
-        Column("moved from the prior", ".4f", "moved"),
-        Column("released from the prior", ".4f", "released_from_prior"),
-        Column("left to the released", ".4f", "left"),
-        Column("expected of noise alone", ".4f", "noise"),
-    ]
+    columns = [Column("table"), Column("moved from the prior", ".4f", "moved")]
+    columns.append(Column("released from the prior", ".4f", "released_from_prior"))
+    columns += [Column("left to the released", ".4f", "left"), Column("expected of noise alone", ".4f", "noise")]
     entries = sorted(tables, key=lambda entry: -entry["moved"])
     rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
     caption = "L1 distances of each table's probabilities, the most moved first"
@@ -322,15 +290,11 @@ def moved_section(tables: Tables, release: Release) -> Section:
 
 def _cells(tables: Tables) -> list[tuple[Any, ...]]:
     """Return table, cell, its three shares and its interval, for every cell; furthest from the prior first."""
-    cells = [
-        (entry["table"], *cell)
-        for entry in tables
-        for cell in zip(
-            *(entry[key] for key in ("cells", "prior", "released", "estimate")),
-            *(entry.get(key) or [None] * len(entry["cells"]) for key in ("low", "high")),
-            strict=True,
-        )
-    ]
+    cells: list[tuple[Any, ...]] = []
+    for entry in tables:
+        shares = [entry[key] for key in ("cells", "prior", "released", "estimate")]
+        ends = [entry.get(key) or [None] * len(entry["cells"]) for key in ("low", "high")]
+        cells += [(entry["table"], *cell) for cell in zip(*shares, *ends, strict=True)]
     return sorted(cells, key=lambda cell: -abs(cell[4] - cell[2]))
 
 
@@ -342,9 +306,20 @@ def error_section(scores: Mapping[str, Any]) -> Section:
         "people would score: sampling alone."
     )
     blocks: list[Block] = [Paragraph(text)]
-    if "sizes" in scores:
-        blocks.append(Paragraph(_size_text(scores)))
-    blocks += [_score_table(scores), _group_table(scores)]
+    columns = [Column("distribution"), Column("score", ".1f")]
+    rows: list[tuple[Any, ...]] = list(scores["score"].items())
+    if sizes := scores.get("sizes"):
+        empty = f"{sum(sizes['empty'])} of {len(scores['groups'])}"
+        said = (
+            f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
+            "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, "
+            "and of the prior in the same groups."
+        )
+        none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty}."
+        blocks.append(Paragraph(said + (none if any(sizes["empty"]) else "")))
+        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
+        rows = [(*row, sizes["penalized_score"].get(row[0])) for row in rows]
+    blocks += [Table("scores", "Score by distribution", columns, rows), _group_table(scores)]
     return Section("Error by group", blocks)
 
 
@@ -373,29 +348,8 @@ def _group_table(scores: Mapping[str, Any]) -> Table:
         if any(marks := _marks(scores)):
             columns.append(Column("mark"))
             values.append(marks)
-    caption = "Mean L1 distance of all two-way marginals, by group"
-    return Table("error_by_group", caption, columns, list(zip(*values, strict=True)))
-
-
-def _score_table(scores: Mapping[str, Any]) -> Table:
-    columns = [Column("distribution"), Column("score", ".1f")]
-    rows: list[tuple[Any, ...]] = list(scores["score"].items())
-    if "sizes" in scores:
-        columns.append(Column("with the penalty for sizes", ".1f", "penalized"))
-        rows = [(*row, scores["sizes"]["penalized_score"].get(row[0])) for row in rows]
-    return Table("scores", "Score by distribution", columns, rows)
-
-
-def _size_text(scores: Mapping[str, Any]) -> str:
-    """State the rule of sizes: distances and scores are without it; and what it would make of the scores."""
-    empty, groups = sum(scores["sizes"]["empty"]), len(scores["groups"])
-    text = (
-        f"Distances and scores do not look at numbers of records. {sizes_off(scores)} The challenge counts such a "
-        "group as sharing nothing, a distance of 2: so does the score with the penalty, of the synthetic records, and "
-        "of the prior in the same groups."
-    )
-    none = f" Groups without synthetic records, where the distance is 2 for want of any: {empty} of {groups}."
-    return text + (none if empty else "")
+    rows = list(zip(*values, strict=True))
+    return Table("error_by_group", "Mean L1 distance of all two-way marginals, by group", columns, rows)
 
 
 def error_by_group_plot(groups: Sequence[str], errors: Mapping[str, Sequence[float]]) -> Picture:

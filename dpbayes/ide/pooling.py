@@ -23,9 +23,8 @@ from dpbayes.privacy.release import Release
 
 type Codes = npt.NDArray[np.int32]
 
+# The four distributions that a group's prior mixes.
 COMPONENTS = ("own records", "other groups' records", "own recombined", "other groups recombined")
-"""The four distributions that a group's prior mixes."""
-
 # Rows of all groups together beyond which other groups' records are sampled instead of copied to every group.
 _MOST_ROWS = 1_000_000
 _SEED = 20220114
@@ -82,14 +81,13 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
         raise InputError("credibility weighs sampling error, and this prior is no sample: n_records is None")
     others = [name for name in prior.domain.names if name != by]
     chosen = list(combinations(others, 2)) if sets is None else [tuple(names) for names in sets]
-    share = np.ones(1) if by is None else prior.marginal([by])
+    share, group = _groups(prior, by)
     if not chosen or (by is not None and np.count_nonzero(share) < 2):
         raise InputError(
             f"pooling over {by!r} needs records in two groups and two other attributes or more; "
             "leave the prior as it is (pool=False)"
         )
     seen = share * prior.n_records > 1.0
-    group = np.zeros(prior.size, dtype=np.intp) if by is None else prior.index([by])
     gram, cross = np.zeros((len(share), 4, 4)), np.zeros((len(share), 4))
     for names in chosen:
         products, judged = _products(prior, names, group, len(share))
@@ -99,6 +97,13 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
     for place in np.flatnonzero(seen):
         weights[place] = _minimize(gram[place], cross[place], alone=share[place] >= 1.0)
     return Credibility(by, weights)
+
+
+def _groups(prior: Prior, by: str | None) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """Return every group's share, and the group of each row; without an attribute all rows are one group."""
+    if by is None:
+        return np.ones(1), np.zeros(prior.size, dtype=np.intp)
+    return prior.marginal([by]), prior.index([by])
 
 
 def _products(prior: Prior, names: Sequence[str], group: npt.NDArray[np.intp], n_groups: int) -> tuple[Floats, Floats]:
@@ -165,10 +170,8 @@ def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
 
     Parameters
     ----------
-    prior
-        The prior to strengthen.
-    credible
-        What `credibility` found.
+    prior, credible
+        The prior to strengthen, and what `credibility` found.
     n_rows
         Rows that stand for each recombined component of a group. Every attribute is sampled
         systematically, so that one-way margins are exact to one row, and shuffled by itself.
@@ -176,18 +179,16 @@ def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
     Returns
     -------
     Prior
-        The groups keep their shares. It is worth more records: a group's error falls from
-        :math:`S_g` to about :math:`S_g (1 - \beta_g)` with :math:`\beta_g` borrowed from other
-        groups, and the total is taken as :math:`m / (1 - \bar\beta)`, at most the records that
-        there are times the groups. Recombination adds support but no record: it leaves one-way
-        margins as they are. The draw is of public data, from a fixed seed.
+        The groups keep their shares. It is worth more records: a group's error falls from :math:`S_g` to about
+        :math:`S_g (1 - \beta_g)` with :math:`\beta_g` borrowed from other groups, and the total is taken as
+        :math:`m / (1 - \bar\beta)`, at most the records that there are times the groups. Recombination adds support but
+        no record: it leaves one-way margins as they are. The draw is of public data, from a fixed seed.
 
     Examples
     --------
     >>> from dpbayes.data import Domain
     >>> domain = Domain.from_levels({"place": ("a", "b"), "x": (0, 1)})
     >>> prior = Prior(domain, [[0, 0], [0, 1], [1, 0], [1, 1]], [6, 4, 5, 5], n_records=20)
-    >>> from dpbayes.ide.pooling import Credibility
     >>> half = Credibility("place", np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
     >>> pool(prior, half).marginal(["place", "x"]).tolist()
     [[0.275, 0.225], [0.25, 0.25]]
@@ -196,23 +197,19 @@ def pool(prior: Prior, credible: Credibility, *, n_rows: int = 2000) -> Prior:
     instance(prior, Prior, "prior", remedy="Prior.from_frame makes one")
     whole_number(n_rows, "n_rows")
     rng = np.random.default_rng(_SEED)
-    axis = None if credible.by is None else prior.domain.axis(credible.by)
-    share = np.ones(1) if credible.by is None else prior.marginal([credible.by])
-    group = np.zeros(prior.size, dtype=np.int32) if axis is None else prior.codes[:, axis]
+    share, group = _groups(prior, credible.by)
     most = max(n_rows, _MOST_ROWS // len(share))
     codes, weights = [], []
-    for place, (part, mixed) in enumerate(zip(share, credible.weights, strict=True)):
-        if part <= 0:
+    for place, component in np.ndindex(credible.weights.shape):
+        inside = (group == place) if component in (0, 2) else (group != place)
+        weight = share[place] * credible.weights[place, component]
+        if weight <= 0 or not inside.any():
             continue
-        for component, weight in enumerate(mixed):
-            inside = (group == place) if component in (0, 2) else (group != place)
-            if weight <= 0 or not inside.any():
-                continue
-            drawn, shares = _rows(prior, inside, n_rows if component >= 2 else most, recombined=component >= 2, rng=rng)
-            if axis is not None:
-                drawn[:, axis] = place
-            codes.append(drawn)
-            weights.append(part * weight * shares)
+        drawn, shares = _rows(prior, inside, n_rows if component >= 2 else most, recombined=component >= 2, rng=rng)
+        if credible.by is not None:
+            drawn[:, prior.domain.axis(credible.by)] = place
+        codes.append(drawn)
+        weights.append(weight * shares)
     mean = min(float(share @ credible.borrowed), 1.0 - 1.0 / len(share))
     records = None if prior.n_records is None else prior.n_records / (1.0 - mean)
     return Prior(prior.domain, np.concatenate(codes), np.concatenate(weights), records)

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _LARGEST_FULL = 10_000_000
-
+# Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4).
 BIAS_LIMIT = 250.0
-"""Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +30,9 @@ class Prior:
 
     Parameters
     ----------
-    domain
-        The attributes.
-    codes
-        Positions of levels, shape ``(rows, attributes)``: one row for each record of the support.
+    domain, codes
+        The attributes, and positions of their levels, shape ``(rows, attributes)``: a row for each record of the
+        support.
     weights
         Non-negative numbers, one a row, not all zero; they are scaled to sum to 1. A row may have
         weight 0: it belongs to the support, and Definition 3.1 can give it mass.
@@ -75,11 +73,9 @@ class Prior:
             raise InputError("all weights of the prior are zero; give at least one record a positive weight")
         if self.n_records is not None:
             positive_finite(self.n_records, "n_records", remedy="None says that the prior is no sample")
-        codes, weights = codes.astype(np.int32), weights / total
-        codes.setflags(write=False)
-        weights.setflags(write=False)
-        object.__setattr__(self, "codes", codes)
-        object.__setattr__(self, "weights", weights)
+        for name, values in (("codes", codes.astype(np.int32)), ("weights", weights / total)):
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
 
     @classmethod
     def from_frame(cls, frame: Any, domain: Domain) -> Prior:
@@ -94,10 +90,8 @@ class Prior:
         table = as_frame(frame).lazy()
         with hide_values(UNREADABLE):
             columns = table.collect_schema().names()
-        for name in domain.names:
-            if name not in columns:
-                raise MissingColumnError(f"column {name!r} is not in the public data; it has {columns}")
-        with hide_values(UNREADABLE):
+            if missing := [name for name in domain.names if name not in columns]:
+                raise MissingColumnError(f"column {missing[0]!r} is not in the public data; it has {columns}")
             data = table.select(*domain.names).collect()
         if not len(data):
             raise InputError("the public data have no rows; use Prior.full(domain) for a prior without data")
@@ -214,10 +208,8 @@ def k_marginal_score(
         The true records. Whoever computes a score sees confidential data: it belongs to trials, not to a release.
     by
         The attribute that names the group.
-    k
-        Attributes of a marginal, when `sets` is not given; all such sets are then compared.
-    sets
-        The attribute sets to compare.
+    k, sets
+        Attributes of a marginal, of which all sets are compared; or the attribute sets to compare.
 
     Raises
     ------

@@ -15,7 +15,7 @@ departure costs the others their prior.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -66,14 +66,11 @@ class Strength:
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Independent observations of how the records depart from the prior, in standard errors.
+    """Independent observations of how the records depart from the prior, in standard errors."""
 
-    `ratios` are their variances at strength 1, and `tilts`, shape ``(cells, directions)``, the cells' parts in each.
-    """
-
-    ratios: Floats
+    ratios: Floats  # variances at strength 1
     departures: Floats
-    tilts: sparse.csc_array
+    tilts: sparse.csc_array  # the cells' parts in each, shape (cells, directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +110,8 @@ def weighed_solution(measurements: Measurements, tolerance: float) -> tuple[Solu
     belief = weigh(directions, bound)
     strength = belief.strength().value
     prior, moved = recentred(measurements, directions, belief, strength)
-    return _solved(measurements.centred(prior), strength, tolerance), belief.strength(moved)
+    centred = replace(measurements, prior=prior) if moved else measurements
+    return _solved(centred, strength, tolerance), belief.strength(moved)
 
 
 def _solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
@@ -122,21 +120,15 @@ def _solved(measurements: Measurements, strength: float, tolerance: float) -> So
 
 
 def _observed(measurements: Measurements, weights: Floats | None, strength: float) -> tuple[Floats, Floats]:
-    """Return how far the exact counts depart from the prior's, as observed, and the roots of the precisions.
-
-    Without `weights` they are the released counts and the noise's variance; with them the more precise
-    pseudo-observations of the module, which hold near the exact counts only. Counts that were held back have
-    pseudo-observations only: near the prior's counts where there are no `weights`.
-    """
+    """Return how far the exact counts depart from the prior's, as observed, and the roots of the precisions."""
     expected = measurements.n * measurements.prior_chance
-    if weights is None and not measurements.held.any():
-        return measurements.values - expected, 1.0 / np.sqrt(np.maximum(measurements.noise_variances, ROUNDING))
     smoothing = 0.0 if weights is None else posterior_variance(measurements, strength)
     near = expected if weights is None else measurements.n * measurements.cells.predict(weights)
     loss, residual = noise_loss(measurements, smoothing), measurements.values - near
     information = loss.information(residual)
     observed, root = near - expected + loss.slope(residual) / information, np.sqrt(information)
     if weights is None:
+        # Pseudo-observations hold near the exact counts only: those that were held back have nothing else.
         variances = np.maximum(measurements.noise_variances, ROUNDING)
         observed = np.where(measurements.held, observed, residual)
         root = np.where(measurements.held, root, 1.0 / np.sqrt(variances))
@@ -144,10 +136,7 @@ def _observed(measurements: Measurements, weights: Floats | None, strength: floa
 
 
 def spectrum(
-    measurements: Measurements,
-    weights: Floats | None = None,
-    strength: float = 1.0,
-    covariance: Floats | None = None,
+    measurements: Measurements, weights: Floats | None = None, strength: float = 1.0, covariance: Floats | None = None
 ) -> Directions:
     """Return the departures from the prior, linearized at `weights` where given; the covariance is the prior's."""
     departure, root = _observed(measurements, weights, strength)
@@ -189,8 +178,10 @@ def weigh(
     beforehand[0, -1] += same
     belief = beforehand * np.exp(curves - curves.max())
     belief /= belief.sum()
-    share = sum(np.einsum("g,gk->k", part, first) for part, (_, first, _) in zip(belief, kinds, strict=True))
-    square = sum(np.einsum("g,gk->k", part, second) for part, (_, _, second) in zip(belief, kinds, strict=True))
+    share, square = (
+        sum(np.einsum("g,gk->k", part, kind[power]) for part, kind in zip(belief, kinds, strict=True))
+        for power in (1, 2)
+    )
     variance = share + np.clip(square - share**2, 0.0, None) * seen**2
     return Belief(grid, logsumexp(curves, axis=0), belief.sum(axis=0), np.asarray(share), np.asarray(variance))
 
@@ -256,13 +247,14 @@ def _tilted(
 
 
 def posterior_variance(measurements: Measurements, strength: float) -> Floats:
-    r"""Return how uncertain each exact count remains, taken by itself, in squared counts."""
-    mean, variance = _prior_moments(measurements, strength)
-    noise = measurements.noise_variances
-    variance = np.maximum(variance, 1e-9)
-    residual = measurements.values - mean
+    """Return how uncertain each exact count remains, taken by itself, in squared counts."""
+    chance = measurements.prior_chance
+    # Sums of weights reach 1 only up to rounding: what is left then is no freedom.
+    free = np.where(chance * (1.0 - chance) > 1e-13, chance * (1.0 - chance), 0.0)
+    variance = np.maximum(measurements.n**2 / strength * free, 1e-9)
+    residual = measurements.values - measurements.n * chance
     ends = np.minimum(residual, 0.0), np.maximum(residual, 0.0)
-    shift, current = np.zeros_like(mean), np.minimum(variance, noise)
+    shift, current = np.zeros_like(residual), np.minimum(variance, measurements.noise_variances)
     for _ in range(_ROUNDS):
         loss = noise_loss(measurements, current)
         if loss.held is not None:
@@ -273,10 +265,3 @@ def posterior_variance(measurements: Measurements, strength: float) -> Floats:
         shift = np.where(measurements.held, shift, moved)
         current = current ** (1 - _DAMPING) * precision**-_DAMPING
     return current
-
-
-def _prior_moments(measurements: Measurements, strength: float) -> tuple[Floats, Floats]:
-    chance = measurements.prior_chance
-    free = np.clip(chance * (1.0 - chance), 0.0, None)
-    # Sums of weights reach 1 only up to rounding: what is left then is no freedom.
-    return measurements.n * chance, np.where(free > 1e-13, measurements.n**2 / strength * free, 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -111,7 +110,6 @@ class Data(PublishedData):
     def _tables_fit(self) -> Data:
         if not self.levels or self.tables is None:
             return self
-
         domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
         if self.tables == "by-feature":
             return self
@@ -240,18 +238,21 @@ def design(
 
 def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:
     """Read the public records, and refuse what a later stage would refuse."""
-    groups = isinstance(design, GroupRelease)
-    if groups != (spec.groups is not None):
-        kind, remedy = ("groups", "add the section [groups]") if groups else ("tables", "leave [groups] out")
+    if isinstance(design, GroupRelease) != (spec.groups is not None):
+        grouped = isinstance(design, GroupRelease)
+        kind, remedy = ("groups", "add the section [groups]") if grouped else ("tables", "leave [groups] out")
         raise SpecError(f"{spec.data.release} is a release of {kind}; {remedy}")
     prior = public_prior(spec, context.beside)
-    for one in chain(design.units.values(), design.groups.values()) if isinstance(design, GroupRelease) else [design]:
+    if isinstance(design, GroupRelease):
+        parts = [*design.units.values(), *design.groups.values()]
+        rows = sum(one.size for one in design.groups.values())
+    else:
+        parts, rows = [design], spec.synthesis.n_rows or design.size
+    for one in parts:
         measured = measure(prior, one)
         if spec.estimation.method == "algorithm-1":
             check_all_published(measured)
-    shares = design.groups.values() if isinstance(design, GroupRelease) else [design]
-    sizes = sum(one.size for one in shares)
-    check_rows(sizes if groups else spec.synthesis.n_rows or sizes, prior.domain)
+    check_rows(rows, prior.domain)
 
 
 def release(
@@ -306,7 +307,7 @@ def sections(
 
 def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
-    from dpbayes.ide.model import MAX_ROWS, merge_rows, sampler_defaults
+    from dpbayes.ide.model import MAX_ROWS, build_model, merge_rows, sampler_defaults
 
     if isinstance(design, GroupRelease):
         raise SpecError("groups are point estimates without a posterior: there is nothing to calibrate")
@@ -326,7 +327,7 @@ def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_reco
     strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
     law = design.tables[0].noise
     return Calibration(
-        build_model=partial(_build_model, prior, design, strength),
+        build_model=partial(build_model, prior, design, strength=strength),
         design=f"{n:,} records of {len(design.domain)} attributes, {len(design.tables)} tables, {design.adjacency}, "
         f"{law.words} noise of {law.parameter} {law.spread:g}, a prior worth {strength:,.0f} records",
         sampling=sampler_defaults(),
@@ -340,20 +341,6 @@ def public_prior(spec: Spec, beside: Path) -> Prior:
         return Prior.from_frame(_population(spec.data).public, domain)
     assert spec.data.public is not None
     return Prior.from_frame(_read(spec, beside / spec.data.public, domain.names, setting="data.public"), domain)
-
-
-def workloads(spec: Spec, prior: Prior) -> tuple[Any, Any]:
-    """Choose both levels' tables on the public data."""
-    hierarchy = _domain(spec)[1]
-    assert spec.groups is not None and spec.privacy is not None and hierarchy is not None
-    return choose_workloads(
-        prior,
-        hierarchy,
-        epsilon=spec.privacy.epsilon,
-        max_rows_per_unit=spec.data.max_rows_per_unit,
-        max_error=spec.groups.max_error,
-        max_information=spec.groups.max_information,
-    )
 
 
 def band(column: Any, recode: Recode) -> Any:
@@ -387,11 +374,9 @@ def _private(spec: Spec, beside: Path) -> pl.DataFrame:
     if spec.data.embedded is not None:
         return _population(spec.data).private
     assert spec.data.private is not None
-    domain, _ = _domain(spec)
-    names = list(domain.names) if spec.groups is None else [spec.groups.attribute, *domain.names]
-    if spec.data.unit is not None:
-        names.append(spec.data.unit)
-    return _read(spec, beside / spec.data.private, list(dict.fromkeys(names)), setting="data.private")
+    group, unit = None if spec.groups is None else spec.groups.attribute, spec.data.unit
+    names = dict.fromkeys(name for name in (group, *_domain(spec)[0].names, unit) if name is not None)
+    return _read(spec, beside / spec.data.private, list(names), setting="data.private")
 
 
 def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.DataFrame:
@@ -413,30 +398,19 @@ def _release_of(
 ) -> Release | GroupRelease:
     assert spec.privacy is not None
     domain, hierarchy = _domain(spec)
-    common: dict[str, Any] = {"epsilon": spec.privacy.epsilon, "noise": spec.privacy.noise, "purpose": spec.title}
+    epsilon, data = spec.privacy.epsilon, spec.data
+    how: dict[str, Any] = {"noise": spec.privacy.noise, "purpose": spec.title, "rng": rng, "ledger": ledger}
     if hierarchy is None:
-        by, tables = spec.data.by, spec.data.tables
-        by_feature = [[str(by), name] for name in domain.names if name != by]
-        sets = tables if isinstance(tables, list) else by_feature
-        return release_tables(
-            marginals(records, sets, domain=domain, **spec.data.counted_by),
-            rng=rng,
-            ledger=ledger,
-            **common,
-            **spec.data.released_by,
-        )
-    unit_sets, group_sets = workloads(spec, public_prior(spec, beside))
-    return release_groups(
-        records,
-        hierarchy,
-        domain,
-        unit_sets=unit_sets,
-        group_sets=group_sets,
-        **spec.data.counted_by,
-        rng=rng,
-        ledger=ledger,
-        **common,
-    )
+        by_feature = [[str(data.by), name] for name in domain.names if name != data.by]
+        sets = data.tables if isinstance(data.tables, list) else by_feature
+        tables = marginals(records, sets, domain=domain, **data.counted_by)
+        return release_tables(tables, epsilon=epsilon, **how, **data.released_by)
+    assert spec.groups is not None
+    limits: dict[str, Any] = {"max_rows_per_unit": data.max_rows_per_unit, "max_error": spec.groups.max_error}
+    limits |= {"max_information": spec.groups.max_information}
+    unit_sets, group_sets = choose_workloads(public_prior(spec, beside), hierarchy, epsilon=epsilon, **limits)
+    how |= {"unit_sets": unit_sets, "group_sets": group_sets, **data.counted_by}
+    return release_groups(records, hierarchy, domain, epsilon=epsilon, **how)
 
 
 def _write_synthetic(frame: pl.DataFrame, spec: Spec, context: Context) -> None:
@@ -445,12 +419,6 @@ def _write_synthetic(frame: pl.DataFrame, spec: Spec, context: Context) -> None:
     folder.mkdir(exist_ok=True)
     write_whole(folder / f"synthetic-1.{form}", frame.write_parquet if form == "parquet" else frame.write_csv)
     context.echo(f"synthetic data: {len(frame):,} records")
-
-
-def _build_model(prior: Prior, release: Release, strength: float) -> Any:
-    from dpbayes.ide.model import build_model
-
-    return build_model(prior, release, strength=strength)
 
 
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
@@ -467,8 +435,8 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
     chosen = found[settings.method]
     result: dict[str, Any] = {
         "method": chosen.method,
-        "prior": _worth(chosen.prior),
-        "public": _worth(public),
+        "prior": {"rows": chosen.prior.size, "records": chosen.prior.n_records},
+        "public": {"rows": public.size, "records": public.n_records},
         "borrowed": None if chosen.prior is public or borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(chosen),
         "trace": _trace(chosen),
@@ -490,29 +458,23 @@ def group_results(
     settings, jobs = spec.estimation, 1 if spec.groups is None else spec.groups.n_jobs
     how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
     synthetic = synthesize_groups(prior, released, method=settings.method, n_jobs=jobs, **how)
-    units, groups = synthetic.units, synthetic.groups
+    units, groups, parent = synthetic.units, synthetic.groups, synthetic.parent
     result: dict[str, Any] = {
         "method": settings.method,
-        "workloads": {"names": list(prior.domain.names), "information": mutual_information(prior).tolist()},
+        "workloads": {"names": prior.domain.names, "information": mutual_information(prior)},
         "units": [
-            {"unit": str(unit), "kl": found.kl, "certificate": _certificate(found), "n": found.n}
-            for unit, found in units.items()
+            {"unit": str(unit), "kl": one.kl, "certificate": _certificate(one), "n": one.n}
+            for unit, one in units.items()
         ],
         "groups": [
-            {
-                "group": str(group),
-                "unit": str(synthetic.parent[group]),
-                "size": found.size,
-                "l1_loss": None if np.isnan(found.l1_loss) else found.l1_loss,
-                "kl": found.kl,
-            }
-            for group, found in groups.items()
+            {"group": str(group), "unit": str(parent[group]), "size": one.size, "l1_loss": one.l1_loss, "kl": one.kl}
+            for group, one in groups.items()
         ],
     }
     if truth is not None:
         result["scores"] = _group_scores(prior, synthetic, released, truth)
-    gaps = [found.solution.gap for found in units.values() if found.solution is not None]
-    gaps += [found.gap for found in groups.values() if not np.isnan(found.gap)]
+    gaps = [one.solution.gap for one in units.values() if one.solution is not None]
+    gaps += [one.gap for one in groups.values() if not np.isnan(one.gap)]
     worst = max(gaps, default=0.0)
     result["passed"] = worst <= _TOLERANCE
     optimum = f"; objectives within {worst:.2g} of their minimum (tolerance {_TOLERANCE:g})" if gaps else ""
@@ -532,29 +494,22 @@ def _group_scores(
     copies = np.repeat(np.arange(len(hierarchy.groups), dtype=np.int32), prior.size)[:, None]
     codes = np.hstack([copies, np.tile(prior.codes, (len(hierarchy.groups), 1))])
     everywhere = Prior(domain, codes, np.tile(prior.weights, len(hierarchy.groups)))
-    scores = {"prior": k_marginal_score(everywhere, true, by=name)}
-    scores["synthetic"] = _synthetic_score(synthetic.frame(), true, scores["prior"], name)
-    present = sizes > 0
-    return _said(scores, true, name) | {"sizes": _sizes(scores, synthetic.sizes[present], sizes[present])}
-
-
-def _synthetic_score(frame: pl.DataFrame, true: Prior, like: Score, by: str) -> Score:
-    """Score synthetic records without regard to their number; a group without any is at distance 2."""
-    if frame.is_empty():
-        return Score(like.groups, np.full_like(like.errors, 2.0))
-    return k_marginal_score(Prior.from_frame(frame, true.domain), true, by=by)
-
-
-def _sizes(scores: dict[str, Score], released: Any, true: Any) -> dict[str, Any]:
-    """Say how far each group's number of records is off, and what the bias penalty would make of each score."""
-    missed = released - true
-    return {
+    untouched = k_marginal_score(everywhere, true, by=name)
+    if len(frame := synthetic.frame()):
+        found = k_marginal_score(Prior.from_frame(frame, domain), true, by=name)
+    else:
+        found = Score(untouched.groups, np.full_like(untouched.errors, 2.0))
+    scores, present = {"prior": untouched, "synthetic": found}, sizes > 0
+    missed = (synthetic.sizes - sizes)[present]
+    # How far each group's number of records is off, and what the bias penalty would make of each score.
+    told = {
         "limit": BIAS_LIMIT,
-        "missed": missed.astype(int).tolist(),
-        "off": (np.abs(missed) > BIAS_LIMIT).tolist(),
-        "empty": (released == 0).tolist(),
-        "penalized_score": {name: score.penalized(missed).value for name, score in scores.items()},
+        "missed": missed.astype(int),
+        "off": np.abs(missed) > BIAS_LIMIT,
+        "empty": synthetic.sizes[present] == 0,
+        "penalized_score": {kind: score.penalized(missed).value for kind, score in scores.items()},
     }
+    return _said(scores, true, name) | {"sizes": told}
 
 
 def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
@@ -563,39 +518,24 @@ def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:
     return {
         "by": by,
         "groups": [str(group) for group in scores["prior"].groups],
-        "errors": {name: score.errors.tolist() for name, score in scores.items()},
+        "errors": {name: score.errors for name, score in scores.items()},
         "score": {name: score.value for name, score in scores.items()},
     }
-
-
-def _worth(prior: Prior) -> dict[str, Any]:
-    return {"rows": prior.size, "records": prior.n_records}
 
 
 def _certificate(found: Estimate) -> dict[str, Any] | None:
     if found.solution is None or found.strength is None:
         return None
-    solution, strength = found.solution, found.strength
-    return {
-        "gap": solution.gap,
-        "tolerance": _TOLERANCE,
-        "l1_bound": solution.l1_bound,
-        "iterations": solution.iterations,
-        "strength": strength.value,
-        "most_likely": strength.most_likely,
-        "bound": strength.bound,
-        "moved": strength.moved,
-        "grid": strength.grid.tolist(),
-        "log_likelihood": strength.log_likelihood.tolist(),
-    }
+    solved = {name: getattr(found.solution, name) for name in ("gap", "l1_bound", "iterations")}
+    read = {name: value for name, value in vars(found.strength).items() if name != "value"}
+    return solved | {"tolerance": _TOLERANCE, "strength": found.strength.value} | read
 
 
 def _trace(found: Estimate) -> dict[str, Any] | None:
     trace = found.iterations
     if trace is None:
         return None
-    finite = np.where(np.isfinite(trace.kl), trace.kl, 0.0)
-    return {"step": trace.step.tolist(), "l1_loss": trace.l1_loss.tolist(), "kl": finite.tolist()}
+    return {"step": trace.step, "l1_loss": trace.l1_loss, "kl": np.where(np.isfinite(trace.kl), trace.kl, 0.0)}
 
 
 def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:
@@ -613,15 +553,11 @@ def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool,
 
 def _borrowed(prior: Prior, credible: Credibility) -> list[dict[str, Any]]:
     """How each group's prior was mixed, and from how many public records of its own."""
-    by = credible.by
+    by, n = credible.by, prior.n_records or 0.0
     names = ["all records"] if by is None else [str(level) for level in prior.domain[by].levels]
     share = np.ones(1) if by is None else prior.marginal([by])
     return [
-        {
-            "group": name,
-            "records": float(part * (prior.n_records or 0.0)),
-            "weights": dict(zip(COMPONENTS, mixed.tolist(), strict=True)),
-        }
+        {"group": name, "records": part * n, "weights": dict(zip(COMPONENTS, mixed, strict=True))}
         for name, part, mixed in zip(names, share, credible.weights, strict=True)
     ]
 
@@ -635,24 +571,16 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
     entries = []
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
-        entries.append(
-            {
-                "table": table.label,
-                "moved": _distance(shares["estimate"], shares["prior"]),
-                "released_from_prior": _distance(shares["released"], shares["prior"]),
-                "left": _distance(shares["released"], shares["estimate"]),
-                "cells": table.domain.cell_labels(),
-                **(_interval(found, table.attributes) if intervals else {}),
-                **{name: [None if np.isnan(x) else x for x in values.tolist()] for name, values in shares.items()},
-            }
-        )
+        ends = zip(("low", "high"), found.interval(table.attributes), strict=True) if intervals else ()
+        distances = {
+            "moved": _distance(shares["estimate"], shares["prior"]),
+            "released_from_prior": _distance(shares["released"], shares["prior"]),
+            "left": _distance(shares["released"], shares["estimate"]),
+        }
+        cells = {"cells": table.domain.cell_labels(), **{end: values.ravel() for end, values in ends}, **shares}
+        entries.append({"table": table.label, **distances, **cells})
     return entries
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.nansum(np.abs(first - second)))
-
-
-def _interval(found: Estimate, names: tuple[str, ...]) -> dict[str, list[float]]:
-    low, high = found.interval(names)
-    return {"low": low.ravel().tolist(), "high": high.ravel().tolist()}

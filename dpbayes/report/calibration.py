@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from dpbayes.inference.sampling import NutsSettings
 
-LEVEL = 0.01
-"""A study fails if its smallest p-value times the number of quantities is below this."""
-
+LEVEL = 0.01  # a study fails if its smallest p-value times the number of quantities is below this
 _PROBS = (0.5, 0.8, 0.95)
 _WORST = 12
 _FEW = 100  # simulations
@@ -31,28 +29,20 @@ _FEW = 100  # simulations
 
 @dataclass(frozen=True)
 class CalibrationVerdict:
-    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals.
-
-    `words` says what variables and quantities are called on the page.
-    """
+    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals."""
 
     passed: bool
     summary: str
     p_values: dict[str, float]
     coverages: dict[str, float]
-    words: dict[str, str]
+    adjusted_p: float  # the smallest, by Bonferroni's rule
+    words: dict[str, str]  # what variables and quantities are called on the page
 
 
 def judge(
-    study: xr.DataTree,
-    *,
-    called: Mapping[str, str] | None = None,
-    named: Mapping[str, Sequence[str]] | None = None,
+    study: xr.DataTree, *, called: Mapping[str, str] | None = None, named: Mapping[str, Sequence[str]] | None = None
 ) -> CalibrationVerdict:
-    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most.
-
-    `called` gives variables in words, `named` the quantities of a variable, as a system's pages do.
-    """
+    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
     words = _words(study, called or {}, named or {})
     p_values, coverages = uniformity(study), coverage(study)
     worst = min(p_values, key=lambda name: p_values[name])
@@ -61,15 +51,12 @@ def judge(
     mean = float(np.mean(list(coverages.values())))
     size = study["prior_sbc"].sizes["simulation"]
     verdict = "No miscalibration found" if passed else "Not calibrated"
-    return CalibrationVerdict(
-        passed,
+    summary = (
         f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
         f"{p_values[worst]:.2g} at {words[worst]} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
-        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %.",
-        p_values,
-        coverages,
-        words,
+        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %."
     )
+    return CalibrationVerdict(passed, summary, p_values, coverages, adjusted, words)
 
 
 def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -94,7 +81,13 @@ def calibration_document(
     size = study["prior_sbc"].sizes["simulation"]
     good = int(study["fit"]["passed"].sum())
     seconds = float(np.median(study["fit"]["seconds"]))
-    adjusted = min(1.0, min(verdict.p_values.values()) * len(verdict.p_values))
+    caption = (
+        "Cumulative share of the ranks less that of uniform ones, a line per quantity. A calibrated quantity's whole "
+        "line stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals "
+        "too narrow; valley then hill: too wide; on one side throughout: biased."
+    )
+    alt = "Cumulative shares of the ranks less uniform ones, with simultaneous 95 % bands."
+    worst = f"{verdict.adjusted_p:.2g}"
     return Document(
         title=f"{title}: calibration",
         question=f"Are posterior intervals right on average over the prior? Design: {design}.",
@@ -103,17 +96,11 @@ def calibration_document(
         headline=[
             Fact("n_simulations", "simulations", size, f"{size}"),
             Fact("n_quantities", "quantities", len(verdict.p_values), f"{len(verdict.p_values)}"),
-            Fact("adjusted_p", "smallest p-value, after Bonferroni", adjusted, f"{adjusted:.2g}"),
+            Fact("adjusted_p", "smallest p-value, after Bonferroni", verdict.adjusted_p, worst),
             Fact("fits_passed", "fits that passed the convergence check", good, f"{good} of {size}"),
         ],
         sections=[_coverage_section(study, verdict), _fits_section(study)],
-        picture=Figure(
-            plot_ranks(study, called=verdict.words),
-            "Cumulative share of the ranks less that of uniform ones, a line per quantity. A calibrated quantity's "
-            "whole line stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: "
-            "intervals too narrow; valley then hill: too wide; on one side throughout: biased.",
-            "Cumulative shares of the ranks less uniform ones, with simultaneous 95 % bands.",
-        ),
+        picture=Figure(plot_ranks(study, called=verdict.words), caption, alt),
         provenance={
             "study seed": str(study.attrs["random_seed"]),
             "ranked among": f"{study.attrs['n_ranks']} draws",
@@ -139,76 +126,45 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
 
 
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
-    dataset = study["prior_sbc"].to_dataset()
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
     rows: list[list[Any]] = []
-    for name in map(str, dataset.data_vars):
+    for name in map(str, study["prior_sbc"].to_dataset().data_vars):
         labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
         rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
+    columns = [Column("variable"), Column("quantities", "d"), Column("smallest p-value", ".3g", "p_value")]
+    columns += [Column(f"{100 * prob:g} % intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS]
+    columns.append(Column("95 % intervals, worst", ".1%", "coverage_worst"))
     ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
-    return Section(
-        "Ranks and coverage",
-        [
-            Paragraph(
-                "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If "
-                "model and sampler are right, the rank of each true value among its posterior draws is uniform."
-            ),
-            Table(
-                "variables",
-                "Variables: the smallest p-value among their quantities, and mean coverage of central intervals",
-                [
-                    Column("variable"),
-                    Column("quantities", "d"),
-                    Column("smallest p-value", ".3g", "p_value"),
-                    *(Column(f"{100 * prob:g} % intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS),
-                    Column("95 % intervals, worst", ".1%", "coverage_worst"),
-                ],
-                rows,
-            ),
-            Table(
-                "worst",
-                "Quantities with the smallest p-values",
-                [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")],
-                [[verdict.words[label], verdict.p_values[label], verdict.coverages[label]] for label in ordered],
-            ),
-        ],
+    few = [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")]
+    worst = [(verdict.words[label], verdict.p_values[label], verdict.coverages[label]) for label in ordered]
+    text = (
+        "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If model and "
+        "sampler are right, the rank of each true value among its posterior draws is uniform."
     )
+    caption = "Variables: the smallest p-value among their quantities, and mean coverage of central intervals"
+    tables = [Table("variables", caption, columns, rows)]
+    tables.append(Table("worst", "Quantities with the smallest p-values", few, worst))
+    return Section("Ranks and coverage", [Paragraph(text), *tables])
 
 
 def _fits_section(study: xr.DataTree) -> Section:
     fit = study["fit"].to_dataset()
-    rows: list[list[Any]] = [
-        [words, *(float(np.nanquantile(fit[name], q)) for q in (0.5, 0.1 if worst == 0.0 else 0.9, worst))]
-        for name, words, worst in (
-            ("rhat", "largest R-hat", 1.0),
-            ("ess_bulk", "fewest effective draws", 0.0),
-            ("divergent_share", "share of divergent draws", 1.0),
-            ("seconds", "seconds", 1.0),
-        )
-        if np.isfinite(fit[name]).any()
-    ]
-    return Section(
-        "The fits",
-        [
-            Paragraph(
-                "A fit that failed the convergence check keeps its ranks: leaving it out would bias the rest. A fit "
-                "that found no start counts against its quantities."
-            ),
-            Table(
-                "fits",
-                "Convergence and time of the fits",
-                [
-                    Column("of a fit"),
-                    Column("median", ".3g"),
-                    Column("no worse in 90 %", ".3g", "q90"),
-                    Column("worst", ".3g"),
-                ],
-                rows,
-            ),
-        ],
+    told = {"rhat": "largest R-hat", "ess_bulk": "fewest effective draws"}
+    told |= {"divergent_share": "share of divergent draws", "seconds": "seconds"}
+    rows: list[list[Any]] = []
+    for name, words in told.items():
+        if np.isfinite(fit[name]).any():
+            levels = (0.5, 0.1, 0.0) if name == "ess_bulk" else (0.5, 0.9, 1.0)
+            rows.append([words, *(float(np.nanquantile(fit[name], level)) for level in levels)])
+    columns = [Column("of a fit"), Column("median", ".3g"), Column("no worse in 90 %", ".3g", "q90")]
+    columns.append(Column("worst", ".3g"))
+    text = (
+        "A fit that failed the convergence check keeps its ranks: leaving it out would bias the rest. A fit that found "
+        "no start counts against its quantities."
     )
+    return Section("The fits", [Paragraph(text), Table("fits", "Convergence and time of the fits", columns, rows)])
 
 
 def calibration_section(run: str | Path, study: str | Path) -> Section:

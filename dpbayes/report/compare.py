@@ -15,12 +15,12 @@ import numpy as np
 from dpbayes import __version__
 from dpbayes._arguments import Floats
 from dpbayes.errors import DamagedFileError, InputError
-from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table
+from dpbayes.report.document import Block, Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, is_number
 from dpbayes.report.plots import intervals_of_runs, ladder_panels
 
 type Scalar = str | int | float | bool | None
 type Row = Mapping[str, Scalar]
-
+type Ladder = tuple[str, list[float]] | None  # the number that alone tells the runs apart
 MOST_ROWS, MOST_DRAWN, MOST_COLUMNS = 120, 16, 9
 _OF_THE_SAMPLER = ("draws", "rhat", "ess_bulk")
 _UNEVEN = 30.0  # widths of rows further apart are in units of their own
@@ -73,21 +73,25 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     'What changes with privacy.epsilon?'
     """
     runs = read_runs(folders)
-    tables, headline = shared_tables(runs), shared_headline(runs)
+    tables = shared_tables(runs)
+    names = [name for name in runs[0].headline if all(is_number(run.headline.get(name)) for run in runs)]
+    headline = {name: [_number(run.headline[name]) for run in runs] for name in names}
     if not tables and not headline:
         has = "; ".join(f"{run.label}: {', '.join([*run.headline, *run.tables]) or 'nothing'}" for run in runs)
         raise InputError(f"the runs share no quantity ({has}); compare runs of one system")
-    ladder = _ladder(runs)
-    sections = [_settings_section(runs)]
+    differing = differing_settings(runs)
+    ladder, labels = _ladder(differing), [run.label for run in runs]
+    sections = [_settings_section(runs, differing)]
     if headline:
         sections.append(_headline_section(runs, headline, ladder))
     sections += [_table_section(runs, table, ladder) for table in tables]
-    differing = [name for name in differing_settings(runs)]
-    what = f"What changes with {' and '.join(differing[:3])}" if 0 < len(differing) <= 3 else "What changes"
+    asked = _asked(tables)
+    none = f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
+    facts = {run.label: {"settings": run.settings, "headline": run.headline, "privacy": run.privacy} for run in runs}
     return Document(
         title=f"{len(runs)} runs compared",
-        question=f"{what}?",
-        answer=_answer(runs, tables),
+        question=f"What changes{f' with {" and ".join(differing)}' if 0 < len(differing) <= 3 else ''}?",
+        answer=none if asked is None else _answer(runs, asked),
         verdict=_verdict(runs),
         headline=[
             Fact("runs", "runs", len(runs), f"{len(runs)}"),
@@ -96,23 +100,18 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
         ],
         sections=sections,
         provenance={"dpbayes": __version__} | {run.label: run.folder.name for run in runs},
-        facts={"runs": {run.label: _facts(run) for run in runs}},
-        picture=_picture(runs, tables),
+        facts={"runs": facts},
+        picture=None if asked is None else _interval_figure(asked, asked.intervals[0], labels),
     )
 
 
-def _facts(run: RunFacts) -> dict[str, Any]:
-    return {"settings": dict(run.settings), "headline": dict(run.headline), "privacy": dict(run.privacy)}
-
-
-def _ladder(runs: Sequence[RunFacts]) -> tuple[str, list[float]] | None:
-    """Return the number that alone tells the runs apart."""
-    differing = differing_settings(runs)
+def _ladder(differing: Mapping[str, Sequence[Scalar]]) -> Ladder:
+    """Return the one setting that differs, if it is a number that no two runs share."""
     if len(differing) != 1:
         return None
-    name, values = next(iter(differing.items()))
-    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    return (name, numbers) if len(numbers) == len(set(numbers)) == len(runs) else None
+    ((name, values),) = differing.items()
+    numbers = [_number(value) for value in values if is_number(value)]
+    return (name, numbers) if len(numbers) == len(set(numbers)) == len(values) else None
 
 
 def _verdict(runs: Sequence[RunFacts]) -> Callout:
@@ -123,44 +122,33 @@ def _verdict(runs: Sequence[RunFacts]) -> Callout:
     return Callout("good", f"All {len(runs)} runs passed their own checks.")
 
 
-def _answer(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> str:
+def _answer(runs: Sequence[RunFacts], table: SharedTable) -> str:
     """Say how wide the intervals are in the first run and in the last."""
-    table = _asked(tables)
-    if table is None:
-        return f"The runs share {len(tables)} tables, set side by side below; none of them holds an interval."
     first, *_, last = table.width(table.intervals[0])
     moving = (first > 0) & (last > 0)  # not those of a structural zero
+    caption = shared_caption(runs, table.name)
     if not moving.any():
-        return f"No interval of “{shared_caption(runs, table.name).rstrip('.')}” has a width in both runs."
-    what = f"“{table.heads[table.intervals[0].estimate]}” of “{shared_caption(runs, table.name).rstrip('.')}”"
+        return f"No interval of “{caption}” has a width in both runs."
+    what = f"“{table.heads[table.intervals[0].estimate]}” of “{caption}”"
     many = "the intervals are in the median" if len(table.places) > 1 else "the interval is"
     ratio = float(np.median(last[moving] / first[moving]))
     return f"For {what}, {many} {ratio:.2f} times as wide in {runs[-1].label} as in {runs[0].label}."
 
 
-def _picture(runs: Sequence[RunFacts], tables: Sequence[SharedTable]) -> Figure | None:
-    """Show the intervals of the table that the answer speaks of."""
-    table = _asked(tables)
-    return None if table is None else _interval_figure(table, table.intervals[0], [run.label for run in runs])
-
-
 def _asked(tables: Sequence[SharedTable]) -> SharedTable | None:
-    """Return the table with intervals that answers what the pages ask."""
-    return min((table for table in tables if table.intervals), key=_rank, default=None)
+    """Return a table with intervals: one that holds the pages' own answers if there is, and of several rows."""
+    order = {name: place for place, name in enumerate(ANSWERS)}
+    found = [table for table in tables if table.intervals]
+    return min(found, key=lambda t: (order.get(t.name, len(order)), len(t.places) == 1), default=None)
 
 
-def _rank(table: SharedTable) -> tuple[int, bool]:
-    """Put the tables that hold the pages' own answers first, and then those of several rows."""
-    return (ANSWERS.index(table.name) if table.name in ANSWERS else len(ANSWERS), len(table.places) == 1)
-
-
-def _settings_section(runs: Sequence[RunFacts]) -> Section:
-    differing = differing_settings(runs)
+def _settings_section(runs: Sequence[RunFacts], differing: Mapping[str, Sequence[Scalar]]) -> Section:
     columns = [Column("setting"), *(Column(run.label) for run in runs)]
     rows = [[name, *map(show, values)] for name, values in differing.items()]
     text = "Everything else in the specs is the same." if rows else "The specs are the same in everything."
-    blocks: list[Block] = [Table("settings", "Settings that differ between the specs", columns, rows)] if rows else []
-    blocks.insert(0, Paragraph(text))
+    blocks: list[Block] = [Paragraph(text)]
+    if rows:
+        blocks.append(Table("settings", "Settings that differ between the specs", columns, rows))
     digests = {run.facts["provenance"].get("release digest") for run in runs}
     if len(digests) == 1 and None not in digests:
         blocks.append(Paragraph("All runs read one and the same release: what differs comes from the analysis alone."))
@@ -170,9 +158,7 @@ def _settings_section(runs: Sequence[RunFacts]) -> Section:
     return Section("What was set differently", blocks + _privacy_blocks(runs))
 
 
-def _headline_section(
-    runs: Sequence[RunFacts], headline: dict[str, list[float]], ladder: tuple[str, list[float]] | None
-) -> Section:
+def _headline_section(runs: Sequence[RunFacts], headline: dict[str, list[float]], ladder: Ladder) -> Section:
     columns = [Column("quantity"), *(Column(run.label) for run in runs)]
     labels = {name: [run.facts["about"]["headline"][name] for run in runs] for name in headline}
     # A label that all runs share names the row; labels that differ stand below, a column per run.
@@ -189,17 +175,14 @@ def _headline_section(
         if np.ptp(values) > 0 and name not in _OF_THE_SAMPLER and not (ladder and np.allclose(values, ladder[1]))
     }
     if moving:
-        blocks.append(
-            Figure(
-                ladder_panels(moving, [run.label for run in runs], ladder=ladder),
-                "The numbers at the top of the pages that differ between the runs.",
-                f"{', '.join(moving)}, one panel each, across {', '.join(run.label for run in runs)}.",
-            )
-        )
+        shown, run_labels = ", ".join(moving), [run.label for run in runs]
+        caption = "The numbers at the top of the pages that differ between the runs."
+        alt = f"{shown}, one panel each, across {', '.join(run_labels)}."
+        blocks.append(Figure(ladder_panels(moving, run_labels, ladder=ladder), caption, alt))
     return Section("At the top of the pages", blocks)
 
 
-def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: tuple[str, list[float]] | None) -> Section:
+def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: Ladder) -> Section:
     labels = [run.label for run in runs]
     blocks: list[Block] = []
     if table.left_out:
@@ -207,10 +190,9 @@ def _table_section(runs: Sequence[RunFacts], table: SharedTable, ladder: tuple[s
     if table.intervals:
         widths = {f"width of {table.heads[i.estimate]}": table.width(i) for i in table.intervals}
         blocks += [_interval_figure(table, interval, labels) for interval in table.intervals]
-        text = "Widths of the intervals. " + ("Dot: median over rows; bar: the middle half of them."
-                                              if len(table.places) > 1 else "")  # fmt: skip
+        many = " Dot: median over rows; bar: the middle half of them." if len(table.places) > 1 else ""
         alt = f"{', '.join(widths)}, across {', '.join(labels)}."
-        blocks.append(Figure(ladder_panels(widths, labels, ladder=ladder), text.strip(), alt))
+        blocks.append(Figure(ladder_panels(widths, labels, ladder=ladder), f"Widths of the intervals.{many}", alt))
     return Section(table.name.replace("_", " ").capitalize(), [*blocks, *_side_by_side(runs, table)])
 
 
@@ -219,7 +201,7 @@ def _interval_figure(table: SharedTable, interval: Interval, labels: Sequence[st
     estimates = np.stack([table.of(name) for name in (interval.estimate, interval.lower, interval.upper)], axis=-1)
     moved = np.ptp(estimates[:, :, 0], axis=0) / np.maximum(table.width(interval).max(axis=0), 1e-300)
     drawn = np.sort(np.argsort(-np.nan_to_num(moved), kind="stable")[:MOST_DRAWN])
-    titles = [table.titles[i] or table.name.replace("_", " ") for i in drawn]
+    titles = [", ".join(map(str, table.places[i])) or table.name.replace("_", " ") for i in drawn]
     some = "" if len(drawn) == len(table.places) else f"; the {len(drawn)} rows of {len(table.places)} that moved most"
     name, unit = table.heads[interval.estimate], f"difference from {labels[0]}"
     estimates, half = estimates[:, drawn], table.width(interval)[0, drawn] / 2
@@ -236,22 +218,23 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
     """Return one column per quantity and run, in a table per quantity where they are many; of bounds, the width."""
     ends = {name for i in table.intervals for name in (i.lower, i.upper)}
     keys = [Column(table.heads[key], key=key) for key in table.keys]
-    formats, parts = runs[0].facts["about"][table.name]["formats"], []
+    formats = runs[0].facts["about"][table.name]["formats"]
+    groups: list[tuple[str, list[tuple[str, Floats, str]]]] = []
+
+    def add(name: str, values: Floats, style: str) -> None:
+        same = np.all(np.nan_to_num(values) == np.nan_to_num(values[0]))
+        said = ["all runs"] if same else [run.label for run in runs]
+        groups.append((name, [(run, row, style or ".4g") for run, row in zip(said, values, strict=False)]))
+
     for quantity in table.quantities:
         if quantity not in ends:
-            parts.append((table.heads[quantity], table.of(quantity), formats[quantity] or ".4g"))
+            add(table.heads[quantity], table.of(quantity), formats[quantity])
         for interval in table.intervals:
             if quantity == interval.estimate:
-                style = formats[interval.upper] or ".4g"
-                parts.append((f"width of {table.heads[quantity]}", table.width(interval), style))
-    groups: list[tuple[str, list[tuple[str, Floats, str]]]] = []
-    for name, values, style in parts:
-        same = len(runs) > 1 and np.all(np.nan_to_num(values) == np.nan_to_num(values[0]))
-        said = ["all runs"] if same else [run.label for run in runs]
-        groups.append((name, [(run, values[number], style) for number, run in enumerate(said)]))
+                add(f"width of {table.heads[quantity]}", table.width(interval), formats[interval.upper])
     shown = range(min(len(table.places), MOST_ROWS))
     more = "" if len(shown) == len(table.places) else f" The first {len(shown)} of {len(table.places)} rows."
-    caption = f"{shared_caption(runs, table.name).rstrip('.')}.{more}"
+    caption = f"{shared_caption(runs, table.name)}.{more}"
 
     def made(name: str, caption: str, columns: Sequence[tuple[str, Floats, str]]) -> Block:
         heads = [*keys, *(Column(head, style) for head, _, style in columns)]
@@ -279,29 +262,24 @@ def _printed(value: float) -> str:
 
 def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
     """Set side by side what the runs' epsilons are relative to, with a warning for each difference."""
-    blocks: list[Block] = [warning for key in _TERMS if (warning := _difference(runs, key))]
+    blocks: list[Block] = []
+    for key, name in _TERMS.items():
+        stated: dict[str, list[str]] = {}
+        for run in runs:
+            if (value := run.privacy.get(key)) is not None:
+                stated.setdefault(show(value), []).append(run.label)
+        if "one-position" not in stated:
+            # A cost that is the same under replace-one and add-remove agrees with both.
+            stated.pop("either", None)
+        if len(stated) > 1:
+            lines = [_DIFFERENT[key], *(f"{name} {value}: {', '.join(labels)}" for value, labels in stated.items())]
+            lines += [_ONE_POSITION] if "one-position" in stated else []
+            blocks.append(Callout("warning", f"Different {key}", lines))
     if any(run.privacy for run in runs):
         columns = [Column("guarantee"), *(Column(run.label) for run in runs)]
         rows = [[name, *(show(run.privacy.get(key)) for run in runs)] for key, name in _TERMS.items()]
         blocks.append(Table("privacy_terms", "What each run's epsilon is relative to", columns, rows))
     return blocks
-
-
-def _difference(runs: Sequence[RunFacts], key: str) -> Callout | None:
-    """Warn if the runs that state a term do not state the same."""
-    stated: dict[str, list[str]] = {}
-    for run in runs:
-        if (value := run.privacy.get(key)) is not None:
-            stated.setdefault(show(value), []).append(run.label)
-    if "one-position" not in stated:
-        # A cost that is the same under replace-one and add-remove agrees with both.
-        stated.pop("either", None)
-    if len(stated) < 2:
-        return None
-    lines = [_DIFFERENT[key], *(f"{_TERMS[key]} {value}: {', '.join(labels)}" for value, labels in stated.items())]
-    if "one-position" in stated:
-        lines.append(_ONE_POSITION)
-    return Callout("warning", f"Different {key}", lines)
 
 
 @dataclass(frozen=True)
@@ -375,8 +353,9 @@ def label_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
     """Name runs by the one setting that tells them apart, and sort by it if it is a number."""
     differing = differing_settings(runs)
     if len(differing) == 1:
-        (name, values), short = next(iter(differing.items())), next(iter(differing)).rpartition(".")[2]
+        ((name, values),) = differing.items()
         if len(set(values)) == len(values):
+            short = name.rpartition(".")[2]
             named = [replace(run, label=f"{short} {show(value)}") for run, value in zip(runs, values, strict=True)]
             return sorted(named, key=lambda run: _order(run.settings.get(name)))
     labels = [run.folder.name for run in runs]
@@ -400,9 +379,7 @@ def show(value: Scalar) -> str:
 
 
 def _order(value: Scalar) -> tuple[int, float, str]:
-    if isinstance(value, int | float):
-        return (0, float(value), "")
-    return (1, 0.0, str(value))
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
@@ -445,40 +422,26 @@ class SharedTable:
         """Return the widths of an interval, shape ``(runs, rows)``."""
         return self.of(interval.upper) - self.of(interval.lower)
 
-    @property
-    def titles(self) -> list[str]:
-        """What the rows are about, as text."""
-        return [", ".join(str(part) for part in place) for place in self.places]
-
 
 def shared_tables(runs: Sequence[RunFacts]) -> list[SharedTable]:
     """Return the tables that all runs have, in the first run's order, with the rows and columns that they share."""
     found = []
     for name in runs[0].tables:
-        tables = [run.tables.get(name) for run in runs]
+        tables = [run.tables.get(name, ()) for run in runs]
         if all(tables):
-            heads = runs[0].facts["about"][name]["heads"]
-            shared = _shared(name, [list(table) for table in tables if table], heads)
-            if shared is not None:
-                found.append(shared)
-    return found
-
-
-def shared_headline(runs: Sequence[RunFacts]) -> dict[str, list[float]]:
-    """Return the numbers at the top of the pages that all runs have: name to one value per run."""
-    names = [name for name in runs[0].headline if all(_is_number(run.headline.get(name)) for run in runs)]
-    return {name: [float(run.headline[name] or 0) for run in runs] for name in names}
+            found.append(_shared(name, tables, runs[0].facts["about"][name]["heads"]))
+    return [table for table in found if table is not None]
 
 
 def shared_caption(runs: Sequence[RunFacts], name: str) -> str:
     """Return what captions say alike in all runs: other numbers become an ellipsis, other words the table's name."""
-    captions = [run.facts["about"][name]["caption"] for run in runs]
+    captions = [run.facts["about"][name]["caption"].rstrip(".") for run in runs]
     words = {tuple(_NUMBER.split(caption)) for caption in captions}
     if len(words) > 1:
         return name.replace("_", " ").capitalize()
     numbers = zip(*(_NUMBER.findall(caption) for caption in captions), strict=True)
-    kept = [row[0] if len(set(row)) == 1 else "…" for row in numbers]
-    return "".join(part for pair in zip(words.pop(), [*kept, ""], strict=True) for part in pair)
+    kept = iter([row[0] if len(set(row)) == 1 else "…" for row in numbers])
+    return _NUMBER.sub(lambda _: next(kept), captions[0])
 
 
 def _shared(name: str, tables: Sequence[Sequence[Row]], heads: Mapping[str, str]) -> SharedTable | None:
@@ -492,8 +455,8 @@ def _shared(name: str, tables: Sequence[Sequence[Row]], heads: Mapping[str, str]
         column
         for column in columns
         if column not in keys
-        and all(row[column] is None or _is_number(row[column]) for one in maps for row in one.values())
-        and any(_is_number(row[column]) for one in maps for row in one.values())
+        and all(row[column] is None or is_number(row[column]) for one in maps for row in one.values())
+        and any(is_number(row[column]) for one in maps for row in one.values())
     ]
     if not places or not quantities:
         return None
@@ -526,10 +489,6 @@ def _intervals(columns: Sequence[str], quantities: Sequence[str], values: Floats
             if np.all((bottom <= middle) & (middle <= top) | np.isnan(middle + bottom + top)):
                 found.append(Interval(*triple))
     return tuple(found)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(value: Scalar) -> float:

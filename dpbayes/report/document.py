@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 
 type Value = str | int | float | bool | None
 
-_DPI = 100
-"""Pixels of a page for an inch of a figure."""
-
+_DPI = 100  # pixels of a page for an inch of a figure
 _EXPONENT = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d{2,3})\b")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-_POWER = r"$\mathdefault{"
-"""How the labels of a logarithmic axis begin, which are formulas indeed."""
+_POWER = r"$\mathdefault{"  # how the labels of a logarithmic axis begin, which are formulas indeed
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,11 @@ class Callout:
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column.
-
-    `format` is a format specification for numbers (``".4f"``, ``",d"``), or ``"p"`` for a probability, which is never
-    rounded to 0 or 1; text is shown as it is. `key` is the name in ``facts.json``, by default the heading.
-    """
+    """A table's column: its heading, how its numbers are printed, and its name in ``facts.json``."""
 
     name: str
-    format: str = ""
-    key: str = ""
+    format: str = ""  # a specification (".4f", ",d"), or "p" for a probability, never rounded to 0 or 1
+    key: str = ""  # by default the heading
 
     def show(self, value: Value) -> str:
         """Return a value as the page prints it."""
@@ -68,11 +60,11 @@ class Column:
             return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, int | float) and self.format == "p":
+        if not self.format or isinstance(value, str):
+            return str(value)
+        if self.format == "p":
             return show_probability(value)
-        if isinstance(value, int | float) and self.format:
-            return show_number(value, self.format).replace("%", "\N{NO-BREAK SPACE}%")
-        return str(value)
+        return show_number(value, self.format).replace("%", "\N{NO-BREAK SPACE}%")
 
 
 def show_number(value: float, format: str) -> str:
@@ -97,13 +89,10 @@ def show_probability(value: float, digits: int = 3) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of raw values under a name that no other has; the page rounds them, ``facts.json`` does not.
-
-    The caption says what the table shows, with units; `rows` holds one sequence of values per row.
-    """
+    """A table of raw values under a name that no other has; the page rounds them, ``facts.json`` does not."""
 
     name: str
-    caption: str
+    caption: str  # what the table shows, with units
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
 
@@ -128,10 +117,7 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers (they are set right)."""
-        return [
-            any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in self.rows)
-            for i in range(len(self.columns))
-        ]
+        return [any(is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
 
     def shown(self) -> list[list[str]]:
         """Return the rows as the page prints them."""
@@ -180,26 +166,13 @@ _CHANGES = {
 class PrivacyTerms:
     """What every epsilon of a page is relative to; without it, two epsilons do not compare.
 
-    Parameters
-    ----------
-    adjacency
-        The neighbouring relation: ``"replace-one"``, ``"add-remove"``, ``"one-position"`` (of Bloom filters), or
-        ``"either"`` where the cost is the same under the first two.
-    unit
-        What neighbouring data sets differ in one of: ``"row"``, ``"position"`` (of a Bloom filter), or a unit in the
-        words of the release, such as ``"unit of column 'person' (all its rows)"``.
-    delta
-        The delta at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve.
-
-    Examples
-    --------
     >>> PrivacyTerms("replace-one", "row", 1e-5).sentence.partition(": ")[2]
     'neighbouring data sets have one replaced by another (replace-one). Delta is 1e-05.'
     """
 
-    adjacency: Relation | Literal["either"]
-    unit: str = "record"
-    delta: float | None = 0.0
+    adjacency: Relation | Literal["either"]  # "either" where replace-one and add-remove cost the same
+    unit: str = "record"  # neighbours differ in one: "row", "position" (of a Bloom filter), or the release's own words
+    delta: float | None = 0.0  # at which the page's epsilons hold: 0 for pure epsilon, None where the cost is a curve
 
     def __post_init__(self) -> None:
         one_of(self.adjacency, _CHANGES, "adjacency")
@@ -217,10 +190,6 @@ class PrivacyTerms:
             return change
         return f"{change} " + (f"Delta is {self.delta:g}." if self.delta else "Epsilon is pure: delta is 0.")
 
-    def facts(self) -> dict[str, Any]:
-        """Return the terms as ``facts.json`` holds them."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Document:
@@ -230,16 +199,10 @@ class Document:
     ----------
     title, question, answer
         The study's name, what was asked, and the answer in a sentence or two, with its interval.
-    verdict
-        The convergence check's verdict, in words.
-    headline
-        Numbers for the top of the page.
-    sections
-        Sections in order.
-    provenance
-        Versions, seeds and digests.
-    facts
-        Further values for ``facts.json`` that figures show.
+    verdict, headline
+        The convergence check's verdict in words, and numbers for the top of the page.
+    sections, provenance, facts
+        Sections in order; versions, seeds and digests; further values for ``facts.json`` that figures show.
     privacy
         What the page's epsilons are relative to; `InputError` if the headline states one and this is None.
     picture
@@ -268,11 +231,9 @@ class Document:
     caution: str = ""
 
     def __post_init__(self) -> None:
-        if self.costs and self.privacy is None:
-            cost = self.costs[0].name
-            raise InputError(
-                f"the headline states {cost!r} and no adjacency; pass privacy=PrivacyTerms(adjacency, ...)"
-            )
+        if self.privacy is None and self.costs:
+            stated = f"the headline states {self.costs[0].name!r} and no adjacency"
+            raise InputError(f"{stated}; pass privacy=PrivacyTerms(adjacency, ...)")
 
     @property
     def costs(self) -> list[Fact]:
@@ -293,22 +254,18 @@ class Document:
         """Return every number of the page's top and its tables under a name."""
         tables: dict[str, Any] = {}
         about: dict[str, Any] = {"headline": {fact.name: fact.label for fact in self.headline}}
-        for section in self.sections:
-            for block in section.blocks:
-                if isinstance(block, Table):
-                    if block.name == "headline":
-                        raise InputError("a table is named 'headline', as the numbers at the top are; rename it")
-                    if block.name in tables:
-                        raise InputError(f"two tables of the report are named {block.name!r}; name each its own way")
-                    tables[block.name], about[block.name] = block.facts(), block.about()
-        return {
-            "title": self.title,
-            "question": self.question,
-            "answer": self.answer,
-            "caution": self.caution,
-            "verdict": {"tone": self.verdict.tone, "title": self.verdict.title, "lines": list(self.verdict.lines)},
+        blocks = [block for section in self.sections for block in section.blocks]
+        for table in (block for block in blocks if isinstance(block, Table)):
+            if table.name == "headline":
+                raise InputError("a table is named 'headline', as the numbers at the top are; rename it")
+            if table.name in tables:
+                raise InputError(f"two tables of the report are named {table.name!r}; name each its own way")
+            tables[table.name], about[table.name] = table.facts(), table.about()
+        words = {"title": self.title, "question": self.question, "answer": self.answer, "caution": self.caution}
+        return words | {
+            "verdict": asdict(self.verdict),
             "headline": {fact.name: fact.value for fact in self.headline},
-            "privacy": None if self.privacy is None else self.privacy.facts(),
+            "privacy": None if self.privacy is None else asdict(self.privacy),
             "tables": tables,
             "about": about,
             "provenance": dict(self.provenance),
@@ -321,11 +278,9 @@ def write_report(document: Document, folder: str | Path) -> Path:
 
     Parameters
     ----------
-    document
-        The report.
-    folder
-        An existing folder. Its ``report.html`` and ``facts.json`` are replaced only once the new ones are complete. The
-        document's figures are closed.
+    document, folder
+        The report, and an existing folder. Its ``report.html`` and ``facts.json`` are replaced only once the new ones
+        are complete. The document's figures are closed.
 
     Examples
     --------
@@ -338,21 +293,18 @@ def write_report(document: Document, folder: str | Path) -> Path:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     folder = Path(folder)
-    environment = Environment(
-        loader=PackageLoader("dpbayes.report"),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_in_powers,
-    )
-    environment.filters["png"] = _png
-    environment.filters["raw"] = _sortable
+    strict: dict[str, Any] = {
+        "autoescape": select_autoescape(default=True),
+        "undefined": StrictUndefined,
+        "finalize": _in_powers,
+    }
+    loader = PackageLoader("dpbayes.report")
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **strict)
+    environment.filters |= {"png": _png, "raw": _sortable}
     page = environment.get_template("report.html.j2").render(document=document, kind=lambda b: type(b).__name__)
     facts = json.dumps(plain(document.all_facts()), indent=1, allow_nan=False)
-    for name, text in (("facts.json", facts + "\n"), ("report.html", page)):
-        write_text(folder / name, text)
-    return folder / "report.html"
+    write_text(folder / "facts.json", facts + "\n")
+    return write_text(folder / "report.html", page)
 
 
 def _in_powers(value: Any) -> Any:
@@ -401,9 +353,14 @@ def _sortable(value: Any) -> str:
     """Return a number as the page's script reads it; empty where there is none."""
     from markupsafe import Markup
 
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if not is_number(value) or math.isnan(value):
         return ""
     return Markup({math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(float(value))))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def plain(value: Any) -> Any:

@@ -7,19 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpbayes.errors import InputError
-from dpbayes.report.document import (
-    Block,
-    Callout,
-    Column,
-    Document,
-    Fact,
-    Figure,
-    Paragraph,
-    PrivacyTerms,
-    Section,
-    Table,
-    Value,
-)
+from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,8 +17,6 @@ if TYPE_CHECKING:
 _PANELS = 6  # rank plots of a page
 NOISE_DRAWN_BY = {"opendp": "OpenDP", "simulation": "a seeded generator (simulation)"}
 NOISE_DRAWN_BY |= {"secure": "the operating system's generator", "published": "its publisher"}
-
-
 _PUBLICATION = {"publisher": "publisher", "source": "source", "date": "published on", "mechanism": "stated mechanism"}
 
 
@@ -48,18 +34,12 @@ class Findings:
     caution: str = ""
     terms: PrivacyTerms | None = None
     cost: Sequence[Fact] = ()
-    provenance: Mapping[str, Value] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the quantities of a variable, in words
 
 
 def framed(
-    findings: Findings,
-    *,
-    title: str,
-    question: str,
-    release: Any | None,
-    trace: xr.DataTree | None,
-    made: Mapping[str, Any],
+    findings: Findings, *, title: str, question: str, release: Any, trace: xr.DataTree | None, made: Mapping[str, Any]
 ) -> Document:
     """Return the page of a study; `made` says how its result was made, as a trace's attributes do."""
     from dpbayes.privacy import Release
@@ -79,42 +59,30 @@ def framed(
         sections.append(convergence_section(trace, check, judged=findings.judged, named=findings.named))
     if verdict is None:
         raise InputError("a study without a convergence check must say in Findings.verdict whether its numbers hold")
+    provenance = _provenance(made, release) | dict(findings.provenance)
+    rest: dict[str, Any] = {"facts": findings.facts, "privacy": terms, "picture": findings.picture}
     return Document(
-        title=title,
-        question=question,
-        answer=findings.answer,
-        verdict=verdict,
-        headline=headline,
-        sections=sections,
-        provenance={**_provenance(made, release), **findings.provenance},
-        facts=findings.facts,
-        privacy=terms,
-        picture=findings.picture,
-        caution=findings.caution,
+        title, question, findings.answer, verdict, headline, sections, provenance, caution=findings.caution, **rest
     )
 
 
-def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, Value]:
+def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, str]:
     """Say what made the numbers, under the same names on every page."""
-    publication = getattr(release, "publication", None)
+    seconds = {"compiling": made.get("compile_seconds"), "fitting": made.get("sampling_seconds")}
+    published = getattr(release, "publication", None)
     found = {
         "dpbayes": made["dpbayes_version"],
         "fitted": made["created_at"],
         "sampler": made.get("sampler"),
         "sampler seed": made.get("random_seed"),
-        "compiling": _seconds(made.get("compile_seconds")),
-        "fitting": _seconds(made.get("sampling_seconds")),
+        **{name: None if value is None else f"{float(value):.0f} s" for name, value in seconds.items()},
         "noise drawn by": None if release is None else NOISE_DRAWN_BY[release.sampler],
-        **({} if publication is None else {_PUBLICATION[name]: value for name, value in vars(publication).items()}),
+        **({} if published is None else {_PUBLICATION[name]: value for name, value in vars(published).items()}),
         "spec digest": made["spec_digest"],
         "release digest": None if release is None else release.digest,
         "model.py digest": made.get("model_digest"),
     }
     return {name: str(value) for name, value in found.items() if value is not None}
-
-
-def _seconds(value: Any) -> str | None:
-    return None if value is None else f"{float(value):.0f} s"
 
 
 def _words(trace: xr.DataTree, verdict: Verdict, named: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -163,17 +131,11 @@ def convergence_section(
     words = _words(trace, verdict, named or {})
     columns = [Column("check"), Column("at"), Column("value", ",.4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, words.get(f.quantity, f.quantity), f.value, f.threshold_text, f.passed) for f in verdict.findings]
-    return Section(
-        "Did the sampler converge?",
-        [
-            Paragraph(judged),
-            Table("convergence", "Convergence checks, each at its worst quantity", columns, rows),
-            _worst(trace, verdict, words),
-        ],
-    )
+    checks = Table("convergence", "Convergence checks, each at its worst quantity", columns, rows)
+    return Section("Did the sampler converge?", [Paragraph(judged), checks, _worst(trace, verdict, words)])
 
 
-def _worst(trace: xr.DataTree, verdict: Verdict, words: Mapping[str, str]) -> Block:
+def _worst(trace: xr.DataTree, verdict: Verdict, words: Mapping[str, str]) -> Paragraph | Figure:
     """Return rank plots of the worst quantities."""
     from dpbayes.inference.convergence import members_of, mixing, quantity_draws
     from dpbayes.report.plots import rank_plot

@@ -16,23 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Okabe and Ito's colours, told apart without red and green.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
-"""Okabe and Ito's colours, told apart without red and green."""
-
 ESTIMATE, RELEASED, TRUTH = COLOURS[0], COLOURS[1], "#111111"
-
+# As many rows of a page's first picture leave room on a screen for the words, the verdict and the privacy cost.
 SCREEN_ROWS = 16
-"""As many rows of a page's first picture leave room on a screen for the words, the verdict and the privacy cost."""
-
-STYLE = {
-    "figure.dpi": 150,
-    "figure.constrained_layout.use": True,
-    "axes.prop_cycle": plt.cycler(color=COLOURS),
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
-"""Matplotlib settings for figures beside a report: ``plt.style.use(STYLE)``."""
+# Matplotlib settings for figures beside a report: plt.style.use(STYLE).
+STYLE = {"figure.dpi": 150, "figure.constrained_layout.use": True, "axes.prop_cycle": plt.cycler(color=COLOURS)}
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 
 
 def panel_grid(
@@ -144,10 +135,7 @@ def residual_plot(groups: Sequence[str], residuals: Floats, *, limit: float) -> 
 
 
 def ladder_panels(
-    quantities: Mapping[str, Floats],
-    labels: Sequence[str],
-    *,
-    ladder: tuple[str, Sequence[float]] | None,
+    quantities: Mapping[str, Floats], labels: Sequence[str], *, ladder: tuple[str, Sequence[float]] | None
 ) -> Figure:
     """Plot quantities across runs, a panel per quantity: title to values, shape ``(runs,)`` or ``(runs, rows)``."""
     tall = 2.7 if ladder else 2.4 + 0.05 * max(map(len, labels))
@@ -174,13 +162,7 @@ def ladder_panels(
     return figure
 
 
-def intervals_of_runs(
-    titles: Sequence[str],
-    estimates: Floats,
-    labels: Sequence[str],
-    *,
-    unit: str,
-) -> Figure:
+def intervals_of_runs(titles: Sequence[str], estimates: Floats, labels: Sequence[str], *, unit: str) -> Figure:
     """Plot each run's intervals, array ``(runs, rows, 3)``, as differences from the first run's estimates."""
     runs, rows, _ = estimates.shape
     centre = estimates[0, :, 0]
@@ -235,9 +217,8 @@ def estimate_plot(
 ) -> Figure:
     """Plot estimates with their intervals, array ``(rows, 3)`` of value and bounds, and print them beside."""
     rows = len(labels)
-    width = min(
-        8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels)))
-    )  # narrow where labels are short: phones scale it down
+    # Narrow where labels are short: phones scale it down.
+    width = min(8.5, max(5.2, 3.8 + 0.075 * max(map(len, labels))))
     tall = 0.34 if rows <= 10 else 0.28 if rows <= 24 else 0.22
     figure, axis = plt.subplots(figsize=(width, 0.8 + tall * rows), layout="constrained")
     place = np.arange(rows)[::-1]
@@ -259,8 +240,7 @@ def estimate_plot(
         axis.set_xlim(left=max(min(0.5, float(mean.min())), 0.9 * float(low.min())), right=1.5 * float(high.max()))
     beside = axis.get_yaxis_transform()
     for y, middle, bottom, top in zip(place, mean, low, high, strict=True):
-        told = [show_number(number, format) for number in (middle, bottom, top)]
-        text = "{} ({} to {})".format(*told)
+        text = "{} ({} to {})".format(*(show_number(number, format) for number in (middle, bottom, top)))
         axis.text(1.015, y, text, transform=beside, va="center", fontsize=9 if rows <= 24 else 8)
     axis.set_xlabel(xlabel, fontsize=10)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")

@@ -11,29 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats
-from dpbayes.report.document import Column, Figure, Paragraph, Section, Table
+from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure as MatplotlibFigure
 
-NOTICEABLE = 0.05
-"""Sensitivity that counts (Kallioinen et al. 2024, section 3.3)."""
+type Flags = npt.NDArray[np.bool_]
 
+NOTICEABLE = 0.05  # sensitivity that counts (Kallioinen et al. 2024, section 3.3)
 MOST_DRAWS, MOST_ROWS = 4000, 12
-LIKELIHOOD = "released numbers"
-"""Name of the likelihood's side in the table."""
-
-NOISE = "(by chance alone)"
-"""Marks the table's last rows."""
-
+LIKELIHOOD = "released numbers"  # name of the likelihood's side in the table
+NOISE = "(by chance alone)"  # marks the table's last rows
 WIDTH_TITLE = "Where the width comes from"
 PRIVACY = "privacy noise"
-
 _SHIFTS = 40
 _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
-_COLOURS, _MARKERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7"), "osD^"
 
 
 @dataclass(frozen=True)
@@ -62,96 +56,80 @@ def prior_section(
     2024, Statistics and Computing 34, 57).
     """
     scaled = dict(log_prior) if log_likelihood is None else {**log_prior, LIKELIHOOD: log_likelihood}
+    called = {name: name for name in variables} | dict(called or {})
     try:
-        found, parts = sensitivities(trace, scaled, variables, named or {}), len(log_prior)
+        found = sensitivities(trace, scaled, variables, named or {}, parts=len(log_prior))
     except ValueError as error:
         if "tail values" not in str(error):  # ArviZ's words where draws repeat one value
             raise
         return PriorSection(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
-    largest = found.values[:, :parts].max(axis=1)
-    order = sorted(
-        range(len(largest)),
-        key=lambda i: (found.variables[i] not in answers, not found.sensitive[i, :parts].any(), -largest[i]),
-    )
-    listed = order[:MOST_ROWS]
+    asked = np.isin(found.variables, list(answers))
+    listed = np.lexsort((-found.largest, ~found.to_prior, ~asked))[:MOST_ROWS].tolist()
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
     rows = [(found.labels[i], *found.values[i].tolist()) for i in listed]
-    words = {name: (called or {}).get(name, name).partition(",")[0].replace("_", " ") for name in variables}
+    words = {name: called[name].partition(",")[0].replace("_", " ") for name in variables}
     chance = [(f"{words[name]} {NOISE}", *values.tolist()) for name, values in found.noise.items()]
-    caption = "Power-scaling sensitivity to each part of the prior" + (
-        ", and to the likelihood" * (len(scaled) > parts)
+    known = log_likelihood is not None
+    caption = f"Power-scaling sensitivity to each part of the prior{', and to the likelihood' if known else ''}"
+    seen = (
+        "Sensitivity of the quantities of the table. Filled: sensitive. Open: not told from chance, or below "
+        f"{NOTICEABLE} (dotted)."
     )
-    return PriorSection(
-        _TITLE,
-        [
-            Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
-            Paragraph(_verdict(found, parts, answers, len(listed))),
-            Figure(
-                _plot(found, listed, list(scaled)),
-                f"Sensitivity of the quantities of the table. Filled: sensitive. Open: not told from chance, or below "
-                f"{NOTICEABLE} (dotted).",
-                f"Power-scaling sensitivities to {', '.join(scaled)}, a row per quantity.",
-            ),
-            Table("prior_sensitivity", caption, columns, [*rows, *chance]),
-            Paragraph(_likelihood_text(found.sensitive, parts) if len(scaled) > parts else _UNKNOWN),
-        ],
-        caution=_caution(found, parts, answers, called or {}),
-    )
-
-
-def _caution(found: Sensitivities, parts: int, answers: Sequence[str], called: Mapping[str, str]) -> str:
-    """Say in a sentence what depends on the prior; empty if nothing does."""
-    sensitive = found.sensitive[:, :parts].any(axis=1)
-    if not sensitive.any():
-        return ""
-    variables = list(found.variables)
-    counts = [
-        f"{int(sensitive[[v == name for v in variables]].sum())} of the {variables.count(name)} {words}"
-        for name, words in ((name, called.get(name, name)) for name in dict.fromkeys(variables))
-        if name not in answers
+    alt = f"Power-scaling sensitivities to {', '.join(scaled)}, a row per quantity."
+    blocks: list[Block] = [
+        Paragraph(f"Each part of the prior is raised to a power near 1 and the posterior reweighted. {what}"),
+        Paragraph(_verdict(found, asked, len(listed))),
+        Figure(_plot(found, listed, list(scaled)), seen, alt),
+        Table("prior_sensitivity", caption, columns, [*rows, *chance]),
+        Paragraph(_likelihood_text(found) if known else _UNKNOWN),
     ]
-    asked = sensitive[[v in answers for v in variables]].any()
-    if asked:
+    return PriorSection(_TITLE, blocks, caution=_caution(found, asked, called))
+
+
+def _caution(found: Sensitivities, asked: Flags, called: Mapping[str, str]) -> str:
+    """Say in a sentence what depends on the prior; empty if nothing does."""
+    if not found.to_prior.any():
+        return ""
+    others = {name: found.variables == name for name in dict.fromkeys(found.variables[~asked].tolist())}
+    counts = [f"{found.to_prior[of].sum()} of the {of.sum()} {called[name]}" for name, of in others.items()]
+    if found.to_prior[asked].any():
         return f"The answer itself is sensitive to the prior{''.join(f', as are {count}' for count in counts)}."
     return f"Sensitive to the prior: {' and '.join(counts)}."
 
 
-def _verdict(found: Sensitivities, parts: int, answers: Sequence[str], listed: int) -> str:
+def _verdict(found: Sensitivities, asked: Flags, listed: int) -> str:
     """Say how many quantities are sensitive to the prior, and how it is with the answer."""
-    count, sensitive = len(found.labels), int(found.sensitive[:, :parts].any(axis=1).sum())
-    text = (
-        f"None of {count} quantities is sensitive to the prior: the data decide."
-        if not sensitive
-        else f"{sensitive} of {count} quantities {'is' if sensitive == 1 else 'are'} sensitive to the prior: there it "
-        "is part of the answer, and says what the release leaves open."
-    )
+    count, sensitive = len(found.labels), int(found.to_prior.sum())
+    text = f"None of {count} quantities is sensitive to the prior: the data decide."
+    if sensitive:
+        text = (
+            f"{sensitive} of {count} quantities {'is' if sensitive == 1 else 'are'} sensitive to the prior: there it "
+            "is part of the answer, and says what the release leaves open."
+        )
     text += (
         f" Sensitive means a sensitivity above {NOTICEABLE}, and above what such a quantity shows by chance in one "
         "case of twenty, from as many draws, when it has nothing to do with the part (last rows)."
     )
-    asked = [
-        f"{label} is {'' if is_so.any() else 'not '}sensitive ({values.max():.3f})"
-        for label, variable, values, is_so in zip(
-            found.labels, found.variables, found.values[:, :parts], found.sensitive[:, :parts], strict=True
-        )
-        if variable in answers
+    answers = [
+        f"{found.labels[i]} is {'' if found.to_prior[i] else 'not '}sensitive ({found.largest[i]:.3f})"
+        for i in np.flatnonzero(asked)
     ]
-    text += f" The answer itself: {', '.join(asked)}." if asked else ""
-    rest = f" Listed are the {listed} that move most" + (", after the answer." if asked else ".")
+    text += f" The answer itself: {', '.join(answers)}." if answers else ""
+    rest = f" Listed are the {listed} that move most" + (", after the answer." if answers else ".")
     return text + (rest if count > listed else "")
 
 
-def _likelihood_text(sensitive: npt.NDArray[np.bool_], parts: int) -> str:
+def _likelihood_text(found: Sensitivities) -> str:
     """Read prior and likelihood together, after the diagnosis of the paper's Table 1."""
-    count, prior, likelihood = len(sensitive), sensitive[:, :parts].any(axis=1), sensitive[:, parts]
+    count, prior, likelihood = len(found.labels), found.to_prior, found.sensitive[:, -1]
     both, alone, neither = (int(kind.sum()) for kind in (prior & likelihood, prior & ~likelihood, ~prior & ~likelihood))
-    parts_of = [
+    parts = [
         (both, "to both: prior and release pull on them, and may disagree"),
         (alone, "to the prior alone: the release says little of them"),
         (neither, "to neither: a small change of either moves them little"),
         (count - both - alone - neither, "to the release alone"),
     ]
-    (first, words), *rest = [part for part in parts_of if part[0]]
+    (first, words), *rest = [part for part in parts if part[0]]
     told = [f"{first} {'is' if first == 1 else 'are'} sensitive {words}", *(f"{number} {how}" for number, how in rest)]
     number = "1 quantity" if count == 1 else f"{count} quantities"
     return f"The column “{LIKELIHOOD}” scales the likelihood of the whole release. Of {number}, {'; '.join(told)}."
@@ -161,14 +139,16 @@ def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> 
     """Draw the sensitivities of a few quantities, parts side by side: several often have no influence at all."""
     import matplotlib.pyplot as plt
 
+    from dpbayes.report.plots import COLOURS
+
     figure, axis = plt.subplots(figsize=(7.5, 1.0 + 0.36 * len(listed)), layout="constrained")
     values, sensitive = found.values[listed], found.sensitive[listed]
     place, largest = np.arange(len(listed)), max(2 * NOTICEABLE, values.max())
     axis.hlines(place, 0, 1, transform=axis.get_yaxis_transform(), color="0.9", linewidth=1, zorder=0)
     for i, part in enumerate(parts):
         y = place + 0.16 * (i - (len(parts) - 1) / 2)
-        colour = _COLOURS[i % len(_COLOURS)]
-        style: dict[str, Any] = {"s": 26, "marker": _MARKERS[i % len(_MARKERS)], "edgecolors": colour, "zorder": 2}
+        colour, marker = COLOURS[i % 4], "osD^"[i % 4]
+        style: dict[str, Any] = {"s": 26, "marker": marker, "edgecolors": colour, "zorder": 2}
         axis.scatter(values[:, i], y, facecolors=np.where(sensitive[:, i], colour, "white"), **style)
         axis.scatter([], [], facecolors=colour, label=part, **style)
     axis.axvline(NOTICEABLE, color="0.4", linestyle=":", linewidth=1)
@@ -185,16 +165,27 @@ def _plot(found: Sensitivities, listed: Sequence[int], parts: Sequence[str]) -> 
 class Sensitivities:
     """Sensitivities of quantities to parts of a posterior's density, array ``(quantities, parts)``."""
 
-    labels: tuple[str, ...]
-    variables: tuple[str, ...]
+    labels: list[str]
+    variables: npt.NDArray[np.str_]
     values: Floats
     noise: Mapping[str, Floats]
+    parts: int  # of the prior; one more is the likelihood
 
     @property
-    def sensitive(self) -> npt.NDArray[np.bool_]:
+    def sensitive(self) -> Flags:
         """Whether each quantity is sensitive to each part: above `NOTICEABLE`, and above the noise."""
         noise = np.array([self.noise[variable] for variable in self.variables])
         return np.asarray(self.values > np.maximum(NOTICEABLE, noise))
+
+    @property
+    def to_prior(self) -> Flags:
+        """Whether each quantity is sensitive to a part of the prior."""
+        return self.sensitive[:, : self.parts].any(axis=1)
+
+    @property
+    def largest(self) -> Floats:
+        """Each quantity's largest sensitivity to a part of the prior."""
+        return self.values[:, : self.parts].max(axis=1)
 
 
 def sensitivities(
@@ -202,6 +193,8 @@ def sensitivities(
     densities: Mapping[str, xr.DataArray],
     variables: Sequence[str],
     named: Mapping[str, Sequence[str]],
+    *,
+    parts: int,
 ) -> Sensitivities:
     """Estimate the sensitivity of every quantity to every part, and its noise."""
     from dpbayes.inference.convergence import is_constant, quantity_draws
@@ -223,7 +216,7 @@ def sensitivities(
     labels: list[str] = []
     for name in variables:
         labels += named.get(name) or [quantity.words for quantity in quantities if quantity.name == name]
-    return Sensitivities(tuple(labels), tuple(of), values, noise)
+    return Sensitivities(labels, of, values, noise, parts)
 
 
 def _estimates(draws: Floats, densities: Mapping[str, xr.DataArray]) -> Floats:
@@ -233,10 +226,8 @@ def _estimates(draws: Floats, densities: Mapping[str, xr.DataArray]) -> Floats:
 
     quantities = xr.Dataset({"quantity": (("chain", "draw", "place"), draws)})
     data = xr.DataTree.from_dict({"posterior": quantities, "log_prior": xr.Dataset(dict(densities))})
-    found = [
-        psense(data, group="prior", group_var_names=[name], sample_dims=["chain", "draw"])["quantity"].to_numpy()
-        for name in densities
-    ]
+    how: dict[str, Any] = {"group": "prior", "sample_dims": ["chain", "draw"]}
+    found = [psense(data, group_var_names=[name], **how)["quantity"].to_numpy() for name in densities]
     return np.column_stack(found)
 
 
@@ -247,10 +238,8 @@ def _shifted(draws: Floats) -> Floats:
     taken = np.resize(rng.permutation(count), _SHIFTS)
     later = rng.integers(length // 5, length - length // 5, size=_SHIFTS)
     other = rng.integers(chains, size=_SHIFTS)
-    columns = [
-        np.roll(draws[:, :, i], (chain, draw), axis=(0, 1)) for i, chain, draw in zip(taken, other, later, strict=True)
-    ]
-    return np.stack(columns, axis=2)
+    moves = zip(taken, other, later, strict=True)
+    return np.stack([np.roll(draws[:, :, i], (chain, draw), axis=(0, 1)) for i, chain, draw in moves], axis=2)
 
 
 def shares_section(
@@ -264,33 +253,23 @@ def shares_section(
     beside: Sequence[tuple[Column, Sequence[float]]] = (),
 ) -> Section:
     """Build the section that splits posterior variances, rows of (name, of the noise, the rest), by their source."""
-    shares = [_share(noise, other) for _, noise, other in splits]
-    rows: list[tuple[Any, ...]] = [
-        (name, math.sqrt(noise + other), math.sqrt(noise), math.sqrt(other), share, *(float(v[i]) for _, v in beside))
-        for i, ((name, noise, other), share) in enumerate(zip(splits, shares, strict=True))
-    ]
+    shares: list[float] = []
+    rows: list[tuple[Any, ...]] = []
+    for i, (name, noise, other) in enumerate(splits):
+        shares.append(noise / (noise + other) if noise + other > 0 else 0.0)
+        deviations = (math.sqrt(variance) for variance in (noise + other, noise, other))
+        rows.append((name, *deviations, shares[-1], *(float(values[i]) for _, values in beside)))
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
     range_text = f"{' to '.join(ends)}\N{NO-BREAK SPACE}%"
     text = f"The privacy noise accounts for {range_text} of the posterior variance, {rest} for the rest. {meaning}"
-    columns = [
-        Column(subject, key="quantity"),
-        Column("standard deviation", format, "sd"),
-        Column(f"{PRIVACY} alone", format, "privacy_sd"),
-        Column(f"{rest} alone", format, "rest_sd"),
-        Column("variance due to noise", ".0%", "privacy_share"),
-        *(column for column, _ in beside),
-    ]
-    figure = Figure(
-        _bars([row[0] for row in rows], shares, rest),
-        f"Shares of the privacy noise and of {rest} in each posterior variance.",
-        f"Stacked bars: privacy noise has {range_text} of the variance.",
-    )
+    columns = [Column(subject, key="quantity"), Column("standard deviation", format, "sd")]
+    columns += [Column(f"{PRIVACY} alone", format, "privacy_sd"), Column(f"{rest} alone", format, "rest_sd")]
+    columns += [Column("variance due to noise", ".0%", "privacy_share"), *(column for column, _ in beside)]
+    seen = f"Shares of the privacy noise and of {rest} in each posterior variance."
+    alt = f"Stacked bars: privacy noise has {range_text} of the variance."
+    figure = Figure(_bars([row[0] for row in rows], shares, rest), seen, alt)
     caption = f"Posterior standard deviations by source, {unit}; their squares add up"
     return Section(WIDTH_TITLE, [Paragraph(text), figure, Table("sources", caption, columns, rows)])
-
-
-def _share(noise: float, other: float) -> float:
-    return noise / (noise + other) if noise + other > 0 else 0.0
 
 
 def _bars(labels: Sequence[str], shares: Sequence[float], rest: str) -> MatplotlibFigure:

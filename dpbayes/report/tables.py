@@ -6,17 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes.privacy.curves import zcdp_epsilon
-from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Publication, Release
 from dpbayes.report.document import Block, Callout, Column, Fact, Paragraph, PrivacyTerms, Section, Table
 
-_COLUMNS = [
-    Column("table"),
-    Column("counts", "d"),
-    Column("noise"),
-    Column("noise sd (records)", ".1f", "noise_sd"),
-    Column("sensitivity", ".4g"),
-]
+_PARTS = [Column("table"), Column("counts", "d"), Column("noise")]
 POST_PROCESSING = "post-processing of a published release"
 NO_COST = Fact("cost", "privacy cost of this analysis", POST_PROCESSING, "none")
 _DELTAS = (1e-6, 1e-9)  # at which a page states the epsilon of Gaussian noise
@@ -59,14 +52,14 @@ def privacy_terms(release: Release) -> PrivacyTerms | None:
     if release.publication is not None:
         return None
     assert release.adjacency != "as published"
-    return PrivacyTerms(
-        release.adjacency, release.protects.removeprefix("one "), None if release.epsilon is None else 0.0
-    )
+    delta = None if release.epsilon is None else 0.0
+    return PrivacyTerms(release.adjacency, release.protects.removeprefix("one "), delta)
 
 
 def released_columns(release: Release) -> list[Column]:
     """Return the columns of `released_rows`."""
-    return [*_COLUMNS, Column("rho" if release.epsilon is None else "epsilon", ".4g")]
+    costs = [Column("noise sd (records)", ".1f", "noise_sd"), Column("sensitivity", ".4g")]
+    return [*_PARTS, *costs, Column("rho" if release.epsilon is None else "epsilon", ".4g")]
 
 
 def released_rows(release: Release) -> list[tuple[str, int, str, float, float | None, float | None]]:
@@ -74,11 +67,14 @@ def released_rows(release: Release) -> list[tuple[str, int, str, float, float | 
     parts: list[tuple[str, int, NoisyTable | NoisyTotal]] = [(t.label, t.counts.size, t) for t in release.tables]
     if not isinstance(release.n, int):
         parts.append(("number of records", 1, release.n))
-    rho = release.epsilon is None
-    return [
-        (label, size, _law(part.noise), math.sqrt(part.noise.variance), part.sensitivity, _cost(part, rho=rho))
-        for label, size, part in parts
-    ]
+    rows = []
+    for label, size, part in parts:
+        noise, cost = part.noise, part.epsilon
+        if release.epsilon is None and part.sensitivity is not None:
+            cost = noise.rho(sensitivity=part.sensitivity)
+        law = f"{noise.words}, {noise.parameter} {noise.spread:.6g}"
+        rows.append((label, size, law, math.sqrt(noise.variance), part.sensitivity, cost))
+    return rows
 
 
 def released_section(release: Release) -> Section:
@@ -106,25 +102,13 @@ def _published_section(release: Release, publication: Publication) -> Section:
         f"{POST_PROCESSING}: it costs no privacy and charges no ledger. That the noise was drawn as stated is the "
         "publisher's word."
     )
-    rows = [
-        (
-            table.label,
-            table.counts.size,
-            table.noise.words,
-            math.sqrt(float(table.variances.min())),
-            math.sqrt(float(table.variances.max())),
-            int(table.withheld.sum()),
-            table.threshold,
-        )
-        for table in release.tables
-    ]
-    columns = [
-        *_COLUMNS[:3],
-        Column("least noise sd", ".4g", "least_sd"),
-        Column("largest", ".4g", "largest_sd"),
-        Column("held back", ",d", "held_back"),
-        Column("threshold", "g"),
-    ]
+    rows = []
+    for table in release.tables:
+        least, largest = (math.sqrt(float(end)) for end in (table.variances.min(), table.variances.max()))
+        part = table.label, table.counts.size, table.noise.words
+        rows.append((*part, least, largest, int(table.withheld.sum()), table.threshold))
+    columns = [*_PARTS, Column("least noise sd", ".4g", "least_sd"), Column("largest", ".4g", "largest_sd")]
+    columns += [Column("held back", ",d", "held_back"), Column("threshold", "g")]
     check = check_stated_noise(release)
     seen = [(row.table, row.dof, row.ratio, row.lower, row.upper, row.z) for row in check.rows]
     blocks: list[Block] = [Paragraph(words), Table("released", "What was published", columns, rows)]
@@ -134,13 +118,6 @@ def _published_section(release: Release, publication: Publication) -> Section:
         of += [Column("99 % from", ".3f", "lower"), Column("to", ".3f", "upper"), Column("z", ".1f")]
         blocks.append(Table("stated_noise", "Standard deviation of the noise where tables overlap", of, seen))
     return Section("What was published", blocks)
-
-
-def _cost(part: NoisyTable | NoisyTotal, *, rho: bool) -> float | None:
-    """Return the rho of a part, or its epsilon; None where a publisher states no sensitivity."""
-    if not rho or part.sensitivity is None:
-        return part.epsilon
-    return part.noise.rho(sensitivity=part.sensitivity)
 
 
 def _total_words(release: Release) -> str:
@@ -162,7 +139,3 @@ def simulation_warning(sampler: str) -> list[Callout]:
         return []
     lines = ["A seeded generator drew the noise, so that the run can be repeated. It carries no privacy guarantee."]
     return [Callout("warning", "A simulation, not a release", lines)]
-
-
-def _law(noise: NoiseLaw) -> str:
-    return f"{noise.words}, {noise.parameter} {noise.spread:.6g}"

@@ -54,14 +54,11 @@ def calibrate(
 
     Parameters
     ----------
-    loaded
-        A validated spec whose run has a posterior.
-    out
-        The folder; by default ``runs/<name>-sbc``. A stopped study goes on in it, and more simulations extend it.
-    n_simulations
-        Simulated data sets, each fitted.
-    n_records
-        Records of a simulated data set; by default as many as the spec says.
+    loaded, out
+        A validated spec whose run has a posterior, and the folder; by default ``runs/<name>-sbc``. A stopped study goes
+        on in it, and more simulations extend it.
+    n_simulations, n_records
+        Simulated data sets, each fitted, and the records of each; by default as many as the spec says.
     random_seed, settings, n_jobs
         See `dpbayes.inference.sbc.simulate_and_rank`.
     progressbar, echo
@@ -96,6 +93,8 @@ def calibrate(
     if settings is None:
         base = SBC_SETTINGS
         settings = NutsSettings(draws=base.draws, tune=base.tune, chains=base.chains, **found.sampling)
+    release = finished_release(loaded)
+    decided = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
     echo(f"calibration: {n_simulations} simulations, {found.design}")
     waiting = Progress(echo) if progressbar and not sys.stderr.isatty() else nullcontext()
     if isinstance(waiting, Progress):
@@ -110,7 +109,7 @@ def calibrate(
             n_ranks=min(99, settings.chains * settings.draws),
             settings=settings,
             folder=folder / "simulations",
-            label=_label(loaded, n_records),
+            label=hashlib.sha256("\n".join(decided).encode()).hexdigest(),
             n_jobs=n_jobs,
             progressbar=progressbar,
         )
@@ -121,13 +120,6 @@ def calibrate(
     write_report(calibration_document(study, verdict, title=title, design=found.design, settings=settings), folder)
     echo(verdict.summary)
     return RunResult(folder, verdict.passed, verdict.summary)
-
-
-def _label(loaded: LoadedSpec, n_records: int | None) -> str:
-    """Name a study by what decides it."""
-    release = finished_release(loaded)
-    parts = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _folder(loaded: LoadedSpec, out: Path | None) -> Path:

@@ -27,19 +27,18 @@ from dpbayes.data.domain import check_rows
 from dpbayes.data.records import require_file
 from dpbayes.errors import ExistingRunError, InputError
 from dpbayes.privacy.release import NoisyTable, Release, in_a_line, read_release
-from dpbayes.report.document import Document, write_report
+from dpbayes.report.document import Document, plain, write_report
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
-from dpbayes.runs.registry import SAVED, check_allowed, own_model
+from dpbayes.runs.registry import SAVED, check_allowed
 from dpbayes.runs.spec import DataSection, LoadedSpec, load_spec
 
 if TYPE_CHECKING:
     import pymc as pm
-    import xarray as xr
 
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.runs.spec import PublishedSpec
+    from dpbayes.runs.spec import PublishedSpec, RunSpec
 
 RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 WORKING_OUT, TRYING = "working out the noise that the spec asks for", "building the model and trying it"
@@ -71,19 +70,16 @@ def execute(
 
     Parameters
     ----------
-    loaded
-        A validated spec.
-    out
-        The run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
+    loaded, out
+        A validated spec, and the run folder; by default ``runs/<name of the spec>``, with a number if that is taken.
     force
         Replace `out` if it is a run folder. The former one stays until the new one is complete. Its release is not used
         again: a spec with confidential records draws a new one and spends epsilon again.
     allow_python
         Whether a spec may name a Python file of its own model, which is then run.
-    progressbar
-        Whether to show progress: a line that is rewritten on a terminal, else one per tenth and per ten seconds.
-    echo
-        Prints one line of progress.
+    progressbar, echo
+        Whether to show progress: a line that is rewritten on a terminal, else one per tenth and per ten seconds; and
+        what prints one line of it.
     ledger_head
         Digest of an entry that the ledger must hold, in place of the spec's ``privacy.ledger_head``.
 
@@ -106,8 +102,9 @@ def execute(
     """
     check_allowed(loaded, allow_python=allow_python)
     folder = choose_folder(loaded.name) if out is None else Path(out)
-    if out is None:
-        _say_cost_of_another(loaded, folder, echo)
+    first = Path("runs", loaded.name)
+    if out is None and folder != first and (cost := _cost_again(loaded, first, "This run")):
+        echo(f"{first} is already there, so this run goes to {folder}{cost}")
     check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
     check_files(loaded, folder)
     if ledger_head is not None:
@@ -117,8 +114,9 @@ def execute(
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
         progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
         said = echo if progress is None else progress.say
-        context = Context(unfinished, loaded.path.parent, said, loaded.digest, progress)
-        if _fits_another_model(loaded, unfinished):
+        context = Context(unfinished, loaded.path.parent, said, progress)
+        own, saved = loaded.spec.setting("model.file"), unfinished / SAVED
+        if own is not None and saved.exists() and saved.read_text("utf-8") != (context.beside / own).read_text("utf-8"):
             remove_results(unfinished)
         released = (unfinished / RELEASE).exists()
         try:
@@ -146,32 +144,31 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     ``<folder>-sbc``, if there. `FileNotFoundError` if the folder holds no ``spec.toml`` or `calibration` is no finished
     study, `InputError` if the study is of another system.
     """
-    spec = Path(folder) / "spec.toml"
-    if not spec.is_file():
+    folder = Path(folder)
+    if not (folder / "spec.toml").is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no spec.toml")
-    document = _document(load_spec(spec), Path(folder))
-    beside = Path(folder).with_name(Path(folder).name + "-sbc")
+    document = _document(load_spec(folder / "spec.toml"), folder)
+    beside = folder.with_name(folder.name + "-sbc")
     study = beside if calibration is None and (beside / "ranks.nc").is_file() else calibration
     if study is not None:
         from dpbayes.report.calibration import calibration_section
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
-    return write_report(document, Path(folder))
+    return write_report(document, folder)
 
 
 def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None:
     """Return the ledger that a spec names, None if it names none; an older copy of it is refused."""
     from dpbayes.privacy.ledger import open_ledger
 
-    privacy = getattr(loaded.spec, "privacy", None)
-    name = getattr(privacy, "ledger", None)
-    head = getattr(privacy, "ledger_head", None) if head is None else head
+    name = loaded.spec.setting("privacy.ledger")
+    head = loaded.spec.setting("privacy.ledger_head") if head is None else head
+    if name is None and head is not None:
+        raise InputError(
+            f"ledger_head {shown(head)} is an entry of privacy.ledger, and the spec names none; name it, or leave "
+            "the head out"
+        )
     if name is None:
-        if head is not None:
-            raise InputError(
-                f"ledger_head {shown(head)} is an entry of privacy.ledger, and the spec names none; name it, or leave "
-                "the head out"
-            )
         return None
     beside, path = loaded.path.parent, Path(name)
     # Two ledgers of one name in two folders have two heads.
@@ -192,32 +189,36 @@ def finished_release(loaded: LoadedSpec) -> Any | None:
     name = loaded.spec.given_release
     if name is None:
         return None
-    if getattr(getattr(loaded.spec, "data", None), "published", None) is not None:
-        require_file(loaded.path.parent / name, setting="data.published")
+    published = loaded.spec.setting("data.published") is not None
+    path = require_file(loaded.path.parent / name, setting="data.published" if published else "data.release")
+    if published:
         return cast("PublishedSpec", loaded.spec).published_release(loaded.path.parent)
-    return _reader(loaded)(require_file(loaded.path.parent / name, setting="data.release"))
+    return _reader(loaded)(path)
 
 
 def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> tuple[bool, str]:
     """Run the stages that the folder still lacks, and write the page."""
+    from dpbayes.inference.convergence import Verdict
+
     study, spec, echo = loaded.module, loaded.spec, context.echo
     release = _release(loaded, context, ledger_head)
     if release is not None:
         echo(f"release: {described(loaded, release)}{sampler_note(release.sampler)}")
     context.at("building the model")
-    result, _ = _fit(loaded, release, context)
-    judged = _verdict(result)
-    if judged is not None:
-        echo(judged.summary())
+    result, made = _fit(loaded, release, context)
+    check = Verdict.from_json(made["convergence"]).summary() if "convergence" in made else ""
+    if check:
+        echo(check)
     if hasattr(study, "synthesize"):
         context.at("drawing synthetic data")
         study.synthesize(spec, release, result, context)
     context.at("writing the page")
     document = _document(loaded, context.folder)
-    if judged is None:
-        echo(_words(document))
+    words = " ".join([document.verdict.title.rstrip(".") + ".", *document.verdict.lines])
+    if not check:
+        echo(words)
     write_report(document, context.folder)
-    return document.verdict.tone != "bad", _words(document) if judged is None else judged.summary()
+    return document.verdict.tone != "bad", check or words
 
 
 def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -> Any | None:
@@ -244,11 +245,13 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
         if spec.confidential_file is not None:
             context.echo(f"records: counting {spec.confidential_file}")
         context.at("counting and drawing the noise")
-        release = study.release(spec, context, rng=_generator(spec), ledger=ledger)
+        seed = spec.setting("privacy.simulation_seed")
+        rng = None if seed is None else np.random.default_rng(seed)  # None for OpenDP
+        release = study.release(spec, context, rng=rng, ledger=ledger)
     try:
         release.write(context.folder / RELEASE)
     except BaseException as error:
-        if getattr(getattr(spec, "privacy", None), "ledger", None) is not None:
+        if spec.setting("privacy.ledger") is not None:
             error.add_note("The release was drawn and its cost is spent, but it is not on disk.")
         raise
     return release
@@ -256,7 +259,7 @@ def _release(loaded: LoadedSpec, context: Context, ledger_head: str | None = Non
 
 def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
     """Return the model of a design, if the system has one, and refuse what a later stage would refuse."""
-    synthesis = getattr(loaded.spec, "synthesis", None)
+    synthesis = loaded.spec.setting("synthesis")
     if isinstance(design, Release) and synthesis is not None and getattr(synthesis, "n_datasets", 1) > 0:
         check_rows(synthesis.n_rows or design.size, design.domain)
     tried = getattr(loaded.module, "try_fit", None)
@@ -268,10 +271,9 @@ def try_fit(loaded: LoadedSpec, design: Any, context: Context) -> Any | None:
     return model
 
 
-def asked_draws(spec: Any) -> int:
+def asked_draws(spec: RunSpec) -> int:
     """Return the draws that a spec asks for, of all chains together; 0 where it leaves their number to the release."""
-    sampling = getattr(spec, "sampling", None)
-    return (getattr(sampling, "draws", None) or 0) * (getattr(sampling, "chains", None) or 0)
+    return (spec.setting("sampling.draws") or 0) * (spec.setting("sampling.chains") or 0)
 
 
 def recorded_numbers(model: pm.Model) -> int:
@@ -308,14 +310,6 @@ def _draws_the_same(loaded: LoadedSpec, begun: str) -> bool:
     return former.release_settings == loaded.spec.release_settings
 
 
-def _fits_another_model(loaded: LoadedSpec, folder: Path) -> bool:
-    """Return whether the file of one's own model has changed since a copy of it was kept in the folder."""
-    name, kept = own_model(loaded.spec), folder / SAVED
-    if name is None or not kept.exists():
-        return False
-    return kept.read_text(encoding="utf-8") != (loaded.path.parent / name).read_text(encoding="utf-8")
-
-
 def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mapping[Any, Any]]:
     """Fit and write the result, or read that of a run that was stopped later on."""
     from dpbayes.inference.schema import annotate, write_trace
@@ -333,7 +327,7 @@ def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mappi
             "sampling_seconds": time.perf_counter() - started,
             "spec_digest": loaded.digest,
         }
-        write_text(folder / RESULT, json.dumps({"made": made, "result": result}, allow_nan=False))
+        write_text(folder / RESULT, json.dumps({"made": made, "result": plain(result)}))
     else:
         cost = {} if release is None else {"release_digest": release.digest, "privacy_record": release.privacy_record}
         write_trace(annotate(result, spec_digest=loaded.digest, **cost), folder / TRACE)
@@ -362,27 +356,9 @@ def _document(loaded: LoadedSpec, folder: Path) -> Document:
     own = folder / SAVED
     if own.exists():
         made = {**made, "model_digest": hashlib.sha256(own.read_bytes()).hexdigest()}
-    return framed(
-        study.sections(spec, release, result, kept),
-        title=spec.title,
-        question=spec.question,
-        release=release,
-        trace=None if isinstance(result, dict) else result,
-        made=made,
-    )
-
-
-def _verdict(result: dict[str, Any] | xr.DataTree) -> Any | None:
-    """Return the convergence check of a trace; None where nothing was sampled."""
-    from dpbayes.inference.convergence import Verdict
-
-    if isinstance(result, dict) or "convergence" not in result.attrs:
-        return None
-    return Verdict.from_json(result.attrs["convergence"])
-
-
-def _words(document: Document) -> str:
-    return " ".join([document.verdict.title.rstrip(".") + ".", *document.verdict.lines])
+    trace = None if isinstance(result, dict) else result
+    words = {"title": spec.title, "question": spec.question}
+    return framed(study.sections(spec, release, result, kept), release=release, trace=trace, made=made, **words)
 
 
 def _reader(loaded: LoadedSpec) -> Callable[[Path], Any]:
@@ -403,15 +379,9 @@ def sampler_note(sampler: str) -> str:
     return "; SIMULATION: a seeded generator drew the noise, no privacy guarantee" if sampler == "simulation" else ""
 
 
-def _generator(spec: Any) -> np.random.Generator | None:
-    """Return the generator that simulates the noise; None for OpenDP."""
-    seed = getattr(getattr(spec, "privacy", None), "simulation_seed", None)
-    return None if seed is None else np.random.default_rng(seed)
-
-
 def check_files(loaded: LoadedSpec, folder: Path) -> None:
     """Refuse a spec whose files are not there, but for those that a release in the partial folder stands for."""
-    data = getattr(loaded.spec, "data", None)
+    data = loaded.spec.setting("data")
     if not isinstance(data, DataSection):
         return
     folder = folder.resolve()  # a spec in the working directory lies in ".", which has no name
@@ -426,22 +396,14 @@ def check_files(loaded: LoadedSpec, folder: Path) -> None:
             raise FileNotFoundError(f"{error}; {data.source}" if data.source else str(error)) from None
 
 
-def _say_cost_of_another(loaded: LoadedSpec, folder: Path, echo: Callable[[str], None]) -> None:
-    """Say so where a run without a folder of its own goes beside a finished one whose release was paid for."""
-    first = folder.with_name(loaded.name)
-    cost = _cost_again(loaded, first, "This run")
-    if folder != first and cost:
-        echo(f"{first} is already there, so this run goes to {folder}{cost}")
-
-
 def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
     """Say that running a spec again costs epsilon, and how to fit the former release; nothing where it is free."""
-    privacy, release = getattr(loaded.spec, "privacy", None), folder / RELEASE
-    simulated = getattr(privacy, "simulation_seed", None) is not None and getattr(privacy, "ledger", None) is None
-    if privacy is None or simulated or not release.is_file():
+    spec, release = loaded.spec, folder / RELEASE
+    simulated = spec.setting("privacy.simulation_seed") is not None and spec.setting("privacy.ledger") is None
+    if spec.setting("privacy") is None or simulated or not release.is_file():
         return ""
     said = f". {subject} draws a new release and spends epsilon again"
-    if "release" not in getattr(type(getattr(loaded.spec, "data", None)), "model_fields", {}):
+    if "release" not in getattr(type(spec.setting("data")), "model_fields", {}):
         return said
     beside = Path(os.path.relpath(release, loaded.path.parent)).as_posix()
     return f'{said}; to fit the one that is there, set data.release = "{beside}" in place of the records and [privacy]'
@@ -459,16 +421,15 @@ def plan_lines(loaded: LoadedSpec, at: Callable[[str], None] = lambda stage: Non
         return ["release: nothing is released"]
     known = spec.confidential_file is None
     lines = [f"release: {described(loaded, design)}", *_table_lines(design, known=known)]
-    if given is not None and getattr(given, "publication", None) is not None:
-        lines += _stated(given)
+    if getattr(given, "publication", None) is not None:
+        lines += _stated(cast("Release", given))
     elif given is not None:
         lines.append("privacy: the release was paid for when it was made; this run costs nothing")
     elif ledger is not None:
         left = ledger.remaining()
         lines.append(f"ledger: {spec.privacy.ledger} has epsilon {left.epsilon:g} and delta {left.delta:g} left")
     at(TRYING)
-    lines += _model_lines(loaded, design)
-    return lines
+    return lines + _model_lines(loaded, design)
 
 
 def _stated(release: Release) -> list[str]:
@@ -488,25 +449,24 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
     """Say how large the noise is in every table, beside a typical count where the number of records is known."""
     if not isinstance(design, Release) or design.unit != "record":
         return []
-    n = design.size
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
-        spread = [math.sqrt(value) for t in design.tables for value in (t.variances.min(), t.variances.max())]
-        return [
-            f"  tables of {min(sizes):,} to {max(sizes):,} cells; noise of standard deviation "
-            f"{_range(spread)} in every cell"
-            + (f", {_range([n / size for size in sizes])} records per cell" if known else "")
-        ]
-    return [_table(table, n if known else None) for table in design.tables]
+        many = f", {_range([design.size / size for size in sizes])} records per cell" if known else ""
+        spread = _spread(design.tables)
+        return [f"  tables of {min(sizes):,} to {max(sizes):,} cells; {spread} in every cell{many}"]
+    lines = []
+    for table in design.tables:
+        size = table.counts.size
+        typical = f", beside {design.size / size:,.0f} records per cell on average" if known else ""
+        law = "" if table.sensitivity is not None else f"{table.noise.words} "
+        held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
+        lines.append(f"  {table.label}: {size:,} cells, {law}{_spread([table])} in each{held}{typical}")
+    return lines
 
 
-def _table(table: NoisyTable, n: float | None) -> str:
-    typical = "" if n is None else f", beside {n / table.counts.size:,.0f} records per cell on average"
-    spread = _range([math.sqrt(table.variances.min()), math.sqrt(table.variances.max())])
-    law = "" if table.sensitivity is not None else f"{table.noise.words} "
-    held = f", {table.withheld.sum():,} held back below {table.threshold:g}" if table.threshold is not None else ""
-    noise = f"{law}noise of standard deviation {spread} in each"
-    return f"  {table.label}: {table.counts.size:,} cells, {noise}{held}{typical}"
+def _spread(tables: Sequence[NoisyTable]) -> str:
+    ends = [math.sqrt(end) for table in tables for end in (table.variances.min(), table.variances.max())]
+    return f"noise of standard deviation {_range(ends)}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -517,7 +477,7 @@ def _range(values: Sequence[float]) -> str:
 def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:
     """Build the model on the design, and say how large it and its draws are."""
     study, spec = loaded.module, cast("Any", loaded.spec)
-    if own_model(spec) is not None:
+    if spec.setting("model.file") is not None:
         return [f"model: {spec.model.file}, which is not run here"]
     with TemporaryDirectory() as folder:
         model = try_fit(loaded, design, Context(Path(folder), loaded.path.parent, echo=lambda line: None))
@@ -525,12 +485,8 @@ def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:
         return []
     unknowns = sum(math.prod(value.shape) for value in model.initial_point().values())
     expected = [f"fit: {study.expected_cost(spec, design)}"] if hasattr(study, "expected_cost") else []
-    return [f"model: {unknowns:,} unknowns{_draws(spec, model)}", *expected]
-
-
-def _draws(spec: Any, model: pm.Model) -> str:
-    draws = asked_draws(spec)
-    if not draws:
-        return ""
-    size = 8e-9 * draws * recorded_numbers(model)
-    return f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"
+    kept = ""
+    if draws := asked_draws(spec):
+        size = 8e-9 * draws * recorded_numbers(model)
+        kept = f", {draws:,} draws in {spec.sampling.chains} chains; they take {size:.2g} GB at least"
+    return [f"model: {unknowns:,} unknowns{kept}", *expected]

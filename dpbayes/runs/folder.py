@@ -6,33 +6,24 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from dpbayes._files import write_text
 from dpbayes.errors import DamagedFileError, ExistingRunError, InputError
 
-_LOCK = ".lock"
-_SPEC = "spec.toml"
-
+_LOCK, _SPEC = ".lock", "spec.toml"
 # What a run writes before it releases anything. All of it is made again; whatever else there is may have cost budget.
 _UNPAID = {_SPEC, "model.py", "truth.json", "certificate.json", "warnings.json"}
-
 # What follows from the release by the settings after it.
-_RESULTS = (
-    *("trace.nc", "result.json", "synthetic", "model.py", "facts.json", "report.html"),
-    *("certificate.json", "warnings.json"),
-)
+_RESULTS = {"trace.nc", "result.json", "synthetic", "facts.json", "report.html"} | _UNPAID - {_SPEC, "truth.json"}
 
 
 def choose_folder(name: str, root: Path = Path("runs")) -> Path:
     """Return the first of ``runs/name``, ``runs/name-2``, ... that is free."""
-    number = 1
-    while True:
-        folder = root / (name if number == 1 else f"{name}-{number}")
-        if not folder.exists():
-            return folder
-        number += 1
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(root / free for free in names if not (root / free).exists())
 
 
 def check_free(folder: Path, *, force: bool, cost: str = "") -> None:
@@ -64,10 +55,7 @@ def _unusable(folder: Path, error: OSError) -> InputError:
 def workspace(
     folder: Path, spec_toml: str, same_release: Callable[[str], bool] = lambda begun: False
 ) -> Iterator[Path]:
-    """Give ``<folder>.partial`` to work in, and move it into place when the block ends well.
-
-    What a run of another spec left there is used where `same_release` says so of that spec's text.
-    """
+    """Give ``<folder>.partial`` to work in, and move it into place when the block ends well."""
     partial = folder.with_name(folder.name + ".partial")
     former = folder.with_name(folder.name + ".former")
     if former.exists() and not (former / _SPEC).is_file():
@@ -76,6 +64,7 @@ def workspace(
     with _lock(partial):
         spec = partial / _SPEC
         if spec.exists() and (begun := spec.read_text(encoding="utf-8")) != spec_toml:
+            # What a run of another spec left is used where that drew the same release.
             if same_release(begun):
                 remove_results(partial)
             else:
@@ -131,21 +120,15 @@ def _lock(partial: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise busy from None
-        if not _is_open_at(handle, partial / _LOCK):
+            # Its folder may have been moved away before it was locked.
+            ours = os.path.samestat(os.fstat(handle), (partial / _LOCK).stat())
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:
             raise busy
         yield
     finally:
         os.close(handle)
-
-
-def _is_open_at(handle: int, path: Path) -> bool:
-    """Return whether an open file is the one at a path: not where its folder was moved away before it was locked."""
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _clear(partial: Path) -> None:

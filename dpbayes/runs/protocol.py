@@ -1,8 +1,7 @@
 """What a system offers to be run: a module ``dpbayes/<system>/study.py``, named in the registry.
 
-The runner does the rest, once for all systems: stages and resuming, the ledger, trying the model on
-placeholder counts before anything is spent, finished releases, the convergence check, calibration,
-the frame of the page and its provenance.
+The runner does the rest, once for all: stages and resuming, the ledger, trying the model on placeholder counts before
+anything is spent, finished releases, the convergence check, calibration, the frame of the page and its provenance.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class Context:
     folder: Path
     beside: Path
     echo: Callable[[str], None] = print
-    spec_digest: str = ""
     progress: Any | None = None  # a function of stage and share that is done; None where nobody wants to know
 
     def at(self, stage: str) -> None:
@@ -63,7 +61,7 @@ class Study(Protocol):
         """Read the confidential records, and release. `rng` None means OpenDP."""
 
     def fit(self, spec: Any, release: Any, context: Context) -> xr.DataTree | dict[str, Any]:
-        """Return the posterior of a release, or a result that JSON can hold."""
+        """Return the posterior of a release, or a result that JSON can hold; arrays become lists, and NaN null."""
 
     def sections(self, spec: Any, release: Any, result: Any, kept: Mapping[str, Any]) -> Findings:
         """Return what the page says, from the arguments alone; `kept` is what `Context.keep` wrote."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dpbayes.runs.spec import LoadedSpec
 
+# System name to the module that is its `dpbayes.runs.protocol.Study`.
 SYSTEMS = {
     "bloom": "dpbayes.bloom.study",
     "ide": "dpbayes.ide.study",
@@ -31,12 +32,8 @@ SYSTEMS = {
     "mvg": "dpbayes.mvg.study",
     "verifier": "dpbayes.verifier.study",
 }
-"""System name to the module that is its `dpbayes.runs.protocol.Study`."""
-
 STUDY = "study:"
-SAVED = "model.py"
-"""The copy of a user's model in the run folder: what the trace was sampled from."""
-
+SAVED = "model.py"  # the copy of a user's model in the run folder: what the trace was sampled from
 _TRUST = "which can do whatever you can; read that file, and pass --allow-python if you trust it"
 
 
@@ -81,14 +78,9 @@ def _imported(path: Path, name: str) -> Any:
     return module
 
 
-def own_model(spec: Any) -> str | None:
-    """Return the file of one's own model that a spec names."""
-    return getattr(getattr(spec, "model", None), "file", None)
-
-
 def check_allowed(loaded: LoadedSpec, *, allow_python: bool) -> None:
     """Refuse a spec whose model is a Python file, unless told to run it, and a file that is none or is not there."""
-    name = own_model(loaded.spec)
+    name = loaded.spec.setting("model.file")
     if name is None:
         return
     path = loaded.path.parent / name

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -24,7 +24,7 @@ from dpbayes.privacy.laws import PublishedName
 from dpbayes.runs.registry import system_module, system_name
 
 if TYPE_CHECKING:
-    from dpbayes.privacy import Release
+    from dpbayes.privacy import PublishedTable, Release
 
 # Bounds far beyond any use: a number outside of them is a slip, and is refused before anything is spent.
 Draws = Annotated[int, Field(ge=10, le=1_000_000)]
@@ -44,6 +44,7 @@ _LONGEST_KEY = 200  # that a message shows
 _LONGEST_MESSAGE = 1_000  # of one mistake
 _LONGEST_TEXT = 10_000
 _MODEL_FILE = "file:"
+_LISTS = re.compile(r"\[\n(?:[ ]+[^\[\]{}\n]+,\n)+[ ]*\]")  # of single values, one a line
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 
@@ -74,12 +75,9 @@ class Section(BaseModel):
 class DataSection(Section):
     """Where the records come from; a system adds its own sources, and names them in `sources`."""
 
-    sources: ClassVar[tuple[str, ...]] = ()
-    """Keys of which exactly one is given; empty where the system checks it."""
-    confidential: ClassVar[str] = "microdata"
-    """The key that names the file of confidential records."""
-    files: ClassVar[tuple[str, ...]] = ("microdata",)
-    """All keys that name files beside the spec, but for `release`."""
+    sources: ClassVar[tuple[str, ...]] = ()  # keys of which exactly one is given; empty where the system checks it
+    confidential: ClassVar[str] = "microdata"  # the key that names the file of confidential records
+    files: ClassVar[tuple[str, ...]] = ("microdata",)  # all keys that name files beside the spec, but for `release`
 
     release: str | None = None
     """A release that was written before, beside the spec: nothing is released then."""
@@ -164,11 +162,17 @@ class RunSpec(Section):
 
         return public_text(value, "title")
 
+    def setting(self, dotted: str) -> Any:
+        """Return a setting such as ``privacy.ledger``; None where the system, or the spec, has no such section."""
+        found: Any = self
+        for name in dotted.split("."):
+            found = getattr(found, name, None)
+        return found
+
     @property
     def given_release(self) -> str | None:
         """The finished release or published tables that the spec names, None if it draws its own release."""
-        data = getattr(self, "data", None)
-        return getattr(data, "release", None) or getattr(data, "published", None)
+        return self.setting("data.release") or self.setting("data.published")
 
     @property
     def release_settings(self) -> dict[str, Any]:
@@ -181,12 +185,12 @@ class RunSpec(Section):
     @property
     def confidential_file(self) -> str | None:
         """The file of confidential records that the spec names, None if it names none."""
-        data = getattr(self, "data", None)
+        data = self.setting("data")
         return data.path_of(data.confidential) if isinstance(data, DataSection) else None
 
     @model_validator(mode="after")
     def _source_and_cost_agree(self) -> Any:
-        data, privacy = getattr(self, "data", None), getattr(self, "privacy", None)
+        data, privacy = self.setting("data"), self.setting("privacy")
         if not isinstance(data, DataSection) or "privacy" not in type(self).model_fields:
             return self
         if isinstance(privacy, PrivacySection):
@@ -197,12 +201,10 @@ class RunSpec(Section):
                 "under replace-one the number of rows is public, and a unit with more than one row changes it; set "
                 'privacy.adjacency = "add-remove" where the system has it, or data.max_rows_per_unit = 1'
             )
-        if (privacy is None) == (self.given_release is None):
-            raise ValueError(
-                "a finished release carries its own cost; leave [privacy] out"
-                if privacy
-                else "add the section [privacy] with epsilon = 1.0, say: what the release may cost"
-            )
+        if privacy is not None and self.given_release is not None:
+            raise ValueError("a finished release carries its own cost; leave [privacy] out")
+        if privacy is None and self.given_release is None:
+            raise ValueError("add the section [privacy] with epsilon = 1.0, say: what the release may cost")
         return self
 
 
@@ -302,51 +304,34 @@ class PublishedSpec(RunSpec):
 
     @model_validator(mode="after")
     def _tables_are_said(self) -> Any:
+        published = self.setting("data.published") is not None and self.setting("data.geocode") is None
+        if published and not self.tables:
+            raise ValueError("data.published needs a [[tables]] for each of its tables")
+        if self.tables and not published:
+            raise ValueError("[[tables]] say what stands in data.published, and there is none; leave them out")
+        self._published_tables()  # its errors say what does not fit together
+        return self
+
+    def _published_tables(self) -> list[PublishedTable]:
         from dpbayes.privacy.published import PublishedTable
 
-        data: Any = self.data  # type: ignore[attr-defined]
-        published = data.published is not None and data.geocode is None
-        if published != bool(self.tables):
-            raise ValueError(
-                "data.published needs a [[tables]] for each of its tables"
-                if published
-                else "[[tables]] say what stands in data.published, and there is none; leave them out"
-            )
-        for table in self.tables or ():
-            PublishedTable(**table.model_dump())  # its errors say what does not fit together
-        return self
+        return [PublishedTable(**table.model_dump()) for table in self.tables or ()]
 
     def published_release(self, beside: Path) -> Release:
         """Read the published tables that the spec names."""
-        from dpbayes.privacy.published import PublishedTable, read_published
+        from dpbayes.privacy.published import read_published
         from dpbayes.privacy.readers import read_census_measurements
         from dpbayes.privacy.release import AS_PUBLISHED, Publication
 
-        data: Any = self.data  # type: ignore[attr-defined]
+        data = self.setting("data")
         if data.geocode is not None:
             exact = None if data.constraints is None else beside / data.constraints
-            options = {
-                "geocodes": data.geocode,
-                "queries": ["total_dpq", *(data.queries or CENSUS_QUERIES)],
-                "total": data.total,
-            }
-            return read_census_measurements(beside / data.published, exact, **options)[data.geocode].release
-        return read_published(
-            beside / data.published,
-            [PublishedTable(**table.model_dump()) for table in self.tables or ()],
-            publication=Publication(data.publisher, data.source, data.date, data.mechanism),
-            levels=data.levels,
-            total=data.total,
-            adjacency=data.adjacency or AS_PUBLISHED,
-        )
-
-
-_LISTS = re.compile(r"\[\n(?:[ ]+[^\[\]{}\n]+,\n)+[ ]*\]")  # of single values, one a line
-
-
-def _in_one_line(found: re.Match[str]) -> str:
-    line = "[" + ", ".join(item.strip().removesuffix(",") for item in found.group().splitlines()[1:-1]) + "]"
-    return line if len(line) <= 90 else found.group()
+            options = {"geocodes": data.geocode, "queries": ["total_dpq", *(data.queries or CENSUS_QUERIES)]}
+            read = read_census_measurements(beside / data.published, exact, total=data.total, **options)
+            return read[data.geocode].release
+        publication = Publication(data.publisher, data.source, data.date, data.mechanism)
+        options = {"levels": data.levels, "total": data.total, "adjacency": data.adjacency or AS_PUBLISHED}
+        return read_published(beside / data.published, self._published_tables(), publication=publication, **options)
 
 
 @dataclass(frozen=True)
@@ -365,7 +350,12 @@ class LoadedSpec:
     @property
     def resolved(self) -> str:
         """The spec as TOML with every default written out."""
-        return _LISTS.sub(_in_one_line, tomli_w.dumps(self.spec.model_dump(mode="json", exclude_none=True)))
+
+        def in_one_line(found: re.Match[str]) -> str:
+            line = "[" + ", ".join(item.strip().removesuffix(",") for item in found.group().splitlines()[1:-1]) + "]"
+            return line if len(line) <= 90 else found.group()
+
+        return _LISTS.sub(in_one_line, tomli_w.dumps(self.spec.model_dump(mode="json", exclude_none=True)))
 
     @property
     def digest(self) -> str:
@@ -424,7 +414,8 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
         raise SpecError(f'{path.name} names no system; add a first line such as system = "latent-class"')
     module = system_module(data["system"], beside=path.parent, allow_python=allow_python)
     data["system"] = system_name(data["system"])
-    _spell_out_model(data)
+    if isinstance(data.get("model"), str):
+        data["model"] = _file_of_model(data["model"])
     try:
         spec = module.Spec.model_validate(data)
     except ValidationError as error:
@@ -519,15 +510,12 @@ def _fields(spec: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     return list(getattr(model, "model_fields", {}))
 
 
-def _spell_out_model(data: dict[str, Any]) -> None:
-    """Rewrite ``model = "file:mine.py"`` of a parsed spec as the section that it stands for."""
-    model = data.get("model")
-    if not isinstance(model, str):
-        return
+def _file_of_model(model: str) -> dict[str, str]:
+    """Return the section that ``model = "file:mine.py"`` stands for."""
     name = model.removeprefix(_MODEL_FILE).strip()
     if not model.startswith(_MODEL_FILE) or not name:
         raise SpecError(f'model: give a section [model], or model = "file:mine.py"; got {model!r}')
-    data["model"] = {"file": name}
+    return {"file": name}
 
 
 def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
@@ -559,8 +547,7 @@ _WORDS = {"integer": "whole number", "number": "number", "string": "text", "bool
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-@dataclass(frozen=True)
-class SpecKey:
+class SpecKey(NamedTuple):
     """A key of a section."""
 
     name: str
@@ -569,8 +556,7 @@ class SpecKey:
     meaning: str
 
 
-@dataclass(frozen=True)
-class SpecSection:
+class SpecSection(NamedTuple):
     """A table of a spec."""
 
     heading: str
@@ -626,13 +612,9 @@ def _takes(field: Mapping[str, Any]) -> str:
         entries = field.get("additionalProperties")
         return f"table of {_within(entries)}" if isinstance(entries, Mapping) else "table"
     given = {sign: field[bound] for bound, sign in _BOUNDS.items() if bound in field}
-    bounds = [f"{sign} {_figures(bound)}" for sign, bound in given.items() if abs(bound) < _BEYOND_USE]
+    figures = {sign: f"{b:,}" if isinstance(b, int) else f"{b:,.15g}" for sign, b in given.items()}
+    bounds = [f"{sign} {figures[sign]}" for sign, bound in given.items() if abs(bound) < _BEYOND_USE]
     return " ".join([_WORDS[field["type"]], " and ".join(bounds)]).strip()
-
-
-def _figures(bound: float) -> str:
-    """Return a bound with separators of thousands, without the zeros of a float."""
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,.15g}"
 
 
 def _within(field: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from dpbayes.data.datasets import wages
 from dpbayes.data.records import code_levels, readable, require_file, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
-from dpbayes.report.document import plain
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import (
     Chains,
@@ -493,7 +492,7 @@ def fit(spec: Spec, release: Release | None, context: Context) -> xr.DataTree | 
         assert spec.pilot is not None
         pilot = spec.pilot
         tried = {q.name: _tried(spec, q, context.beside, pilot.n_partitions, pilot.epsilon) for q in spec.questions}
-        return {"pilot": {name: plain(found.to_dict()) for name, found in tried.items()}}
+        return {"pilot": {name: found.to_dict() for name, found in tried.items()}}
     if spec.model.pooling == "none":
         from dpbayes.verifier.exact import draw_posterior
 
