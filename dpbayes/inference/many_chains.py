@@ -327,9 +327,15 @@ def _start_points(model: "pm.Model", near: Starts) -> Callable[[np.random.Genera
 
 
 def _leapfrogs(
-    evaluate: Evaluate, at: Floats, momentum: Floats, gradient: Floats, scale: Floats, power: float, steps: int,
+    evaluate: Evaluate,
+    at: Floats,
+    momentum: Floats,
+    gradient: Floats,
+    scale: Floats,
+    power: float,
+    steps: int,
     learns: bool,
-) -> tuple[Floats, ...]:  # fmt: skip
+) -> tuple[Floats, ...]:
     """Follow trajectories; see `Follow`."""
     at, momentum, squares = at.copy(), momentum + 0.5 * scale * gradient, np.zeros_like(at)
     change = np.empty_like(at)  # memory that every step uses again

@@ -277,9 +277,20 @@ def _prior_gain(i: int, j: int, moved: int, x: Ints, log_share: Floats, r: float
 
 @numba.njit(cache=False)
 def _move(
-    x: Ints, off: Floats, place: Ints, linear: Floats, quadratic: Floats, held: Ints, below: Floats, log_share: Floats,
-    r: float, tries: int, reach: float, sizes: Ints, open_total: bool,
-) -> int:  # fmt: skip
+    x: Ints,
+    off: Floats,
+    place: Ints,
+    linear: Floats,
+    quadratic: Floats,
+    held: Ints,
+    below: Floats,
+    log_share: Floats,
+    r: float,
+    tries: int,
+    reach: float,
+    sizes: Ints,
+    open_total: bool,
+) -> int:
     """Move records between pairs of cells, or in and out of one, in place; return how many tries were accepted.
 
     Counts are negative binomial, the factors theta integrated out; a number of records and its way back are equally

@@ -179,12 +179,21 @@ def build_model(
     form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
-    ends = _constant("ends", tables.ends)
-    with pm.Model(coords=_coords(release, design.n_classes)) as model:
+    k, alpha, ends = design.n_classes, checked_concentration(concentration), _constant("ends", tables.ends)
+    with pm.Model(coords=_coords(release, k)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
-        weights = _weights(concentration, design.n_classes)
-        psi = _profiles(given, ends, None if profiles == "common" else profile_prior)
+        if isinstance(alpha, tuple):
+            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
+        weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
+        pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
+        if profiles == "common":
+            scores = pm.Normal("level_scores", dims=("class", "level"))
+            levels = given["released_shares"] * pt.exp(given["spread"] * scores)
+        else:
+            levels = pm.Gamma("level_weights", alpha=profile_prior, beta=1.0, dims=("class", "level"))
+        psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
         margin = _recorded(release, design, weights, psi, record_cells)
         if form == "tables":
             _jointly(release, given, n * margin)
@@ -198,7 +207,7 @@ def build_model(
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
-        model.starts = _starts(model, design.n_classes)
+        model.starts = _starts(model, k)
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
@@ -238,29 +247,12 @@ def _starts(model: pm.Model, k: int) -> Starts:
     return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
 
 
-def _weights(concentration: float | Sequence[float], k: int) -> Any:
-    """State the class weights: sticks broken off one after the other."""
-    alpha: Any = checked_concentration(concentration)
-    if isinstance(alpha, tuple):
-        alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
-    broken = pt.ones(1)
-    if k > 1:
-        stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break")
-        own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
-        broken = pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
-    weights = pm.Deterministic("weights", broken, dims="class")
-    pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")
-    return weights
-
-
-def _profiles(given: dict[str, Any], ends: Any, dirichlet: float | None) -> Any:
-    """State the class profiles: about the released shares, or Dirichlet with a parameter."""
-    dims = ("class", "level")
-    if dirichlet is None:
-        levels = given["released_shares"] * pt.exp(given["spread"] * pm.Normal("level_scores", dims=dims))
-    else:
-        levels = pm.Gamma("level_weights", alpha=dirichlet, beta=1.0, dims=dims)
-    return pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=dims)
+def _broken(stick: Any, k: int) -> Any:
+    """Return the class weights: sticks broken off one after the other."""
+    if k == 1:
+        return pt.ones(1)
+    own, before = _constant("own", np.eye(k, k - 1)), _constant("before", np.tri(k, k - 1, -1))
+    return pt.exp(pt.sum(own * pt.log(stick) + before * pt.log1p(-stick), axis=1))
 
 
 def _recorded(release: Release, design: Design, weights: Any, profiles: Any, record_cells: bool | None) -> Any:

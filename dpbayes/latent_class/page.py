@@ -257,9 +257,14 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
             "law is the drawing of the records from the population, which is no choice of ours."
         )
     return prior_section(
-        trace, parts, variables=variables, what=what, log_likelihood=likelihood, called=_CALLED,
+        trace,
+        parts,
+        variables=variables,
+        what=what,
+        log_likelihood=likelihood,
+        called=_CALLED,
         named=quantity_names(release),
-    )  # fmt: skip
+    )
 
 
 def quantity_names(release: Release) -> dict[str, list[str]]:
