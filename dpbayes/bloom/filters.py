@@ -213,8 +213,9 @@ class BloomRelease(Enveloped):
 
     Notes
     -----
-    Neighbouring inputs differ in one position (one-position). What the release costs is a function of its three public
-    numbers: `bloom_epsilon`.
+    Neighbouring inputs differ in one position (one-position): a person more or less, or one person's other publishers;
+    one person exchanged for another changes two. What the release costs is a function of its three public numbers:
+    `bloom_epsilon`.
 
     Examples
     --------
@@ -472,11 +473,20 @@ def _sweep(values: np.ndarray, same: float, other: float) -> np.ndarray:
 
 def secure_coins(n: int, prob: float) -> np.ndarray:
     """Return `n` independent coins that are true with probability exactly `prob`."""
-    coins, undecided, rest = np.zeros(n, dtype=bool), np.arange(n), Fraction(prob)
-    while rest > 0 and undecided.size:
+    coins = np.full(n, prob >= 1.0)
+    rest = Fraction(prob) if prob < 1.0 else Fraction(0)
+    undecided = None  # all of them, while None
+    while rest > 0:
         digit = int(rest * 256)
         rest = rest * 256 - digit
-        byte = np.frombuffer(os.urandom(undecided.size), dtype=np.uint8)
-        coins[undecided] = byte < digit
-        undecided = undecided[byte == digit]
+        count = n if undecided is None else undecided.size
+        if count == 0:
+            break
+        byte = np.frombuffer(os.urandom(count), dtype=np.uint8)
+        if undecided is None:
+            coins = byte < digit
+            undecided = np.flatnonzero(byte == digit)
+        else:
+            coins[undecided] = byte < digit
+            undecided = undecided[byte == digit]
     return coins

@@ -480,7 +480,8 @@ def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
 def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: float = 5e-4) -> FiltersLoss:
     """Return the privacy loss of k filters for the paper's pair, bounded to a relative width of `tolerance` or so.
 
-    The "buffling" technical details (2020), part III.1, simulate the same law.
+    The pair is all zeros against ones in all filters at one position, in the "buffling" technical details (2020), part
+    III.1, where the same law is simulated.
     """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
     tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")

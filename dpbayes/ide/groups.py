@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import batched, combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -447,7 +447,8 @@ def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_set
             domain.axes(names)
 
 
-class GroupResult(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class GroupResult:
     """What was estimated for one group."""
 
     size: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -547,7 +547,8 @@ _WORDS = {"integer": "whole number", "number": "number", "string": "text", "bool
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-class SpecKey(NamedTuple):
+@dataclass(frozen=True)
+class SpecKey:
     """A key of a section."""
 
     name: str
@@ -556,7 +557,8 @@ class SpecKey(NamedTuple):
     meaning: str
 
 
-class SpecSection(NamedTuple):
+@dataclass(frozen=True)
+class SpecSection:
     """A table of a spec."""
 
     heading: str

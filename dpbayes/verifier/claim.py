@@ -308,7 +308,8 @@ def count_partitions(
     Returns
     -------
     PartitionCounts
-        Confidential. A partition whose fit is singular, does not converge or has too few rows counts as not computed.
+        Confidential. A partition whose fit is singular, does not converge, lacks a level or has too few rows counts as
+        not computed.
 
     Raises
     ------

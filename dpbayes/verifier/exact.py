@@ -552,7 +552,8 @@ def posterior(
     ------
     InputError
         If the release is none of a verification, a parameter is out of range, no true counts can explain the released
-        ones, or the mixture needs more than `max_terms` terms.
+        ones, these are too far outside their range for Gaussian noise, or the mixture needs more than `max_terms`
+        terms.
 
     References
     ----------

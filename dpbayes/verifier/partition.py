@@ -278,12 +278,13 @@ def release_counts(
     Parameters
     ----------
     counts
-        Exact counts, sums of estimates (`sum_estimates`), or several of them by the name of their question.
+        Exact counts, sums of estimates (`sum_estimates`), or several of them by the name of their question. Questions
+        asked of the same data compose.
     epsilon
         Total privacy-loss parameter over all questions.
     adjacency
-        Neighbouring relation between the protected units: ``"replace-one"`` or ``"add-remove"``. M is public under
-        both, because the custodian sets it without looking at the data.
+        Neighbouring relation between the protected units (rows, or all rows of a person): ``"replace-one"`` or
+        ``"add-remove"``. M is public under both, because the custodian sets it without looking at the data.
     noise
         ``"two-sided-geometric"`` or ``"laplace"``, the paper's.
     shares
