@@ -25,7 +25,6 @@ import numpy.typing as npt
 from dpbayes._arguments import Floats, Ints, number, one_of, positive_finite, probability_below_one, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.curves import GaussianLoss, gaussian_epsilon, gaussian_stddev, zcdp_epsilon, zcdp_rho
 from dpbayes.privacy.rounding import float_down, float_up, suffix_sums
 
 _SENSITIVITY = "it is the largest change between neighbours, in the unit of the released values"
@@ -427,10 +426,14 @@ class DiscreteGaussian(ConcentratedNoise):
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
         """Return a law that is (epsilon, delta)-DP by way of zCDP, which bounds a change in any direction."""
+        from dpbayes.privacy.curves import zcdp_rho
+
         return cls.from_rho(zcdp_rho(epsilon, delta), sensitivity=sensitivity)
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return an epsilon of one release at `delta` by way of zCDP; an upper bound in any dimension."""
+        from dpbayes.privacy.curves import zcdp_epsilon
+
         return zcdp_epsilon(self.rho(sensitivity=sensitivity), delta)
 
     @property
@@ -532,6 +535,8 @@ class Gaussian(ConcentratedNoise):
         """Return the privacy loss, in closed form."""
         if adjacency is not None:
             check_adjacency(adjacency)
+        from dpbayes.privacy.curves import GaussianLoss
+
         return GaussianLoss(float_up(_change(sensitivity) / Fraction(self.stddev)))
 
     @classmethod
@@ -544,11 +549,15 @@ class Gaussian(ConcentratedNoise):
         3.73063163
         """
         cost = number(epsilon, "epsilon"), number(delta, "delta")
+        from dpbayes.privacy.curves import gaussian_stddev
+
         return cls(gaussian_stddev(number(sensitivity, "sensitivity"), *cost) * (1.0 + _CURVE_ERROR))
 
     def epsilon(self, *, delta: float, sensitivity: float) -> float:
         """Return the smallest epsilon of one release at `delta`, by the exact curve."""
         mu = float_up(_change(sensitivity) / Fraction(self.stddev))
+        from dpbayes.privacy.curves import gaussian_epsilon
+
         return gaussian_epsilon(mu, number(delta, "delta")) * (1.0 + _CURVE_ERROR)
 
     @property
