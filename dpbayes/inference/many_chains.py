@@ -24,13 +24,13 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import Floats, number, shown, whole_number
+from dpbayes._arguments import Floats, number, one_of, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.convergence import Finding
 
@@ -74,6 +74,8 @@ _NOT_FINITE = (
 )
 _DIVERGED = 1000.0  # error of the energy at which a trajectory counts as divergent
 
+Backend = Literal["numba", "jax", "interpreted"]
+
 
 @dataclass(frozen=True)
 class ManyChainSettings:
@@ -88,7 +90,7 @@ class ManyChainSettings:
     target_accept: float = 0.85
     max_steps: int = 400
     own_scales: bool = False
-    backend: str = "numba"
+    backend: Backend = "numba"
 
     def __post_init__(self) -> None:
         # With fewer draws of a chain the effective sample size of chains that stand still would exceed their number.
@@ -106,8 +108,7 @@ class ManyChainSettings:
             )
         if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
             raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
-        if self.backend not in ("numba", "jax"):
-            raise InputError(f"backend must be 'numba' or 'jax', got {shown(self.backend)}")
+        one_of(self.backend, get_args(Backend), "backend")
         if self.backend == "jax" and find_spec("jax") is None:
             raise InputError("backend = 'jax' needs JAX, which is not installed: pip install 'dpbayes[jax]'")
 
@@ -126,7 +127,7 @@ class BatchedDensity:
     ascend: Ascend | None = None  # by Adam; else step by step in NumPy
 
 
-def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDensity:
+def batched_density(model: "pm.Model", *, backend: Backend = "numba") -> BatchedDensity:
     """Compile a model's log-density for batches; data and constants shared with the model are inputs of the code."""
     import pytensor.tensor as pt
     from pymc.logprob.utils import local_check_parameter_to_ninf_switch
@@ -143,7 +144,11 @@ def batched_density(model: "pm.Model", *, backend: str = "numba") -> BatchedDens
     power, point = pt.scalar("power"), model.initial_point(random_seed=0)
     shapes = [point[value.name].shape for value in free]
     outputs = [prior, likelihood, *pt.grad(prior + power * likelihood, free)]
-    evaluate, compiled, most = (_on_jax if backend == "jax" else _on_numba)(model, outputs, power, shapes)
+    compiled: tuple[Any, ...]
+    if backend == "jax":
+        evaluate, compiled, most = _on_jax(model, outputs, power, shapes)
+    else:
+        evaluate, compiled, most = _by_pytensor(model, outputs, power, shapes, backend)
     # What is recorded is of few points: code would take longer to compile than to run.
     record = _over_points(recorded, free, "interpreted")
     size = sum(map(math.prod, shapes))
@@ -169,9 +174,11 @@ def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
     return [np.ascontiguousarray(part).reshape(len(at), *shape) for part, shape in zip(split, shapes, strict=True)]
 
 
-def _on_numba(model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any) -> tuple[Evaluate, tuple[()], int]:
-    """Compile a point's log-density for many; return also what else is compiled, and numbers in memory."""
-    call = _over_points(outputs, model.value_vars, "numba", [power])
+def _by_pytensor(
+    model: "pm.Model", outputs: Sequence[Any], power: Any, shapes: Any, by: str
+) -> tuple[Evaluate, tuple[()], int]:
+    """Make a point's log-density one of many points; return also what else is compiled, and numbers in memory."""
+    call = _over_points(outputs, model.value_vars, by, [power])
 
     def evaluate(at: Floats, to: float) -> tuple[Floats, Floats, Floats]:
         prior, likelihood, *slopes = call(*_parts(at, shapes), np.asarray(to))
@@ -268,10 +275,20 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Se
     points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
     inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
     if by == "interpreted":
-        return _function(inputs, outputs, "FAST_COMPILE")
+        return _one_at_a_time(_function(inputs, outputs, "FAST_COMPILE"))
     function = _function(inputs, outputs, _unlocked())
     code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
+
+
+def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.Lock()  # PyTensor keeps what it computes in the function itself
+
+    def call(*inputs: Any) -> Any:
+        with lock:
+            return function(*inputs)
+
+    return call
 
 
 def _function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any) -> Any:

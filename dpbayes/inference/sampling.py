@@ -29,7 +29,14 @@ from dpbayes.inference.convergence import (
     drift_finding,
     mixing_findings_of,
 )
-from dpbayes.inference.many_chains import BatchedDensity, ManyChainSettings, Progress, batched_density, draw_many
+from dpbayes.inference.many_chains import (
+    Backend,
+    BatchedDensity,
+    ManyChainSettings,
+    Progress,
+    batched_density,
+    draw_many,
+)
 from dpbayes.inference.schema import annotate, new_trace
 
 if TYPE_CHECKING:
@@ -272,7 +279,7 @@ class CompiledModel:
         return new_trace(groups, **attributes)
 
 
-def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = "numba") -> CompiledModel:
+def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backend = "numba") -> CompiledModel:
     """Compile a model's log-density and gradient.
 
     Parameters
@@ -286,7 +293,8 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: str = 
         ``"nuts"``: nutpie's No-U-Turn sampler. ``"many-chains"``: batches of many short chains
         (`dpbayes.inference.many_chains`).
     backend
-        Of many chains: ``"numba"``, or ``"jax"`` where JAX is installed.
+        Of many chains: ``"numba"``; ``"jax"`` where JAX is installed; ``"interpreted"``, which compiles nothing and
+        takes steps by NumPy.
 
     Returns
     -------
@@ -482,7 +490,7 @@ def sample(
     before, after = (int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(2))
     if predictive:
         prior_predictive(model, draws=1, random_seed=before)
-    backend = getattr(chosen, "backend", "numba")
+    backend: Backend = getattr(chosen, "backend", "numba")
     if progress is not None:
         progress("compiling, up to a minute the first time", 0.0)
     compiled = compile_model(model, method=method, backend=backend)

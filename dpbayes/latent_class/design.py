@@ -26,7 +26,8 @@ type Cell = tuple[tuple[int, int], ...]  # a cell of some margin: (axis, level) 
 type Profiles = Literal["common", "dirichlet"]
 type Likelihood = Literal["cells", "tables"]
 
-CONCENTRATION = (40.0, 10.0)  # shape and rate of the default gamma prior of the stick-breaking concentration
+# Shape and rate of the gamma prior of the stick-breaking concentration: where noise hides nearly everything, or less.
+CONCENTRATIONS = ((40.0, 40.0), (40.0, 10.0))
 SPREADS = (4.0, 2.5)  # standard deviations of profiles about the released shares, in logs: noise is large, or small
 PROFILE_PRIOR = 0.5  # the default Dirichlet parameter of class profiles, where they are asked for
 OVERDISPERSION = 2.0  # standard deviation of the logarithm of the overdispersion, whose median is 1, a priori
@@ -36,6 +37,7 @@ MAX_JOINT_CELLS = 1500  # that are taken jointly: a gradient costs the square of
 MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
 MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
 LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
+HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
 # Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
@@ -49,7 +51,8 @@ _SAMPLED |= {"count_deviations", "size_deviations", "level_deviations"}
 _RECORDED = {"cell", "exact_counts", "given_mean", "given_variance", "margin", "margin_sample", "profiles", "weights"}
 _RECORDED |= {"weights_sorted"}
 _DATA = {"released", "released_counts", "released_n", "released_n_data", "released_shares", "structural_zeros"}
-_DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root", "spread"}
+_DERIVED = {"count_gain", "count_root", "n_prior", "n_records", "rotated_counts", "rotation", "sampling_root"}
+_DERIVED |= {"concentration", "spread"}
 _RESERVED = _OF_DRAWS | _DIMENSIONS | _SAMPLED | _RECORDED | _DATA | _DERIVED
 
 
@@ -70,7 +73,7 @@ class Design:
         tables: Sequence[Sequence[str]],
         *,
         n_classes: int | None = None,
-        concentration: float | Sequence[float] = CONCENTRATION,
+        concentration: float | Sequence[float] | None = None,
         profiles: Profiles = "common",
         spread: float | None = None,
         profile_prior: float = PROFILE_PRIOR,
@@ -101,7 +104,8 @@ class Design:
                 f"overdispersion=True needs draws of the exact counts, of at most {MAX_EXACT_CELLS:,} cells, and there "
                 f"are {counts:,}; leave it out"
             )
-        checked_concentration(concentration)
+        if concentration is not None:
+            checked_concentration(concentration)
         for name, value in (("spread", spread), ("profile_prior", profile_prior)):
             if value is not None:
                 positive_finite(value, name, remedy="such as 0.5")
@@ -161,6 +165,11 @@ def sampler_defaults(
 def starts_near_shares(release: Release) -> bool:
     """Return whether noise is so small that chains which are annealed from the prior would stay behind."""
     return _ratio(release) > START_RATIO
+
+
+def default_concentration(release: Release) -> tuple[float, float]:
+    """Return the gamma prior that suits a release: with fewer classes in use strong dependence is more likely."""
+    return CONCENTRATIONS[_ratio(release) > HIDDEN_RATIO]
 
 
 def default_overdispersion(release: Release) -> bool:

@@ -14,7 +14,6 @@ from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
 from dpbayes.latent_class.completion import Completion
 from dpbayes.latent_class.design import (
-    CONCENTRATION,
     FEW_CELLS,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
@@ -27,6 +26,7 @@ from dpbayes.latent_class.design import (
     cell_labels,
     cells_of,
     checked_concentration,
+    default_concentration,
     default_likelihood,
     default_overdispersion,
     dimension_name,
@@ -58,7 +58,7 @@ def build_model(
     release: Release,
     *,
     n_classes: int | None = None,
-    concentration: float | Sequence[float] = CONCENTRATION,
+    concentration: float | Sequence[float] | None = None,
     profiles: Profiles = "common",
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
@@ -86,8 +86,9 @@ def build_model(
         Number of classes k at which the sticks are cut off; by default 1.4 times the root of the number of independent
         counts, at least 8 and at most 20.
     concentration
-        The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. The default,
-        (40, 10), keeps alpha near 4, so that all classes stay in use.
+        The stick-breaking concentration alpha: a positive number, or shape and rate of its gamma prior. By default
+        (40, 10), which keeps alpha near 4, so that all classes stay in use; where the ratio of sampling to noise is up
+        to 1/50, (40, 40): the prior decides there how strong dependence may be, and fewer classes in use leave more.
     profiles, profile_prior
         ``"common"``: every class varies about the released shares, as above. ``"dirichlet"``, as the paper: profiles
         are Dirichlet(a, ..., a), independent of the release, a being `profile_prior`.
@@ -179,12 +180,14 @@ def build_model(
     form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
     tables, data = Tables.of(release), release_data(release, form, spread=spread, zeros=design.zeros)
-    k, alpha, ends = design.n_classes, checked_concentration(concentration), _constant("ends", tables.ends)
+    alpha = default_concentration(release) if concentration is None else checked_concentration(concentration)
+    k, ends = design.n_classes, _constant("ends", tables.ends)
     with pm.Model(coords=_coords(release, k)) as model:
         given = {name: pm.Data(name, value, dims=_DATA_DIMS.get(name)) for name, value in data.items()}
         n = _noisy_total(release, given) if "released_n_data" in data else given["n_records"]
         if isinstance(alpha, tuple):
-            alpha = pm.Gamma("alpha", alpha=alpha[0], beta=alpha[1])
+            prior = pm.Data("concentration", np.asarray(alpha))
+            alpha = pm.Gamma("alpha", alpha=prior[0], beta=prior[1])
         stick = pm.Beta("stick", alpha=1.0, beta=alpha, dims="break") if k > 1 else pt.zeros(0)
         weights = pm.Deterministic("weights", _broken(stick, k), dims="class")
         pm.Deterministic("weights_sorted", -pt.sort(-weights), dims="rank")

@@ -12,7 +12,6 @@ import numpy as np
 from dpbayes._arguments import Floats
 from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class.design import (
-    CONCENTRATION,
     OVERDISPERSION,
     PROFILE_PRIOR,
     by_table,
@@ -242,8 +241,12 @@ def _prior(trace: xr.DataTree, release: Release, priors: dict[str, Any] | None) 
         text = "Left out: the model is a variant, and the page does not know its prior's density."
         return Section("How much does the prior decide?", [Paragraph(text)])
     variables = [name for name in ("margin", "cell") if name in trace["posterior"]]
+    constant = trace["constant_data"]
+    priors = {
+        name: constant[name].to_numpy().tolist() for name in ("spread", "concentration") if name in constant
+    } | priors
     parts, likelihood = latent_class_densities(trace, release, **priors)
-    sticks, profiles = _stated(**{"spread": trace["constant_data"]["spread"].item()} | priors)
+    sticks, profiles = _stated(**priors)
     weights = f"the prior of the class weights (the number of classes that matter; {sticks}) and "
     what = (
         f"The parts are {weights if 'class weights' in parts else ''}the prior of the class profiles (how sharply a "
@@ -274,7 +277,7 @@ def quantity_names(release: Release) -> dict[str, list[str]]:
 
 
 def _stated(
-    concentration: float | Sequence[float] = CONCENTRATION,
+    concentration: float | Sequence[float],
     profiles: str = "common",
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
@@ -554,7 +557,7 @@ def latent_class_densities(
     trace: xr.DataTree,
     release: Release,
     *,
-    concentration: float | Sequence[float] = CONCENTRATION,
+    concentration: float | Sequence[float],
     profiles: str = "common",
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,

@@ -19,7 +19,6 @@ from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records, with_labels
 from dpbayes.errors import InputError, SpecError
 from dpbayes.latent_class.design import (
-    CONCENTRATION,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
     PROFILE_PRIOR,
@@ -180,7 +179,8 @@ class Model(Section):
     impossible: list[dict[str, str | Level | list[str | Level]]] = Field(default_factory=list)
     """Structural zeros: combinations of levels that cannot occur, each a level or several for some attributes."""
     concentration: Annotated[float | list[float] | None, SkipValidation] = None
-    """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; [40, 10] by default."""
+    """Of the stick-breaking weights: a positive number, or shape and rate of its gamma prior; by default [40, 10],
+    or [40, 40] where noise hides nearly everything."""
     profiles: Literal["common", "dirichlet"] | None = None
     """Prior of the class profiles: about the released shares (the default), or the paper's Dirichlet."""
     overdispersion: bool | None = None
@@ -224,7 +224,7 @@ class Model(Section):
 
     def filled(self, design: Design | None) -> Model:
         """Return the same model with every default written out; `design` is None where it is not known yet."""
-        given = checked_concentration(CONCENTRATION if self.concentration is None else self.concentration)
+        given = None if self.concentration is None else checked_concentration(self.concentration)
         dirichlet = self.profiles == "dirichlet"
         update = {
             "n_classes": self.n_classes if design is None else design.n_classes,
@@ -254,8 +254,9 @@ class Sampling(Section):
     """Acceptance rate that the step size aims at."""
     rounds: int | None = Field(default=None, ge=1, le=10)
     """Rounds of many chains at most; each further one adds as many chains."""
-    backend: Literal["numba", "jax"] | None = None
-    """What compiles the density of many chains: Numba (default), or JAX for a GPU (``pip install 'dpbayes[jax]'``)."""
+    backend: Literal["numba", "jax", "interpreted"] | None = None
+    """What computes the density of many chains: Numba's code (default), JAX's for a GPU (``pip install
+    'dpbayes[jax]'``), or NumPy ("interpreted"), slower, without the minute in which an unusual model is compiled."""
     seed: Seed = 1
     """Seed of the sampler, of the synthetic data and of the predictive check (not of the noise)."""
 

@@ -74,11 +74,11 @@ def calibrate(
     >>> from dpbayes.runs import load_spec
     >>> from dpbayes.inference.sampling import NutsSettings
     >>> import tempfile
-    >>> spec = load_spec("models/acs_latent_class.toml", ["model.n_classes=2"])
+    >>> spec = load_spec("models/bloom_audience.toml")
     >>> short = NutsSettings(draws=100, tune=100, chains=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     study = calibrate(
-    ...         spec, out=Path(folder, "study"), n_simulations=2, n_records=500, settings=short, progressbar=False,
+    ...         spec, out=Path(folder, "study"), n_simulations=2, settings=short, progressbar=False,
     ...         echo=lambda line: None,
     ...     )  # fmt: skip
     ...     sorted(path.name for path in study.folder.iterdir())

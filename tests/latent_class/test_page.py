@@ -66,7 +66,9 @@ def test_parts_and_likelihood_are_the_models_own_up_to_constants(case):
     build, settings = CASES[case]
     model = build()
     points, trace = points_and_trace(model)
-    parts, likelihood = latent_class_densities(trace, release(**settings), **PRIORS.get(case, {}))
+    parts, likelihood = latent_class_densities(
+        trace, release(**settings), **PRIORS.get(case, {"concentration": (40.0, 10.0)})
+    )
     free = {variable.name: variable for variable in model.free_RVs}
     prior = {
         "class weights": [name for name in ("alpha", "stick") if name in free],
@@ -104,9 +106,17 @@ def test_scaling_the_likelihood_with_its_latent_counts_is_scaling_it_without_the
 @pytest.mark.parametrize(
     ("given", "alpha", "profiles"),
     [
-        ({"spread": 4.0}, "~ gamma(40, 10)", "released share times exp(4 z), z ~ N(0, 1)"),
+        (
+            {"concentration": (40.0, 10.0), "spread": 4.0},
+            "~ gamma(40, 10)",
+            "released share times exp(4 z), z ~ N(0, 1)",
+        ),
         ({"concentration": 3, "spread": 1.0}, "= 3", "released share times exp(1 z), z ~ N(0, 1)"),
-        ({"profiles": "dirichlet", "profile_prior": 1.0}, "~ gamma(40, 10)", "Dirichlet(1, ..., 1)"),
+        (
+            {"concentration": [3, 2], "profiles": "dirichlet", "profile_prior": 1.0},
+            "~ gamma(3, 2)",
+            "Dirichlet(1, ..., 1)",
+        ),
     ],
 )
 def test_a_page_states_the_priors(given, alpha, profiles):

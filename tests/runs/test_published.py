@@ -118,7 +118,13 @@ def strict_facts(folder: Path) -> dict:
 @pytest.mark.parametrize("form", ["tables", "cells"])
 def test_the_latent_class_model_fits_counts_held_back(spec: Path, form: str) -> None:
     spec.write_text(with_a_threshold(spec))
-    short = ["sampling.chains=64", "sampling.draws=10", "sampling.rounds=1", "model.n_classes=2"]
+    short = [
+        "sampling.backend='interpreted'",
+        "sampling.chains=64",
+        "sampling.draws=10",
+        "sampling.rounds=1",
+        "model.n_classes=2",
+    ]
     loaded = load_spec(spec, [*short, f"model.likelihood={form}"])
     assert "age x sex: 4 cells" in plan_lines(loaded)[1] and "1 held back below 225" in plan_lines(loaded)[1]
     result = execute(loaded, out=spec.with_name("run"), progressbar=False, echo=lambda line: None)
