@@ -13,6 +13,7 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -467,18 +468,20 @@ def quantity_names(study: "xr.DataTree", name: str) -> list[str]:
     """Return how the functions of this module write the quantities of a ranked variable, the last label fastest.
 
     >>> import xarray as xr
-    >>> ranks = xr.DataArray(np.full((1, 2), 0.5), {"city": ["Ulm", "Bonn"]}, ["simulation", "city"])
+    >>> ranks = xr.DataArray(np.full((1, 3), 0.5), {"city": ["Ulm", "Bonn", "Ulm"]}, ["simulation", "city"])
     >>> quantity_names(xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"share": ranks})}), "share")
-    ['share[city=Ulm]', 'share[city=Bonn]']
+    ['share[city=Ulm]', 'share[city=Bonn]', 'share[city=Ulm] (2)']
     """
     dataset = study["prior_sbc"].to_dataset()
-    ordered, labels = dataset[name].transpose("simulation", ...), []
+    ordered, labels, met = dataset[name].transpose("simulation", ...), [], Counter[str]()
     for index in np.ndindex(*ordered.shape[1:]):
         parts = [
             f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
             for dim, place in zip(ordered.dims[1:], index, strict=True)
         ]
-        labels.append(f"{name}[{', '.join(parts)}]" if parts else name)
+        label = f"{name}[{', '.join(parts)}]" if parts else name
+        met[label] += 1  # a table that was released twice has every label twice
+        labels.append(label if met[label] == 1 else f"{label} ({met[label]})")
     return labels
 
 

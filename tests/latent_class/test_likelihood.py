@@ -385,7 +385,7 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
 def test_many_points_at_once_are_each_by_itself():
     release = mixed_release(TwoSidedGeometric(6.0))
     model = build_model(release, n_classes=3, likelihood="cells")
-    density = batched_density(model)
+    density = batched_density(model, backend="interpreted")
     points = np.random.default_rng(5).normal(size=(3, density.size))
     together = density.evaluate(points, 0.5)
     for place, point in enumerate(points):
