@@ -431,7 +431,8 @@ class Batch:
 
     def _find_step(self) -> None:
         """Take short trajectories, with larger steps while they are accepted and smaller ones while not."""
-        self.time, self.learning = _SETTLING_TIME, 0.3 * self.settings.own_scales
+        longer = max(1.0, self.settings.max_steps / _ANNEALING_STEPS)
+        self.time, self.learning = _SETTLING_TIME * longer, 0.3 * self.settings.own_scales
         for _ in range(_FIRST_MOVES):
             self.move(_FIRST_STEPS)
             if self.accept < 0.6:
@@ -445,7 +446,7 @@ class Batch:
         """Move from where chains climbed to, adapting after each move; return by how much they changed."""
         before = self.likelihood
         for _ in range(moves):
-            self._settle(_ANNEALING_STEPS)
+            self._settle(self.settings.max_steps)
             self.tick()
         self._rescue()
         return abs(self._rise(before))

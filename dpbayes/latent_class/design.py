@@ -38,6 +38,7 @@ MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
 MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
 LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
 HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
+SMALL_NOISE = 0.1  # above which the release decides the profiles more than their prior does
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
 # Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
@@ -130,9 +131,10 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, 512 chains where classes times levels are more than 1,500, and of 8 draws where noise is small and the
-        population does not vary about the mixture by default (768 up to 4,000). The worst of thousands of margins needs
-        so many independent draws for an R-hat below 1.01.
+        With it, 512 chains where classes times levels are more than 1,500: the worst of thousands of margins needs so
+        many independent draws for an R-hat below 1.01. Chains that climb to a mode first, since noise is not large, and
+        of a population that does not vary about the mixture by default, are of 8 draws where noise is small (768 of
+        them up to 4,000), and of trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -157,9 +159,12 @@ def sampler_defaults(
     if size <= SEVERAL:
         return settings
     settings |= {"chains": 512, "rounds": 3}  # each round takes memory for as many draws again
-    if starts_near_shares(release) and not default_overdispersion(release):
-        settings |= {"tune": 12, "draws": 8, "trajectories": 8} | ({"chains": 768} if size <= LARGE else {})
-    return settings
+    if not starts_near_shares(release) or default_overdispersion(release):
+        return settings
+    if _ratio(release) <= SMALL_NOISE:  # chains climb to about equal classes, of which noise hides half: a long way
+        return settings | {"max_steps": 200}
+    settings |= {"tune": 12, "draws": 8, "trajectories": 8}
+    return settings | ({"chains": 768} if size <= LARGE else {})
 
 
 def starts_near_shares(release: Release) -> bool:

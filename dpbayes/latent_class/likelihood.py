@@ -42,7 +42,7 @@ import pytensor.tensor as pt
 from dpbayes._arguments import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
-from dpbayes.latent_class.design import SPREADS, Cell, Likelihood, prior_of_n, released_cells
+from dpbayes.latent_class.design import SMALL_NOISE, SPREADS, Cell, Likelihood, prior_of_n, released_cells
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ type Kind = Literal["gaussian", "laplace", "uneven"]
 # else tie its count to its mean ever more tightly.
 NUGGET = 1e-4
 
-_SMALL_NOISE = 0.1  # ratio of R to noise above which the release decides the profiles more than their prior does
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +314,7 @@ def sampling_ratio(release: Release, shares: Floats) -> float:
 
 def default_spread(release: Release, shares: Floats) -> float:
     """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
-    return SPREADS[sampling_ratio(release, shares) > _SMALL_NOISE]
+    return SPREADS[sampling_ratio(release, shares) > SMALL_NOISE]
 
 
 def cell_covariance(

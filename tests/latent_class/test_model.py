@@ -232,8 +232,6 @@ def test_the_population_varies_where_noise_is_small(monkeypatch):
     monkeypatch.setattr(design_module, "MAX_JOINT_CELLS", 0)
     names = [{v.name for v in build_model(one, likelihood="cells").free_RVs} for one in (quiet, loud)]
     assert ["overdispersion" in found for found in names] == [True, False]
-    monkeypatch.setattr(design_module, "SEVERAL", 0)
-    assert [design_module.sampler_defaults(one)["chains"] for one in (quiet, loud)] == [512, 768]
     assert "overdispersion" not in {v.name for v in build_model(quiet).free_RVs}  # few counts are taken jointly
     chosen = {v.name for v in build_model(quiet, overdispersion=True).free_RVs}
     assert {"overdispersion", "level_deviations"} <= chosen
