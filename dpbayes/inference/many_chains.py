@@ -605,10 +605,10 @@ def draw_many(
     *,
     random_seed: int,
     cores: int,
-    short: Callable[[dict[str, Floats], dict[str, Floats]], Sequence[Finding]],
+    short: Callable[[dict[str, Floats], dict[str, Floats], bool], Sequence[Finding]],
     progress: Progress,
 ) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Any]]:
-    """Anneal, tune and draw, round after round, until `short` finds nothing that is short.
+    """Anneal, tune and draw, round after round, until `short`, which is told which is the last, finds nothing short.
 
     A further round adds as many chains as the first has: one that stays near its mode has little more to say. What was
     drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: all chains draw
@@ -623,7 +623,7 @@ def draw_many(
             run.extend({finding.check for finding in found})
             said = f" ({', '.join(f'{one.title} {one.value_text}' for one in found)})" if found else ""
             variables, stats = run.draw(f"sampling, round {place + 1} of at most {settings.rounds}{said}")
-            found = list(short(variables, stats))
+            found = list(short(variables, stats, place + 1 == settings.rounds))
             if not found:
                 break
     return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
@@ -643,7 +643,7 @@ class _Run:
         self.density, self.settings, self.pool = density, settings, pool
         self.seeds, self.meter = np.random.SeedSequence(random_seed), _Meter(progress, settings.batches)
         self.sets: list[list[Batch]] = []
-        self.drawn: list[tuple[dict[str, Floats], dict[str, Floats]]] = []
+        self.drawn, self.variables, self.stats = 0, dict[str, Floats](), dict[str, Floats]()
         self.moves, self.tune, self.smaller = settings.trajectories, settings.tune, 1.0
 
     def extend(self, checks: Set[str]) -> None:
@@ -651,7 +651,7 @@ class _Run:
         if not checks & {"divergences", "drift"}:
             self.sets.append(self._added())
             return
-        self.drawn = []
+        self.drawn, self.variables, self.stats = 0, {}, {}
         if "divergences" in checks:
             self.smaller *= _SMALLER
             for batch in chain(*self.sets):
@@ -680,7 +680,7 @@ class _Run:
 
     def draw(self, stage: str) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Draw from the sets that have not drawn; return variables and statistics of all, by batch."""
-        waiting = self.sets[len(self.drawn) :]
+        waiting, self.drawn = self.sets[self.drawn :], len(self.sets)
         keep = np.linspace(0, self.moves, self.settings.draws + 1, dtype=int)[1:] - 1
         self.meter.begin(stage, self.moves * len(waiting))
         for batches in waiting:
@@ -689,9 +689,9 @@ class _Run:
             if not np.isfinite(stats["lp"]).all():
                 raise IncompleteSamplingError(_NOT_FINITE)
             points = np.stack([_end_to_end(one["points"]) for one in kept])
-            self.drawn.append((_recorded(self.density, points), stats))
-        variables, stats = map(_side_by_side, zip(*self.drawn, strict=True))
-        return variables, stats
+            self.variables = _side_by_side(self.variables, _recorded(self.density, points))
+            self.stats = _side_by_side(self.stats, stats)
+        return self.variables, self.stats
 
 
 def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, meter: _Meter) -> None:
@@ -716,11 +716,12 @@ def _typical(values: Floats) -> tuple[float, float]:
     return float(middle), max(float(high - low), 1.0)
 
 
-def _side_by_side(sets: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
-    """Lay the chains of every batch in one set after those in another."""
-    if len(sets) == 1:
-        return sets[0]
-    return {name: np.concatenate([one[name] for one in sets], axis=1) for name in sets[0]}
+def _side_by_side(former: dict[str, Floats], new: dict[str, Floats]) -> dict[str, Floats]:
+    """Lay the chains of every batch after those drawn before, one variable at a time, for memory."""
+    return {
+        name: np.concatenate([former.pop(name), new.pop(name)], axis=1) if former else new.pop(name)
+        for name in list(new)
+    }
 
 
 def _end_to_end(kept: Floats) -> Floats:

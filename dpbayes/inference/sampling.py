@@ -528,7 +528,7 @@ def _many(
     sample_dims = ("chain", "draw")
     posterior = xr.Dataset()
 
-    def short(variables: dict[str, Any], stats: dict[str, Any]) -> list[Finding]:
+    def short(variables: dict[str, Any], stats: dict[str, Any], last: bool) -> list[Finding]:
         nonlocal posterior
         shape = stats["lp"].shape
         members = shape[1] // settings.draws
@@ -539,7 +539,10 @@ def _many(
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
         diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
         findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
-        return [finding for finding in findings if not finding.passed]
+        found = [finding for finding in findings if not finding.passed]
+        if found and not last:
+            posterior = xr.Dataset()  # the next round needs its memory
+        return found
 
     _, stats, said = draw_many(
         compiled.program,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.privacy.release import Release
+
+_DRAWS_TOGETHER = 512  # for which exact counts are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +90,13 @@ class Completion:
     def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
         mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
         counts = np.array(mean.to_numpy())
-        # Chain by chain: what is drawn from takes several times the memory of the counts.
-        for own, variance in zip(counts, posterior["given_variance"].transpose(*mean.dims).to_numpy(), strict=True):
+        variances = posterior["given_variance"].transpose(*mean.dims).to_numpy()
+        # Some draws at a time: what is drawn from takes several times the memory of their counts.
+        for chain, first in product(range(len(counts)), range(0, counts.shape[1], _DRAWS_TOGETHER)):
+            some = np.s_[chain, first : first + _DRAWS_TOGETHER]
+            own = counts[some]
             for block in self.tables.blocks:
-                own[:, block.places] += _rest_of(block, own, variance, data, limits, rng)
+                own[:, block.places] += _rest_of(block, own, variances[some], data, limits, rng)
             own[:] = turned(self.release, data["rotation"].T, own)
         return mean.copy(data=counts)
 

@@ -58,7 +58,6 @@ type Kind = Literal["gaussian", "laplace", "uneven"]
 NUGGET = 1e-4
 
 
-
 @dataclass(frozen=True, eq=False)
 class Products:
     """Cells as products of columns: the distinct products of all factors but the last, and every cell's two parts."""

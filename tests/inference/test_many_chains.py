@@ -417,7 +417,7 @@ def test_a_further_round_adds_chains_unless_those_before_drifted_or_diverged(
         settings,
         random_seed=1,
         cores=1,
-        short=lambda variables, stats: failed.pop(0) if failed else [],
+        short=lambda variables, stats, last: failed.pop(0) if failed else [],
         progress=lambda stage, share: said.append(stage),
     )
     expected = np.array(dropped)[:, None] + spacing * np.arange(1, 9)
