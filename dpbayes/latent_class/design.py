@@ -134,7 +134,8 @@ def sampler_defaults(
         With it, 512 chains where classes times levels are more than 1,500: the worst of thousands of margins needs so
         many independent draws for an R-hat below 1.01. Chains that climb to a mode first, since noise is not large, and
         of a population that does not vary about the mixture by default, are of 8 draws where noise is small (768 of
-        them up to 4,000), and of trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
+        them up to 4,000), and 640 with trajectories of up to 200 steps where the ratio of sampling to noise is up to
+        1/10.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -162,7 +163,7 @@ def sampler_defaults(
     if not starts_near_shares(release) or default_overdispersion(release):
         return settings
     if _ratio(release) <= SMALL_NOISE:  # chains climb to about equal classes, of which noise hides half: a long way
-        return settings | {"max_steps": 200}
+        return settings | {"chains": 640, "max_steps": 200}
     settings |= {"tune": 12, "draws": 8, "trajectories": 8}
     return settings | ({"chains": 768} if size <= LARGE else {})
 

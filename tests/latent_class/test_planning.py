@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     [
         (6, 2, 4.0, (384, 12), 60),
         (14, 8, 400.0, (512, 12), 60),
-        (14, 8, 40.0, (512, 12), 200),  # noise is between small and large
+        (14, 8, 40.0, (640, 12), 200),  # noise is between small and large
         (14, 8, 20.0, (768, 8), 60),
         (14, 8, 4.0, (512, 12), 60),  # the population varies
         (40, 10, 400.0, (512, 12), 60),
