@@ -491,7 +491,7 @@ def sample(
     if predictive:
         prior_predictive(model, draws=1, random_seed=before)
     backend: Backend = getattr(chosen, "backend", "numba")
-    if progress is not None:
+    if progress is not None and backend != "interpreted":
         progress("compiling, up to a minute the first time", 0.0)
     compiled = compile_model(model, method=method, backend=backend)
     trace: Any = compiled.fit(chosen, random_seed=seed, cores=cores, progressbar=progressbar, progress=progress)

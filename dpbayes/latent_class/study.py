@@ -316,13 +316,17 @@ class Spec(PublishedSpec):
         settings = self.sampling.settings()
         # Refuses what the sampler would refuse, before anything is released.
         settings_of(self.sampling.method, {name: value for name, value in settings.items() if name != "method"})
-        draws = settings["draws"] * settings["chains"]
-        if self.synthesis.n_datasets > draws and self.synthesis.law == "draws":
-            raise SpecError(
-                f"{self.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
-                "all chains; lower synthesis.n_datasets, or raise sampling.draws"
-            )
+        _check_draws(self, settings)
         return self
+
+
+def _check_draws(spec: Spec, settings: Mapping[str, Any]) -> None:
+    draws = settings["draws"] * settings["chains"]
+    if spec.synthesis.n_datasets > draws and spec.synthesis.law == "draws":
+        raise SpecError(
+            f"{spec.synthesis.n_datasets} synthetic data sets need as many draws, and [sampling] keeps {draws} of "
+            "all chains; lower synthesis.n_datasets, or raise sampling.draws"
+        )
 
 
 def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Release:
@@ -342,6 +346,7 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
 def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
     """Return the model, and refuse what a later stage would refuse."""
     _check_counts(spec, design)
+    _check_draws(spec, spec.sampling.settings(design))
     return _model(spec, design, context)
 
 
@@ -366,7 +371,7 @@ def expected_cost(spec: Spec, design: Release) -> str:
     from dpbayes.latent_class.planning import cost_of
 
     settings = spec.sampling.settings(design)
-    return cost_of(
+    words = cost_of(
         design.domain,
         [table.attributes for table in design.tables],
         n_classes=spec.model.n_classes,
@@ -376,6 +381,8 @@ def expected_cost(spec: Spec, design: Release) -> str:
         moves=settings["tune"] + settings.get("trajectories", settings["draws"]),
         max_steps=settings.get("max_steps", 400),
     ).words
+    backend = settings.get("backend", "numba")
+    return words if backend == "numba" else f"{words} with backend = 'numba' (yours is {backend!r})"
 
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
-from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, InputError
+from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, InputError, SpecError
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
@@ -48,6 +48,23 @@ def test_the_plan_says_tables_noise_budget_and_size(spec):
     assert re.fullmatch(
         r"fit: 6 counts, [0-9,]+ unknowns, about (a minute|[0-9]+ minutes) and [0-9.]+ GB of memory", fit
     )
+
+
+def test_the_plan_says_whose_time_it_is(spec):
+    spec.write_text(SPEC + '[sampling]\nbackend = "interpreted"\n')
+    assert plan_lines(load_spec(spec))[-1].endswith("GB of memory with backend = 'numba' (yours is 'interpreted')")
+
+
+def test_data_sets_need_as_many_draws_as_this_release_keeps(spec, monkeypatch):
+    spec.write_text(SPEC + "[synthesis]\nn_datasets = 4_500\n")
+    plan_lines(load_spec(spec))  # 384 chains of 12 draws
+    monkeypatch.setattr("dpbayes.latent_class.design.SEVERAL", 0)
+    monkeypatch.setattr("dpbayes.latent_class.design.LARGE", 0)
+    monkeypatch.setattr("dpbayes.latent_class.design._ratio", lambda release: 0.3)  # 512 chains of 8 draws
+    with pytest.raises(
+        SpecError, match=r"4500 synthetic data sets need as many draws, and .* keeps 4096 of all chains"
+    ):
+        plan_lines(load_spec(spec))
 
 
 def test_the_plan_of_public_records_sets_noise_beside_typical_counts():
