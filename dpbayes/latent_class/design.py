@@ -132,10 +132,9 @@ def sampler_defaults(
     ----------
     release
         With it, 512 chains where classes times levels are more than 1,500: the worst of thousands of margins needs so
-        many independent draws for an R-hat below 1.01. Chains that climb to a mode first, since noise is not large, and
-        of a population that does not vary about the mixture by default, are of 8 draws where noise is small (768 of
-        them up to 4,000), and 640 with trajectories of up to 200 steps where the ratio of sampling to noise is up to
-        1/10.
+        many independent draws for an R-hat below 1.01. Where chains climb to a mode first, since noise is not large,
+        and the population does not vary about the mixture by default, they are of 8 draws; up to 4,000 they are 768 of
+        8 draws, or 640 of 12 with trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -162,10 +161,12 @@ def sampler_defaults(
     settings |= {"chains": 512, "rounds": 3}  # each round takes memory for as many draws again
     if not starts_near_shares(release) or default_overdispersion(release):
         return settings
+    short = {"tune": 12, "draws": 8, "trajectories": 8}
+    if size > LARGE:
+        return settings | short
     if _ratio(release) <= SMALL_NOISE:  # chains climb to about equal classes, of which noise hides half: a long way
         return settings | {"chains": 640, "max_steps": 200}
-    settings |= {"tune": 12, "draws": 8, "trajectories": 8}
-    return settings | ({"chains": 768} if size <= LARGE else {})
+    return settings | short | {"chains": 768}
 
 
 def starts_near_shares(release: Release) -> bool:

@@ -218,6 +218,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
         (14, 8, 4.0, (512, 12), 60),  # the population varies
         (40, 10, 400.0, (512, 12), 60),
         (40, 10, 4.0, (512, 8), 60),
+        (40, 10, 60.0, (512, 8), 60),
     ],
 )
 def test_the_number_of_chains_follows_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
