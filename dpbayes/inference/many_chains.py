@@ -599,34 +599,36 @@ class _Meter:
                 self.progress(self.stage, self.done / self.moves)
 
 
-def draw_many(
+def draw_many[Judged](
     density: BatchedDensity,
     settings: ManyChainSettings,
     *,
     random_seed: int,
     cores: int,
-    short: Callable[[dict[str, Floats], dict[str, Floats], bool], Sequence[Finding]],
+    judge: Callable[[dict[str, Floats], dict[str, Floats]], tuple[Judged, list[Finding]]],
     progress: Progress,
-) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Any]]:
-    """Anneal, tune and draw, round after round, until `short`, which is told which is the last, finds nothing short.
+) -> tuple[Judged, dict[str, Floats], dict[str, Any]]:
+    """Anneal, tune and draw, round after round, until `judge` finds nothing that is short.
 
     A further round adds as many chains as the first has: one that stays near its mode has little more to say. What was
     drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: all chains draw
-    again, twice as long or with smaller steps. Returns variables and statistics by chain and draw.
+    again, twice as long or with smaller steps. Returns what `judge` makes of the variables, and statistics, by chain
+    and draw.
     """
-    started, found = time.perf_counter(), list[Finding]()
+    started, place, found = time.perf_counter(), 0, list[Finding]()
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
         run = _Run(density, settings, pool, random_seed, progress)
-        for place in range(settings.rounds):
+        while True:
+            place += 1
             run.extend({finding.check for finding in found})
             said = f" ({', '.join(f'{one.title} {one.value_text}' for one in found)})" if found else ""
-            variables, stats = run.draw(f"sampling, round {place + 1} of at most {settings.rounds}{said}")
-            found = list(short(variables, stats, place + 1 == settings.rounds))
-            if not found:
-                break
-    return variables, stats, {"rounds": place + 1, "sampling_seconds": time.perf_counter() - started}
+            variables, stats = run.draw(f"sampling, round {place} of at most {settings.rounds}{said}")
+            judged, found = judge(variables, stats)
+            if not found or place == settings.rounds:
+                return judged, stats, {"rounds": place, "sampling_seconds": time.perf_counter() - started}
+            del judged  # the next round needs its memory
 
 
 class _Run:

@@ -526,10 +526,8 @@ def _many(
     model = compiled.model
     judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
     sample_dims = ("chain", "draw")
-    posterior = xr.Dataset()
 
-    def short(variables: dict[str, Any], stats: dict[str, Any], last: bool) -> list[Finding]:
-        nonlocal posterior
+    def judge(variables: dict[str, Any], stats: dict[str, Any]) -> tuple[xr.Dataset, list[Finding]]:
         shape = stats["lp"].shape
         members = shape[1] // settings.draws
         numbers = {name: range(length) for name, length in zip(sample_dims, shape, strict=True)}
@@ -539,17 +537,14 @@ def _many(
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
         diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
         findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
-        found = [finding for finding in findings if not finding.passed]
-        if found and not last:
-            posterior = xr.Dataset()  # the next round needs its memory
-        return found
+        return posterior, [finding for finding in findings if not finding.passed]
 
-    _, stats, said = draw_many(
+    posterior, stats, said = draw_many(
         compiled.program,
         settings,
         random_seed=seed,
         cores=cores or len(os.sched_getaffinity(0)),
-        short=short,
+        judge=judge,
         progress=progress,
     )
     member = np.tile(posterior["draw"].to_numpy() // settings.draws, (settings.batches, 1))

@@ -346,7 +346,6 @@ def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Le
 def try_fit(spec: Spec, design: Release, context: Context) -> pm.Model:
     """Return the model, and refuse what a later stage would refuse."""
     _check_counts(spec, design)
-    _check_draws(spec, spec.sampling.settings(design))
     return _model(spec, design, context)
 
 
@@ -403,6 +402,7 @@ def fit(spec: Spec, release: Release, context: Context) -> xr.DataTree:
 
     model = _model(spec, release, context)
     seed, settings = spec.sampling.seed, spec.sampling.settings(release)
+    _check_draws(spec, settings)  # of this release, which may keep fewer than most do
     if spec.model.file:  # a model of one's own that cannot be simulated fails before sampling
         prior_predictive(model, draws=1, random_seed=seed)
     trace = sample(model, random_seed=seed, predictive=False, progressbar=False, progress=context.progress, **settings)

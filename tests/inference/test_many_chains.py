@@ -140,6 +140,14 @@ def test_chains_start_where_the_model_says():
     assert (trace["posterior"]["theta"] < 0.0).mean() > 0.8  # by their mass three in four would be above
 
 
+def test_nothing_is_said_of_compiling_where_nothing_is_compiled():
+    told = []
+    with two_humps() as model:
+        sample(model, method="many-chains", random_seed=1, predictive=False, backend="interpreted",
+               progress=lambda stage, share: told.append(stage), rounds=1, **SHORT)  # fmt: skip
+    assert "annealing" in told and not [stage for stage in told if "compil" in stage]
+
+
 def _normal_batch(points):
     """Chains in a standard normal law that is all likelihood."""
     density = BatchedDensity(lambda at, power: (0.0 * at[:, 0], -0.5 * (at**2).sum(1), -power * at), None, None, 3)
@@ -417,7 +425,7 @@ def test_a_further_round_adds_chains_unless_those_before_drifted_or_diverged(
         settings,
         random_seed=1,
         cores=1,
-        short=lambda variables, stats, last: failed.pop(0) if failed else [],
+        judge=lambda variables, stats: (variables, failed.pop(0) if failed else []),
         progress=lambda stage, share: said.append(stage),
     )
     expected = np.array(dropped)[:, None] + spacing * np.arange(1, 9)

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 from dpbayes.cli.main import app
 from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, InputError, SpecError
+from dpbayes.latent_class import study
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
 from dpbayes.runs import execute, load_spec
 from dpbayes.runs.execution import plan_lines
 from dpbayes.runs.progress import Progress
+from dpbayes.runs.protocol import Context
 
 SPEC = """system = "latent-class"
 title = "t"
@@ -57,14 +59,17 @@ def test_the_plan_says_whose_time_it_is(spec):
 
 def test_data_sets_need_as_many_draws_as_this_release_keeps(spec, monkeypatch):
     spec.write_text(SPEC + "[synthesis]\nn_datasets = 4_500\n")
-    plan_lines(load_spec(spec))  # 384 chains of 12 draws
-    monkeypatch.setattr("dpbayes.latent_class.design.SEVERAL", 0)
-    monkeypatch.setattr("dpbayes.latent_class.design.LARGE", 0)
-    monkeypatch.setattr("dpbayes.latent_class.design._ratio", lambda release: 0.3)  # 512 chains of 8 draws
-    with pytest.raises(
-        SpecError, match=r"4500 synthetic data sets need as many draws, and .* keeps 4096 of all chains"
-    ):
-        plan_lines(load_spec(spec))
+    loaded = load_spec(spec)  # 384 chains of 12 draws
+    context = Context(spec.parent, spec.parent)
+    design = study.design(loaded.spec, spec.parent)
+    for name, value in {"SEVERAL": 0, "LARGE": 0, "_ratio": lambda release: 0.3}.items():  # 512 chains of 8 draws
+        monkeypatch.setattr(f"dpbayes.latent_class.design.{name}", value)
+    monkeypatch.setattr("dpbayes.inference.sample", lambda *_, **__: pytest.fail("it was sampled"))
+    remedy = (
+        r"4500 synthetic data sets need as many draws, and .* keeps 4096 of all chains; lower synthesis\.n_datasets"
+    )
+    with pytest.raises(SpecError, match=remedy):
+        study.fit(loaded.spec, design, context)
 
 
 def test_the_plan_of_public_records_sets_noise_beside_typical_counts():
