@@ -1,14 +1,14 @@
 r"""The reach of sets of publishers, and its gradient, as one operation of a graph.
 
-Publisher i with share s and positions a_c of the C classes has the level :math:`l_0 = x\sqrt{1 + 0.346\,\bar{a^2}}`, x
-the logit of s (Zeger, Liang and Albert 1988, Biometrics 44), and after a Newton step :math:`l = l_0 + (x - \text{logit}
-\,m)\,m(1 - m)/u`, where m and u are the means of p and p (1 - p) over classes at l_0. With q_ic = 1 / (1 + exp(l_i +
-a_ic)) a set S has reached the share :math:`n_S = \frac1C\sum_c (1 - P_{Sc})`, :math:`P_{Sc} = \prod_{i \in S} q_{ic}`,
-so that
+Class c holds the share :math:`w_c` of the people. Within it publisher i has shown itself at a rate :math:`r_{ic} =
+\exp(l_i + a_{ic})`, so that it has missed a person with probability :math:`q_{ic} = \exp(-r_{ic})`. The level l_i
+follows from the publisher's share s, by Halley's method in l, from :math:`\sum_c w_c q_{ic} = 1 - s`. A set S has
+reached the share :math:`n_S = 1 - \sum_c w_c P_{Sc}`, :math:`P_{Sc} = \prod_{i \in S} q_{ic}`, so that, with
+:math:`u_i = \sum_c w_c q_{ic} r_{ic}`,
 
-.. math:: \frac{\partial n_S}{\partial (l_i + a_{ic})} = \frac1C P_{Sc} (1 - q_{ic}), \qquad i \in S.
-
-An exponential of a sum is a product of two, so that cells (publisher, class, week) take none.
+.. math:: \frac{\partial n_S}{\partial (l_i + a_{ic})} = w_c P_{Sc} r_{ic}, \qquad
+    \frac{\partial l_i}{\partial s} = \frac1{u_i}, \qquad
+    \frac{\partial l_i}{\partial a_{ic}} = -\frac{w_c q_{ic} r_{ic}}{u_i}.
 """
 
 from __future__ import annotations
@@ -34,49 +34,58 @@ from dpbayes._arguments import Floats, Ints
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_STEEP = 0.346
 # PyTensor keeps compiled code on disk by this key: other checkouts and later versions must not find it there.
 _SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _steepness(position: Floats) -> float:
-    """Return the ratio of a publisher's level to the logit of its share."""
-    square = 0.0
-    for a in position:
-        square += a * a
-    return math.sqrt(1.0 + _STEEP * square / len(position))
+def _step(level: float, target: float, own: Floats, size: Floats) -> float:
+    """Return Halley's step to where the log of -log of the mean of exp(-rate) is the target."""
+    rate, reached, missed, first, second = math.exp(level), 0.0, 0.0, 0.0, 0.0
+    for c in range(len(own)):
+        x = rate * own[c]
+        q = size[c] * math.exp(-x)
+        reached += size[c] - q if x > 1e-3 else size[c] * x * (1.0 - x * (0.5 - x / 6.0))
+        missed += q
+        first += q * x
+        second += q * x * x
+    exposure = -math.log1p(-reached) if reached < missed else -math.log(missed)
+    slope = first / (missed * exposure)
+    newton = (target - math.log(exposure)) / slope
+    bend = 0.5 * newton * (1.0 - second / first + first / missed - slope)
+    return min(max(newton / (1.0 + max(bend, -0.5)), -2.0), 2.0)
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _cells(share: Floats, position: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return levels; by publisher, class and week p before the Newton step, and q after it; sums of p and p (1 - p)."""
-    (k, weeks), classes = share.shape, len(position)
-    level, first, missed = np.empty((k, weeks)), np.empty((k, classes, weeks)), np.empty((k, classes, weeks))
-    odds, total, spread = np.empty(weeks), np.zeros((k, weeks)), np.zeros((k, weeks))
+def _levels(share: Floats, position: Floats, size: Floats) -> Floats:
+    """Return levels by publisher and week; a week starts from the one before."""
+    k, weeks = share.shape
+    level = np.empty((k, weeks))
     for i in range(k):
-        steep = _steepness(position[:, i])
+        own = np.exp(position[:, i])
+        at = math.log(share[i, 0]) - math.log((size * own).sum())
         for t in range(weeks):
-            level[i, t] = math.log(share[i, t]) - math.log1p(-share[i, t])
-            odds[t] = math.exp(steep * level[i, t])
+            target = math.log(-math.log1p(-share[i, t]))
+            for _ in range(60):
+                step = _step(at, target, own, size)
+                at += step
+                if abs(step) < 1e-3:  # a step is of third order: 1e-9 is left
+                    break
+            level[i, t] = at
+    return level
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _cells(level: Floats, position: Floats) -> tuple[Floats, Floats]:
+    """Return rates, and probabilities of having missed a person, by publisher, class and week."""
+    (k, weeks), classes = level.shape, len(position)
+    rate, missed = np.empty((k, classes, weeks)), np.empty((k, classes, weeks))
+    for i in range(k):
         for c in range(classes):
-            own = math.exp(position[c, i])
             for t in range(weeks):
-                first[i, c, t] = odds[t] * own / (1.0 + odds[t] * own)
-            for t in range(weeks):
-                total[i, t] += first[i, c, t]
-            for t in range(weeks):
-                spread[i, t] += first[i, c, t] * (1.0 - first[i, c, t])
-        for t in range(weeks):
-            m, u = total[i, t] / classes, spread[i, t] / classes
-            gap = level[i, t] - math.log(m) + math.log1p(-m)
-            level[i, t] = steep * level[i, t] + gap * m * (1.0 - m) / u
-            odds[t] = math.exp(level[i, t])
-        for c in range(classes):
-            own = math.exp(position[c, i])
-            for t in range(weeks):
-                missed[i, c, t] = 1.0 / (1.0 + odds[t] * own)
-    return level, first, missed, total, spread
+                rate[i, c, t] = math.exp(level[i, t] + position[c, i])
+                missed[i, c, t] = math.exp(-rate[i, c, t])
+    return rate, missed
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
@@ -89,9 +98,10 @@ def _multiply(missed: Floats, c: int, which: Ints, product: Floats) -> None:
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _reach(share: Floats, position: Floats, ends: Ints, members: Ints) -> tuple[Floats, Floats]:
+def _reach(share: Floats, position: Floats, size: Floats, ends: Ints, members: Ints) -> tuple[Floats, Floats]:
     """Return levels and the share reached by each set."""
-    level, _, missed, _, _ = _cells(share, position)
+    level = _levels(share, position, size)
+    missed = _cells(level, position)[1]
     classes, weeks = len(position), share.shape[1]
     reach = np.empty((len(ends), weeks))
     product, total, start = np.empty(weeks), np.empty(weeks), 0
@@ -100,15 +110,15 @@ def _reach(share: Floats, position: Floats, ends: Ints, members: Ints) -> tuple[
         for c in range(classes):
             _multiply(missed, c, members[start : ends[s]], product)
             for t in range(weeks):
-                total[t] += product[t]
+                total[t] += size[c] * product[t]
         for t in range(weeks):
-            reach[s, t] = 1.0 - total[t] / classes
+            reach[s, t] = 1.0 - total[t]
         start = ends[s]
     return level, reach
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _cells_back(missed: Floats, ends: Ints, members: Ints, along_reach: Floats) -> Floats:
+def _cells_back(rate: Floats, missed: Floats, size: Floats, ends: Ints, members: Ints, along_reach: Floats) -> Floats:
     """Return the slopes in l_i + a_ic by publisher, class and week, given those in the sets' reach."""
     k, classes, weeks = missed.shape
     slopes, product, start = np.zeros(missed.shape), np.empty(weeks), 0
@@ -117,7 +127,7 @@ def _cells_back(missed: Floats, ends: Ints, members: Ints, along_reach: Floats) 
         for c in range(classes):
             _multiply(missed, c, which, product)
             for t in range(weeks):
-                product[t] *= along_reach[s, t] / classes
+                product[t] *= along_reach[s, t] * size[c]
             for i in which:
                 for t in range(weeks):
                     slopes[i, c, t] += product[t]
@@ -125,54 +135,41 @@ def _cells_back(missed: Floats, ends: Ints, members: Ints, along_reach: Floats) 
     for i in range(k):
         for c in range(classes):
             for t in range(weeks):
-                slopes[i, c, t] *= 1.0 - missed[i, c, t]
+                slopes[i, c, t] *= rate[i, c, t]
     return slopes
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _reach_back(
-    share: Floats, position: Floats, ends: Ints, members: Ints, along_level: Floats, along_reach: Floats
+    level: Floats,
+    position: Floats,
+    size: Floats,
+    ends: Ints,
+    members: Ints,
+    along_level: Floats,
+    along_reach: Floats,
 ) -> tuple[Floats, Floats]:
     """Return the slopes in shares and positions, given those in levels and in the sets' reach."""
-    _, first, missed, total, spread = _cells(share, position)
-    inside = _cells_back(missed, ends, members, along_reach)
+    rate, missed = _cells(level, position)
+    inside = _cells_back(rate, missed, size, ends, members, along_reach)
     k, classes, weeks = missed.shape
-    in_share, in_position = np.empty((k, weeks)), np.empty(position.shape)
-    slope, in_mean, in_spread, in_start = np.empty(weeks), np.empty(weeks), np.empty(weeks), np.empty(weeks)
+    in_share, in_position = np.zeros((k, weeks)), np.empty(position.shape)
     for i in range(k):
-        steep, in_steep = _steepness(position[:, i]), 0.0
-        slope[:] = along_level[i]
         for c in range(classes):
             for t in range(weeks):
-                slope[t] += inside[i, c, t]
+                missed[i, c, t] *= rate[i, c, t] * size[c]
         for t in range(weeks):
-            logit = math.log(share[i, t]) - math.log1p(-share[i, t])
-            m, u = total[i, t] / classes, spread[i, t] / classes
-            gap, ratio = logit - math.log(m) + math.log1p(-m), m * (1.0 - m) / u
-            in_mean[t] = slope[t] * (gap * (1.0 - 2.0 * m) - 1.0) / (u * classes)
-            in_spread[t] = -slope[t] * gap * ratio / (u * classes)
-            in_share[i, t] = slope[t] * ratio
-            in_start[t] = slope[t]
+            in_share[i, t] = (along_level[i, t] + inside[i, :, t].sum()) / missed[i, :, t].sum()
         for c in range(classes):
-            for t in range(weeks):
-                e = (in_mean[t] + in_spread[t] * (1.0 - 2.0 * first[i, c, t])) * first[i, c, t] * (1.0 - first[i, c, t])
-                in_start[t] += e
-                inside[i, c, t] += e
             along = 0.0
             for t in range(weeks):
-                along += inside[i, c, t]
+                along += inside[i, c, t] - in_share[i, t] * missed[i, c, t]
             in_position[c, i] = along
-        for t in range(weeks):
-            logit = math.log(share[i, t]) - math.log1p(-share[i, t])
-            in_share[i, t] = (in_share[i, t] + steep * in_start[t]) / (share[i, t] * (1.0 - share[i, t]))
-            in_steep += logit * in_start[t]
-        for c in range(classes):
-            in_position[c, i] += in_steep * _STEEP * position[c, i] / (classes * steep)
     return in_share, in_position
 
 
 class _Operation(Op):
-    """An operation on shares (publisher, week), positions (class, publisher), and sets as ends and members."""
+    """An operation on shares (publisher, week), positions (class, publisher), class sizes, and sets."""
 
     __props__ = ()
     code: ClassVar[Any]
@@ -200,11 +197,11 @@ class SetReach(_Operation):
 
     def infer_shape(self, node: Apply | None, shapes: Any) -> list[Any]:
         """Return the shapes of levels and reach."""
-        return [shapes[0], (shapes[2][0], shapes[0][1])]
+        return [shapes[0], (shapes[3][0], shapes[0][1])]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Say that shares and positions have a gradient."""
-        return [[True] * 2] * 2 + [[False] * 2] * 2
+        return [[True] * 2] * 2 + [[False] * 2] * 3
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the slopes of levels and reach."""
@@ -212,8 +209,8 @@ class SetReach(_Operation):
             pt.zeros_like(output) if isinstance(one.type, DisconnectedType) else one
             for one, output in zip(cotangents, outputs, strict=True)
         ]
-        slopes = _SetReachBack()(*inputs, *along)
-        return [*slopes, disconnected_type(), disconnected_type()]
+        slopes = _SetReachBack()(outputs[0], *inputs[1:], *along)
+        return [*slopes, *(disconnected_type() for _ in inputs[2:])]
 
 
 class _SetReachBack(_Operation):
@@ -241,7 +238,7 @@ def _kept(code: Any) -> Any:
     return numba.njit(called, cache=pytensor.config.numba__cache, error_model="numpy", fastmath=False)
 
 
-def reach_of_sets(share: Any, position: Any, membership: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
+def reach_of_sets(share: Any, position: Any, size: Floats, membership: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
     """Return levels (publisher, week) and the share of people that each set has reached (set, week)."""
     ends = membership.sum(axis=1).cumsum()
-    return SetReach()(share, position, ends, np.nonzero(membership)[1])
+    return SetReach()(share, position, size, ends, np.nonzero(membership)[1])

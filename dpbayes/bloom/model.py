@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from scipy.special import ndtri
 
 from dpbayes._arguments import Floats, Ints, instance, positive_finite, whole_number
 from dpbayes.bloom.claims import check_publishers
@@ -34,6 +33,10 @@ CONCENTRATION = 0.5
 _TINY = 1e-300
 _ACTIVITY = 1.5
 """Prior median of the scale of activity."""
+_SHAPE = (-0.3, 0.3)
+"""Prior mean and standard deviation of its shape: 0 is log-normal; gamma laws of shape .3 to 2 have -.5 to -.2."""
+_REACH = 0.85
+"""How far the classes' normal scores go: 2.8 for 12 of them, from -2.8."""
 
 
 def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) -> pm.Model:
@@ -59,8 +62,11 @@ def build_lattice_model(
 
     .. math::
 
-        p_{cit} = \text{logistic}(\delta_{it} + a_{ci}), \qquad
-        n_{St} = \text{population} \; \frac1C \sum_c \Bigl[1 - \prod_{i \in S} (1 - p_{cit})\Bigr].
+        r_{cit} = \exp(\delta_{it} + a_{ci}), \qquad
+        n_{St} = \text{population} \; \sum_c w_c \Bigl[1 - \exp\Bigl(-\sum_{i \in S} r_{cit}\Bigr)\Bigr].
+
+    A person of class c is reached by publisher i at a rate that is r by the end of week t: reach is the chance to have
+    been reached at least once.
 
     Parameters
     ----------
@@ -80,10 +86,12 @@ def build_lattice_model(
 
     Notes
     -----
-    The reach of each publisher alone is as good as a parameter: :math:`\delta` is a Newton step from its logit
-    times sqrt(1 + 0.346 v), v the variance of the publisher's positions (Zeger, Liang and Albert 1988, Biometrics 44).
-    So each number moves few parameters, and the sampler's steps stay long. The growth over weeks splits at the middle
-    week, each half at its middle, and so on, with logistic-normal shares.
+    The reach of each publisher alone is a parameter, from which :math:`\delta` follows: each number moves few
+    parameters, and the sampler's steps stay long. The growth over weeks splits at the middle week, each half at its
+    middle, and so on, with logistic-normal shares. The positions a are an activity of the class and a taste for each
+    publisher, normal with one scale. Activity is (exp(h z) - 1) / h times another, z normal scores: log-normal where
+    the shape h is 0; below it fewer people are very active and more are hardly ever reached, as in a gamma law. The
+    classes' scores z are equidistant and their shares w normal, the trapezoidal rule.
 
     Examples
     --------
@@ -103,6 +111,7 @@ def build_lattice_model(
         names, weeks = [f"publisher {place + 1}" for place in range(data.n_filters)], len(data.weeks)
     k = len(names)
     sets = shown_sets(k)
+    membership = np.array([[place in which for place in range(k)] for which in sets])
     coords = {
         "publisher": names,
         "class": range(1, c + 1),
@@ -111,7 +120,8 @@ def build_lattice_model(
     }
     with pm.Model(coords=coords) as model:
         pm.Data("population", people)
-        growth, scores = _growth(weeks), ndtri((np.arange(c) + 0.5) / c)
+        growth, (scores, size) = _growth(weeks), _classes(c)
+        pm.Data("class_size", size, dims="class")
         # Numbers of all weeks fix the mean over weeks better than the last one, and the joint reach better than any of
         # the tastes behind it: the free variables are the former, and the scale of activity apart from tastes.
         ahead = pt.log(growth.mean(axis=1))
@@ -119,18 +129,18 @@ def build_lattice_model(
         final = pm.math.sigmoid(pm.Deterministic("final_share", final, dims="publisher"))  # logits
         share = final[:, None] * growth
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
-        # Normal scores: one scale says how unequal people are, since the joint reach of all fixes little else.
-        apart = taste - taste.mean(axis=0)  # the scores' mean is 0
-        offset = _offset(final, apart, scores, k) if k > 1 else 0.0
+        # One scale and one shape say how unequal people are, since the joint reach of all fixes little else.
+        apart = pm.HalfNormal("taste_sd", 1.0) * (taste - pt.dot(size, taste))  # the scores' mean is 0
+        curve = _bent(scores, size, pm.Normal("activity_shape", *_SHAPE))
+        offset = _offset(final, apart, curve, (scores, size), membership[-1:]) if k > 1 else 0.0
         scale = pm.Normal("activity_apart", np.log(_ACTIVITY) - offset, 0.5) + offset
-        activity = pm.Deterministic("activity_sd", pt.exp(scale)) * scores[:, None]
+        activity = pm.Deterministic("activity_sd", pt.exp(scale)) * curve
         position = pm.Deterministic("position", activity + apart, dims=("class", "publisher"))
 
         def reach(membership: npt.NDArray[np.bool_]) -> Any:
-            return people * reach_of_sets(share, position, membership)[1]
+            return people * reach_of_sets(share, position, size, membership)[1]
 
-        membership = np.array([[place in which for place in range(k)] for which in sets])
-        level, shown = reach_of_sets(share, position, membership)
+        level, shown = reach_of_sets(share, position, size, membership)
         pm.Deterministic("level", level, dims=("publisher", "week"))
         pm.Deterministic("reach", people * shown, dims=("set", "week"))
         if isinstance(data, ReachNumbers):
@@ -160,16 +170,32 @@ def _observe_filters(filters: Sequence[BloomRelease], reach: Callable[[npt.NDArr
     pm.MvNormal("empty_positions", bits * pt.exp(-reach(which[0]).T / bits), chol=root, observed=counts)
 
 
-def _offset(final: Any, apart: Any, scores: Floats, k: int) -> Any:
-    """Return the change in the log scale of activity that makes up for tastes: a secant step near its prior median.
+def _classes(c: int) -> tuple[Floats, Floats]:
+    """Return equidistant normal scores and the classes' shares of the people: the trapezoidal rule for a normal law."""
+    scores = np.linspace(-1.0, 1.0, c) * _REACH * np.sqrt(c - 1.0)
+    size = np.exp(-0.5 * scores**2)
+    return scores, size / size.sum()
 
-    Without tastes all publishers together would reach as many people, on average over quarters of their growth. Where
+
+def _bent(scores: Floats, size: Floats, shape: Any) -> Any:
+    """Return the classes' activity, of mean 0, as a column: (exp(shape z) - 1) / shape, which is z at 0."""
+    shape = pt.switch(pt.eq(shape, 0.0), 1e-9, shape)
+    curve = pt.expm1(shape * scores) / shape
+    return (curve - pt.dot(size, curve))[:, None]
+
+
+def _offset(
+    final: Any, apart: Any, curve: Any, classes: tuple[Floats, Floats], everybody: npt.NDArray[np.bool_]
+) -> Any:
+    """Return the change in the log scale of activity that makes up for tastes and shape: a secant step near its median.
+
+    With neither all publishers together would reach as many people, on average over quarters of their growth. Where
     shares are so small that nobody overlaps, the small term below the fraction keeps the step small.
     """
-    share = final[:, None] * np.array([0.25, 0.5, 0.75, 1.0])
-    activity = _ACTIVITY * np.repeat(scores[:, None], k, axis=1)
-    positions = [np.exp(-0.25) * activity + apart, np.exp(0.25) * activity + apart, activity]
-    low, high, without = (reach_of_sets(share, one, np.ones((1, k), dtype=bool))[1].mean() for one in positions)
+    share, (scores, size) = final[:, None] * np.array([0.25, 0.5, 0.75, 1.0]), classes
+    positions = [_ACTIVITY * np.exp(step) * curve + apart for step in (-0.25, 0.25)]
+    positions.append(_ACTIVITY * scores[:, None] + pt.zeros_like(apart))
+    low, high, without = (reach_of_sets(share, one, size, everybody)[1].mean() for one in positions)
     return (without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without)
 
 

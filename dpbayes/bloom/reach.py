@@ -7,10 +7,10 @@ flipping, estimated without bias by sum_j x_j g_j^2 - sum_i d_i c_i^2 with g the
 hashing, sum_i d_i c_i^2 - (c . d)^2 / m were the number of people Poisson, less sum_T lambda_T^2 N_T for fixing the
 N_T people with exactly the publishers T, each counted lambda_T times in L.
 
-A lattice's unknown is an audience, a mixture of C classes of equal size within which publishers reach independently,
-class c by publisher i up to week t with probability p_cit = logistic(level_it + position_ci), level_it increasing in t.
-A set S has then reached population * mean_c [1 - prod_(i in S) (1 - p_cit)] people: consistent in sets and weeks at
-every draw, and never 0. Filters take part through their positions without a bit in S; see docs/bloom.md.
+A lattice's unknown is an audience, a mixture of C classes within which publishers reach independently, class c by
+publisher i up to week t at the rate r_cit = exp(level_it + position_ci), level_it increasing in t. A set S has then
+reached population * sum_c w_c [1 - exp(-sum_(i in S) r_cit)] people, w_c the class's share of them: consistent in sets
+and weeks at every draw, and never 0. Filters take part through their positions without a bit in S; see docs/bloom.md.
 """
 
 import csv
@@ -361,12 +361,15 @@ class ReachLattice:
         Names.
     population
         People in all.
+    size
+        The classes' shares of them.
     position, level
         Posterior draws, shapes (draws, classes, publishers) and (draws, publishers, weeks).
     """
 
     publishers: tuple[str, ...]
     population: float
+    size: np.ndarray
     position: np.ndarray
     level: np.ndarray
 
@@ -378,7 +381,8 @@ class ReachLattice:
         position = flat["position"].transpose("sample", "class", "publisher").to_numpy()
         level = flat["level"].transpose("sample", "publisher", "week").to_numpy()
         names = tuple(str(name) for name in posterior["publisher"].to_numpy())
-        return cls(names, float(trace["constant_data"]["population"]), position, level)
+        constants = trace["constant_data"]
+        return cls(names, float(constants["population"]), constants["class_size"].to_numpy(), position, level)
 
     @property
     def n_weeks(self) -> int:
@@ -388,12 +392,12 @@ class ReachLattice:
     def union(self, publishers: Sequence[str] | None = None, *, week: int | None = None) -> np.ndarray:
         """Draws of the people reached by at least one of these publishers (all), by the end of a week (the last)."""
         missed = np.prod(1.0 - self._probabilities(week)[:, :, self._places(publishers)], axis=2)
-        return self.population * (1.0 - missed.mean(axis=1))
+        return self.population * (1.0 - missed @ self.size)
 
     def intersection(self, publishers: Sequence[str] | None = None, *, week: int | None = None) -> np.ndarray:
         """Draws of the people reached by every one of these publishers."""
         every = np.prod(self._probabilities(week)[:, :, self._places(publishers)], axis=2)
-        return self.population * every.mean(axis=1)
+        return self.population * (every @ self.size)
 
     def frequency(self, *, week: int | None = None) -> np.ndarray:
         """Draws of the people reached by exactly 0, 1, ... publishers, shape (draws, publishers + 1)."""
@@ -402,12 +406,12 @@ class ReachLattice:
         for place in range(probabilities.shape[2]):
             p = probabilities[:, :, place, None]
             law = np.pad(law * (1.0 - p), ((0, 0), (0, 0), (0, 1))) + np.pad(law * p, ((0, 0), (0, 0), (1, 0)))
-        return self.population * law.mean(axis=1)
+        return self.population * np.einsum("dcj,c->dj", law, self.size)
 
     def _probabilities(self, week: int | None) -> np.ndarray:
         """Probability of reach by draw, class and publisher."""
         place = self.n_weeks - 1 if week is None else whole_number(week, "week", high=self.n_weeks) - 1
-        return 1.0 / (1.0 + np.exp(-(self.position + self.level[:, None, :, place])))
+        return -np.expm1(-np.exp(self.position + self.level[:, None, :, place]))
 
     def _places(self, publishers: Sequence[str] | None) -> list[int]:
         if publishers is None:

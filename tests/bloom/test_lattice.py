@@ -41,7 +41,7 @@ def prior_trace(data, population, draws=40, seed=1):
     posterior = xr.Dataset(
         {n: (("chain", "draw", *dims[n]), v[None]) for n, v in zip(names, values, strict=True)}, coords=coords
     )
-    constants = xr.Dataset({"population": float(population)})
+    constants = xr.Dataset({"population": float(population), "class_size": ("class", model["class_size"].get_value())})
     return xr.DataTree.from_dict({"posterior": posterior, "constant_data": constants})
 
 
@@ -225,8 +225,8 @@ def test_bad_tables(tmp_path, text, message):
         (lambda: build_lattice_model(NUMBERS, population=10, classes=1), "classes must be a whole number from 2"),
         (lambda: empty_positions(BloomRelease(np.array([3, 1]), 0.1, "secure", 2.0)), "uniform hashing"),
         (lambda: ReachNumbers.of({}, stddev=1.0), "at least one"),
-        (lambda: ReachLattice(("a",), 1.0, np.ones((1, 2, 1)), np.ones((1, 1, 1))).union(["b"]), "must be some of"),
-        (lambda: ReachLattice(("a",), 1.0, np.ones((1, 2, 1)), np.ones((1, 1, 1))).union(week=2), "week must be"),
+        (lambda: ReachLattice(("a",), 1.0, np.ones(1), np.ones((1, 1, 1)), np.ones((1, 1, 1))).union(["b"]), "some of"),
+        (lambda: ReachLattice(("a",), 1.0, np.ones(1), np.ones((1, 1, 1)), np.ones((1, 1, 1))).union(week=2), "week"),
     ],
 )
 def test_bad_input(call, message):
