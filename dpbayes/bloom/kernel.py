@@ -39,8 +39,8 @@ _SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _step(level: float, target: float, own: Floats, size: Floats) -> float:
-    """Return Halley's step to where the log of -log of the mean of exp(-rate) is the target."""
+def _exposure(level: float, own: Floats, size: Floats) -> tuple[float, float, float]:
+    """Return the log of -log of the mean of exp(-rate), its slope in the level, and the slope of the slope's log."""
     rate, reached, missed, first, second = math.exp(level), 0.0, 0.0, 0.0, 0.0
     for c in range(len(own)):
         x = rate * own[c]
@@ -51,27 +51,28 @@ def _step(level: float, target: float, own: Floats, size: Floats) -> float:
         second += q * x * x
     exposure = -math.log1p(-reached) if reached < missed else -math.log(missed)
     slope = first / (missed * exposure)
-    newton = (target - math.log(exposure)) / slope
-    bend = 0.5 * newton * (1.0 - second / first + first / missed - slope)
-    return min(max(newton / (1.0 + max(bend, -0.5)), -2.0), 2.0)
+    return math.log(exposure), slope, 1.0 - second / first + first / missed - slope
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _levels(share: Floats, position: Floats, size: Floats) -> Floats:
-    """Return levels by publisher and week; a week starts from the one before."""
+    """Return levels by publisher and week, by Halley's method; a week starts from what was last found."""
     k, weeks = share.shape
     level = np.empty((k, weeks))
     for i in range(k):
         own = np.exp(position[:, i])
         at = math.log(share[i, 0]) - math.log((size * own).sum())
+        value, slope, curvature = _exposure(at, own, size)
         for t in range(weeks):
             target = math.log(-math.log1p(-share[i, t]))
             for _ in range(60):
-                step = _step(at, target, own, size)
-                at += step
+                newton = (target - value) / slope
+                step = min(max(newton / (1.0 + max(0.5 * newton * curvature, -0.5)), -2.0), 2.0)
                 if abs(step) < 1e-3:  # a step is of third order: 1e-9 is left
                     break
-            level[i, t] = at
+                at += step
+                value, slope, curvature = _exposure(at, own, size)
+            level[i, t] = at + step
     return level
 
 
@@ -80,10 +81,11 @@ def _cells(level: Floats, position: Floats) -> tuple[Floats, Floats]:
     """Return rates, and probabilities of having missed a person, by publisher, class and week."""
     (k, weeks), classes = level.shape, len(position)
     rate, missed = np.empty((k, classes, weeks)), np.empty((k, classes, weeks))
+    own, at = np.exp(position), np.exp(level)
     for i in range(k):
         for c in range(classes):
             for t in range(weeks):
-                rate[i, c, t] = math.exp(level[i, t] + position[c, i])
+                rate[i, c, t] = at[i, t] * own[c, i]
                 missed[i, c, t] = math.exp(-rate[i, c, t])
     return rate, missed
 

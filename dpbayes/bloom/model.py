@@ -33,8 +33,10 @@ CONCENTRATION = 0.5
 _TINY = 1e-300
 _ACTIVITY = 1.5
 """Prior median of the scale of activity."""
-_SHAPE = (-0.3, 0.3)
+_SHAPE = (-0.3, 0.2)
 """Prior mean and standard deviation of its shape: 0 is log-normal; gamma laws of shape .3 to 2 have -.5 to -.2."""
+_TASTE = 0.7
+"""Scale of tastes."""
 _REACH = 0.85
 """How far the classes' normal scores go: 2.8 for 12 of them, from -2.8."""
 
@@ -89,7 +91,7 @@ def build_lattice_model(
     The reach of each publisher alone is a parameter, from which :math:`\delta` follows: each number moves few
     parameters, and the sampler's steps stay long. The growth over weeks splits at the middle week, each half at its
     middle, and so on, with logistic-normal shares. The positions a are an activity of the class and a taste for each
-    publisher, N(0, 1). Activity is (exp(h z) - 1) / h times one scale, z normal scores: log-normal where the shape h
+    publisher, N(0, .7). Activity is (exp(h z) - 1) / h times one scale, z normal scores: log-normal where the shape h
     is 0; below it fewer people are very active and more are hardly ever reached, as in a gamma law. The classes'
     scores z are equidistant and their shares w normal, the trapezoidal rule.
 
@@ -130,7 +132,7 @@ def build_lattice_model(
         share = final[:, None] * growth
         taste = pm.Normal("taste", 0.0, 1.0, dims=("class", "publisher"))
         # One scale and one shape say how unequal people are, since the joint reach of all fixes little else.
-        apart = taste - pt.dot(size, taste)  # the scores' mean is 0
+        apart = _TASTE * (taste - pt.dot(size, taste))  # the scores' mean is 0
         curve = _bent(scores, size, pm.Normal("activity_shape", *_SHAPE))
         offset = _offset(final, apart, curve, (scores, size), membership[-1:]) if k > 1 else 0.0
         scale = pm.Normal("activity_apart", np.log(_ACTIVITY) - offset, 0.5) + offset
@@ -189,15 +191,15 @@ def _offset(
 ) -> Any:
     """Return the change in the log scale of activity that makes up for tastes and shape: a secant step near its median.
 
-    With neither all publishers together would reach as many people, on average over quarters of their growth. Where
-    shares are so small that nobody overlaps, the small term below the fraction keeps the step small. Long steps
-    overshoot: none is longer than 1.
+    With neither all publishers together would reach as many people, on average over quarters of their growth. A step is
+    at most 1, since long ones overshoot; the small term of the slope is for shares so small that nobody overlaps.
     """
     share, (scores, size) = final[:, None] * np.array([0.25, 0.5, 0.75, 1.0]), classes
     positions = [_ACTIVITY * np.exp(step) * curve + apart for step in (-0.25, 0.25)]
     positions.append(_ACTIVITY * scores[:, None] + pt.zeros_like(apart))
     low, high, without = (reach_of_sets(share, one, size, everybody)[1].mean() for one in positions)
-    return pt.tanh((without - 0.5 * (low + high)) / ((high - low) / 0.5 - 0.003 * without))
+    slope = pt.sqrt(pt.sqr((high - low) / 0.5) + pt.sqr(0.003 * without))  # of a fall
+    return pt.tanh((0.5 * (low + high) - without) / slope)
 
 
 def _growth(weeks: int) -> Any:
