@@ -28,7 +28,7 @@ type Likelihood = Literal["cells", "tables"]
 
 # Shape and rate of the gamma prior of the stick-breaking concentration: where noise hides nearly everything, or less.
 CONCENTRATIONS = ((40.0, 40.0), (40.0, 10.0))
-SPREADS = (4.0, 2.5)  # standard deviations of profiles about the released shares, in logs: noise is large, or small
+SPREADS = (4.0, 2.5)  # standard deviations of profiles about the released shares, in logs; of a population that varies
 PROFILE_PRIOR = 0.5  # the default Dirichlet parameter of class profiles, where they are asked for
 OVERDISPERSION = 2.0  # standard deviation of the logarithm of the overdispersion, whose median is 1, a priori
 MOST_CLASSES = 20
@@ -38,7 +38,7 @@ MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
 MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
 LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
 HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
-SMALL_NOISE = 0.1  # above which the release decides the profiles more than their prior does
+SMALL_NOISE = 0.1  # up to which chains of many classes need long trajectories
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
 # Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
@@ -131,10 +131,11 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, 512 chains where classes times levels are more than 1,500: the worst of thousands of margins needs so
-        many independent draws for an R-hat below 1.01. Where chains climb to a mode first, since noise is not large,
-        and the population does not vary about the mixture by default, they are of 8 draws; up to 4,000 they are 768 of
-        8 draws, or 640 of 12 with trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
+        With it, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and the likelihood
+        is cell by cell. Where classes times levels are more than 1,500, 512 chains: the worst of thousands of margins
+        needs so many independent draws for an R-hat below 1.01. Those that climb, of a population that does not vary
+        about the mixture by default, are of 8 draws; up to 4,000 they are 768 of 8 draws, or 640 of 12 with
+        trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -157,7 +158,8 @@ def sampler_defaults(
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size <= SEVERAL:
-        return settings
+        slow = starts_near_shares(release) and default_likelihood(release) == "cells"
+        return settings | {"tune": 48} if slow else settings
     settings |= {"chains": 512, "rounds": 3}  # each round takes memory for as many draws again
     if not starts_near_shares(release) or default_overdispersion(release):
         return settings
@@ -182,6 +184,11 @@ def default_concentration(release: Release) -> tuple[float, float]:
 def default_overdispersion(release: Release) -> bool:
     """Return whether so many counts with so little noise show that the population is no mixture of a few classes."""
     return MAX_JOINT_CELLS < release.n_counts <= MAX_EXACT_CELLS and _ratio(release) > LOW_RATIO
+
+
+def default_spread(release: Release) -> float:
+    """Return the profiles' spread that suits a release: where the population varies, a narrower one mixes better."""
+    return SPREADS[default_overdispersion(release)]
 
 
 def default_likelihood(release: Release, *, zeros: bool = False, overdispersion: bool | None = None) -> Likelihood:

@@ -42,7 +42,7 @@ import pytensor.tensor as pt
 from dpbayes._arguments import Floats, Ints
 from dpbayes.errors import InputError
 from dpbayes.inference.noisy_counts import released_vector
-from dpbayes.latent_class.design import SMALL_NOISE, SPREADS, Cell, Likelihood, prior_of_n, released_cells
+from dpbayes.latent_class.design import Cell, Likelihood, default_spread, prior_of_n, released_cells
 from dpbayes.latent_class.kernel import Rectangles, SumsWithin
 
 if TYPE_CHECKING:
@@ -311,11 +311,6 @@ def sampling_ratio(release: Release, shares: Floats) -> float:
     return float(np.sqrt(np.mean(found))) if found else 0.0
 
 
-def default_spread(release: Release, shares: Floats) -> float:
-    """Return the profiles' spread that suits a release: where noise is small, a narrow one mixes better."""
-    return SPREADS[sampling_ratio(release, shares) > SMALL_NOISE]
-
-
 def cell_covariance(
     domain: Domain, cells: Sequence[Cell], weights: Floats, profiles: Floats, zeros: ZeroSet | None = None
 ) -> Floats:
@@ -421,7 +416,7 @@ def release_data(
 ) -> dict[str, Any]:
     """Return everything that a model of a release takes from its numbers, by the names of the model's data."""
     shares, counts = released_shares(release), released_vector(release)
-    spread = spread or default_spread(release, shares)
+    spread = spread or default_spread(release)
     data: dict[str, Any] = {"released_counts": counts, "released_shares": shares, "spread": np.asarray(float(spread))}
     if isinstance(release.n, int):
         data["n_records"], n = np.asarray(float(release.n)), float(release.n)

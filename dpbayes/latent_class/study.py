@@ -27,6 +27,7 @@ from dpbayes.latent_class.design import (
     by_table,
     checked_concentration,
     default_likelihood,
+    default_spread,
     margin_name,
     profile_name,
     record_numbers,
@@ -488,7 +489,7 @@ class Simulator:
     def __call__(self, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return true values and data."""
         from dpbayes.inference.sampling import prior_values
-        from dpbayes.latent_class.likelihood import default_spread, release_data, released_shares
+        from dpbayes.latent_class.likelihood import release_data
         from dpbayes.latent_class.synthesis import draw_records, of_varied_population
 
         if self._draw is None:
@@ -520,7 +521,7 @@ class Simulator:
             for part, table in parts
         ]
         drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)
-        spread = self.options.get("spread") or default_spread(self.release, released_shares(self.release))
+        spread = self.options.get("spread") or default_spread(self.release)
         data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
 

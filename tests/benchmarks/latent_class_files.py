@@ -11,9 +11,10 @@
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables; the
 case large is of 48,800 records drawn from the files with replacement, with finer groups of age and income.
-Four real data sets come with libraries: affairs (nine attributes of 6,366 women) and insurance (ten of 20,190 people of
-the RAND health insurance experiment) with statsmodels, digits (sixteen pixels of 1,797 pictures, black or white) and
-biopsies (sixteen measurements of 569 biopsies, above or below the median) with scikit-learn.
+Five real data sets come with libraries: affairs (nine attributes of 6,366 women), insurance (ten of 20,190 people of
+the RAND health insurance experiment) and election (nine of 944 voters of 1996) with statsmodels, digits (sixteen pixels
+of 1,797 pictures, black or white) and biopsies (sixteen measurements of 569 biopsies, above or below the median) with
+scikit-learn.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
@@ -97,7 +98,7 @@ def generated(levels, n, rng):
     return np.column_stack(columns), list(levels)
 
 
-LIBRARY = ["affairs", "insurance", "digits", "biopsies"]
+LIBRARY = ["affairs", "insurance", "election", "digits", "biopsies"]
 CASES = ["sixteen", "fourteen", "large", "nine", "fifty", "loglinear", "threeway", "network", "resampled", *LIBRARY]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
 SMALL_N = 10_000
@@ -136,6 +137,9 @@ def from_library(case):
     if case == "affairs":
         data = statsmodels.datasets.fair.load_pandas().data
         cuts = {"affairs": [1e-9, 1, 3]}
+    elif case == "election":
+        data = statsmodels.datasets.anes96.load_pandas().data.drop(columns=["popul", "logpopul"])
+        cuts = {"age": [30, 40, 50, 60, 70], "income": [8, 12, 15, 18, 21]}
     else:
         data = statsmodels.datasets.randhie.load_pandas().data
         cuts = {"mdvis": [0.5, 2.5, 5.5, 10.5], "physlm": [1e-9, 0.999]}

@@ -211,21 +211,24 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
 @pytest.mark.parametrize(
     ("attributes", "levels", "scale", "kept", "steps"),
     [
-        (6, 2, 4.0, (384, 12), 60),
-        (14, 8, 400.0, (512, 12), 60),
-        (14, 8, 40.0, (640, 12), 200),  # noise is between small and large
-        (14, 8, 20.0, (768, 8), 60),
-        (14, 8, 4.0, (512, 12), 60),  # the population varies
-        (40, 10, 400.0, (512, 12), 60),
-        (40, 10, 4.0, (512, 8), 60),
-        (40, 10, 60.0, (512, 8), 60),
+        (6, 2, 4.0, (384, 24, 12), 60),
+        (8, 2, 100.0, (384, 24, 12), 60),
+        (8, 2, 10.0, (384, 48, 12), 60),  # chains climb, cell by cell
+        (8, 2, 4.0, (384, 24, 12), 60),  # all tables jointly
+        (14, 8, 400.0, (512, 24, 12), 60),
+        (14, 8, 40.0, (640, 24, 12), 200),  # noise is between small and large
+        (14, 8, 20.0, (768, 12, 8), 60),
+        (14, 8, 4.0, (512, 24, 12), 60),  # the population varies
+        (40, 10, 400.0, (512, 24, 12), 60),
+        (40, 10, 4.0, (512, 12, 8), 60),
+        (40, 10, 60.0, (512, 12, 8), 60),
     ],
 )
-def test_the_number_of_chains_follows_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
+def test_chains_and_their_steps_follow_classes_times_levels_and_noise(attributes, levels, scale, kept, steps):
     domain, pairs = many(attributes, levels)
     law = TwoSidedGeometric(scale)
     tables = tuple(NoisyTable(domain.project(p), np.full((levels, levels), 40), law, 2.0, None) for p in pairs)
     settings = sampler_defaults(Release(domain, tables, "replace-one", 40 * levels**2, "simulation"))
     assert settings.pop("method") == "many-chains"
     found = settings_of("many-chains", settings)
-    assert (found.chains, found.draws, found.max_steps) == (*kept, steps)
+    assert (found.chains, found.tune, found.draws, found.max_steps) == (*kept, steps)
