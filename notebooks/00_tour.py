@@ -63,7 +63,7 @@ lines = pm.model_to_mermaid(model).splitlines()
 print("\n".join(line for line in lines if "-->" in line))
 
 # %% [markdown]
-# Does the prior allow the data? The prior predictive draws releases from it. A few crosses lie above the grey bars: the prior
+# Does the prior allow the data? The prior predictive draws releases from it. One cross lies above its grey bar: the prior
 # rarely puts nine persons of ten into one cell of four. It allows it, and 10,000 records overrule it; a cross far outside would
 # be a reason to change the prior before going on.
 
