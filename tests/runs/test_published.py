@@ -121,6 +121,7 @@ def test_the_latent_class_model_fits_counts_held_back(spec: Path, form: str) -> 
     short = [
         "sampling.backend='interpreted'",
         "sampling.chains=64",
+        "sampling.tune=10",
         "sampling.draws=10",
         "sampling.rounds=1",
         "model.n_classes=2",
