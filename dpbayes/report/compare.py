@@ -21,7 +21,7 @@ from dpbayes.report.plots import intervals_of_runs, ladder_panels
 type Scalar = str | int | float | bool | None
 type Row = Mapping[str, Scalar]
 type Ladder = tuple[str, list[float]] | None  # the number that alone tells the runs apart
-MOST_ROWS, MOST_DRAWN, MOST_COLUMNS = 120, 16, 9
+MOST_ROWS, MOST_OPEN, MOST_DRAWN, MOST_COLUMNS = 120, 24, 16, 9
 _OF_THE_SAMPLER = ("draws", "rhat", "ess_bulk")
 _UNEVEN = 30.0  # widths of rows further apart are in units of their own
 # Tables that answer what the page asks: the questions of a verification, pooled where they are.
@@ -240,10 +240,12 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
         heads = [*keys, *(Column(head, style) for head, _, style in columns)]
         numbers = ([_plain(values[i], style.endswith("d")) for _, values, style in columns] for i in shown)
         rows = [[*table.places[i], *row] for i, row in zip(shown, numbers, strict=True)]
-        return Table(name, caption, heads, rows)
+        return Table(name, caption, heads, rows, folded=folded)
 
     columns = [(f"{name}, {run}", values, style) for name, part in groups for run, values, style in part]
-    if len(keys) + len(columns) <= MOST_COLUMNS or len(groups) == 1:
+    one = len(keys) + len(columns) <= MOST_COLUMNS or len(groups) == 1
+    folded = len(shown) * (1 if one else len(groups)) > MOST_OPEN
+    if one:
         return [made(table.name, caption, columns)]
     parted = [made(f"{table.name}: {name}", f"{name[0].upper()}{name[1:]}", part) for name, part in groups]
     return [Paragraph(caption), *parted]

@@ -95,6 +95,7 @@ class Table:
     caption: str  # what the table shows, with units
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
+    folded: bool = False  # a line on the page, until it is opened
 
     def __post_init__(self) -> None:
         for row in self.rows:

@@ -269,6 +269,21 @@ def test_many_columns_become_a_table_per_quantity_and_rows_in_units_of_their_own
     assert ends == pytest.approx(np.array([[-1.0, 1.0], [-1.0, 1.0]]))
 
 
+def test_long_tables_are_a_line_each_until_they_are_opened(tmp_path):
+    columns = [Column("cell"), Column("mean", ".3f"), Column("low", ".3f"), Column("high", ".3f")]
+    folders = []
+    for epsilon in (1.0, 2.0):
+        made = [
+            Table(name, f"{name} shares", columns, [(f"c{i}", 1.0, 0.0, 1.0 + epsilon) for i in range(rows)])
+            for name, rows in (("few", 24), ("many", 25))
+        ]
+        folders.append(make_run(tmp_path / f"r{epsilon}", epsilon=epsilon, tables=made))
+    html = write_report(compare_runs(folders), tmp_path).read_text(encoding="utf-8")
+    assert "<summary>many shares (25 rows)</summary>" in html
+    assert html.count("<details>") == html.count("</details>") == 1
+    assert "few shares.</caption>" in html and "many shares.</caption>" not in html
+
+
 def test_facts_of_an_earlier_version_are_refused_by_name(tmp_path):
     folders = [make_run(tmp_path / f"r{e}", epsilon=e) for e in (1.0, 2.0)]
     path = folders[0] / "facts.json"
