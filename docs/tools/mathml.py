@@ -16,6 +16,7 @@ PAGE = re.compile(
     r"(?P<code>^```.*?^```|`[^`\n]+`)|\$\$(?P<block>.+?)\$\$|(?<![\\$\w])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?![\w$])",
     re.M | re.S,
 )
+SIMILAR = "<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"  # a relation, with space about it
 
 
 class RestMath(griffe.Extension):
@@ -34,8 +35,9 @@ def on_page_markdown(markdown, **kwargs):
 
 
 def mathml(tex, display):
-    """Return a formula as MathML on one line."""
-    return latex2mathml.converter.convert(" ".join(tex.split()), display=display)
+    """Return a formula as MathML on one line, in a span within a sentence: Markdown takes it for a block."""
+    made = latex2mathml.converter.convert(" ".join(tex.split()), display=display).replace(*SIMILAR)
+    return made if display == "block" else f"<span>{made}</span>"
 
 
 def _formula(found):

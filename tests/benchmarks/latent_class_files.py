@@ -7,6 +7,7 @@
     python tests/benchmarks/latent_class_files.py FILE.csv --case resampled --epsilon 0.1 --populations 8
     python tests/benchmarks/latent_class_files.py FILE.csv OTHER.csv --case large --epsilon 10
     python tests/benchmarks/latent_class_files.py --case affairs --epsilon 1
+    python tests/benchmarks/latent_class_files.py ANY.csv --case file --cap 20 --epsilon 1
 
 FILE.csv is an excerpt of the American Community Survey for Massachusetts in the columns of the NIST diverse
 communities data (`ma2018.csv`, `ma2019.csv`): sixteen binary or fourteen mixed attributes and all two-way tables; the
@@ -14,7 +15,7 @@ case large is of 48,800 records drawn from the files with replacement, with fine
 Five real data sets come with libraries: affairs (nine attributes of 6,366 women), insurance (ten of 20,190 people of
 the RAND health insurance experiment) and election (nine of 944 voters of 1996) with statsmodels, digits (sixteen pixels
 of 1,797 pictures, black or white) and biopsies (sixteen measurements of 569 biopsies, above or below the median) with
-scikit-learn.
+scikit-learn. The case file is all columns of any CSV file, each value a level, rare ones merged beyond --cap.
 Generated records come from a random Bayesian network: nine attributes of 2 to 12 levels, 30,000 records and seven
 tables of two and three attributes; fifty of 2 to 20 levels, 50,000 records and all pairs, or with --planned every
 attribute alone and so many pairs, chosen privately. The cases loglinear, threeway, network and resampled are small
@@ -66,17 +67,26 @@ LARGE_N = 48_800
 
 
 def coded(paths, case, cap):
-    """Level numbers of the chosen attributes, and how many levels they have; rare ones are merged beyond `cap`."""
+    """Level numbers of the chosen attributes, and how many levels they have."""
     frame = pl.concat([pl.read_csv(path, infer_schema_length=0) for path in paths])
     if case == "sixteen":
         return frame.select(**{name: rule.cast(pl.Int64) for name, rule in BINARY.items()}).to_numpy(), [2] * 16
-    years, poverty = (5, 30) if case == "large" else (10, 100)
-    frame = frame.with_columns(
+    if case == "file":
+        return merged(frame, cap)
+    years = 5 if case == "large" else 10
+    frame = frame.select(FINE if case == "large" else MIXED).with_columns(
         AGEP=(pl.col("AGEP").cast(pl.Int64) // years).clip(0, 99 // years).cast(pl.String),
-        POVPIP=(pl.col("POVPIP").cast(pl.Int64, strict=False) // poverty).fill_null(-1).cast(pl.String),
     )
+    if case == "large":
+        income = pl.col("POVPIP").cast(pl.Int64, strict=False) // 30
+        frame = frame.with_columns(POVPIP=income.fill_null(-1).cast(pl.String))
+    return merged(frame, cap)
+
+
+def merged(frame, cap):
+    """Level numbers of every column, and how many levels it has; rare ones are merged beyond `cap`."""
     columns = []
-    for name in FINE if case == "large" else MIXED:
+    for name in frame.columns:
         values = frame[name].to_numpy()
         levels, counts = np.unique(values, return_counts=True)
         common = levels[np.argsort(-counts)][: cap - 1] if len(levels) > cap else levels
@@ -99,7 +109,19 @@ def generated(levels, n, rng):
 
 
 LIBRARY = ["affairs", "insurance", "election", "digits", "biopsies"]
-CASES = ["sixteen", "fourteen", "large", "nine", "fifty", "loglinear", "threeway", "network", "resampled", *LIBRARY]
+CASES = [
+    "file",
+    "sixteen",
+    "fourteen",
+    "large",
+    "nine",
+    "fifty",
+    "loglinear",
+    "threeway",
+    "network",
+    "resampled",
+    *LIBRARY,
+]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
 SMALL_N = 10_000
 
@@ -320,7 +342,7 @@ def fitted(arguments):
     noisy = [np.abs(t.counts - e.counts).sum() / len(records) for t, e in zip(release.tables, exact, strict=True)]
     chooser = np.random.default_rng(arguments.seed)
     pairs, chosen = list(combinations(range(len(shape)), 2)), {}
-    for order in (2, 3, 4) if arguments.case == "sixteen" else (2, 3):
+    for order in (2, 3, 4) if shape == [2] * 16 else (2, 3):
         some = [tuple(sorted(chooser.choice(len(shape), order, replace=False).tolist())) for _ in range(40)]
         chosen[order] = pairs if order == 2 and len(pairs) < 200 else some
     if sets != pairs:
