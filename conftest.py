@@ -71,8 +71,9 @@ def census_fit() -> tuple[Any, Any]:
     tables = [table for table in datasets.acs_tables() if table.domain.names in pairs]
     release = release_tables(tables, epsilon=1.0, rng=np.random.default_rng(1))
     model = build_model(release, n_classes=2)
-    short = {"method": "many-chains", "backend": "interpreted", "chains": 32, "tune": 12, "draws": 8, "rounds": 1}
-    return release, sample(model, **short, trajectories=8, max_steps=60, random_seed=1, progressbar=False)
+    short = {"method": "many-chains", "backend": "interpreted", "chains": 32, "batches": 2}
+    short |= {"tune": 12, "draws": 8, "rounds": 1}
+    return release, sample(model, **short, trajectories=8, max_steps=20, random_seed=1, progressbar=False)
 
 
 @pytest.fixture(autouse=True)

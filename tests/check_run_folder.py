@@ -23,8 +23,8 @@ def check(folder: Path) -> None:
         assert trace.attrs["release_digest"] == release.digest
         cells = trace["posterior"]["cell"]
         assert dict(cells.sizes) | {"draw": 0} == {"chain": 4, "draw": 0} | dict.fromkeys(release.domain.names, 2)
-        # Four lines of 96 chains of 12 draws; each further round adds as many.
-        assert cells.sizes["draw"] in {1152, 2304, 3456, 4608}
+        # Four lines of 128 chains of 12 draws; each further round adds as many.
+        assert cells.sizes["draw"] in {1536, 3072, 4608, 6144}
         np.testing.assert_allclose(cells.sum(release.domain.names), 1, rtol=1e-9)
         assert not np.isnan(cells).any()
 

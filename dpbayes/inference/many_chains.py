@@ -7,11 +7,13 @@ chains reach different modes in proportion to their mass near the prior. Where t
 little mass at low powers, chains would stay behind: a model's attribute `starts` says where they begin instead. From
 there each climbs to the mode above it by Adam (Kingma and Ba 2015, ICLR), which takes an eighth of the gradients that
 trajectories take to climb, and settles: trajectories lose what only a mode has, until the median of the log-likelihoods
-changes by less than these differ. What is stuck far below the others goes on from where one of them stands. Then
-trajectories of jittered length are drawn; their length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov
-2021, AISTATS), the step to an acceptance rate, and the metric to the spread of positions over that of gradients (both
-across chains). Batches know nothing of one another: R-hat between them is the nested R-hat of Margossian et al. (2024),
-Bayesian Analysis, with batches as superchains.
+changes by less than these differ. What a model's attribute `held` names stays where it starts until the others have
+climbed, and climbs with them for a moment: what a mode has of it is far from where the posterior's mass is. What is
+stuck far below the others goes on from where one of them stands. Then trajectories of jittered length are drawn; their
+length is adapted by the ChEES criterion (Hoffman, Radul and Sountsov 2021, AISTATS), the step to an acceptance rate,
+and the metric to the spread of positions over that of gradients (both across chains). Batches know nothing of one
+another: R-hat between them is the nested R-hat of Margossian et al. (2024), Bayesian Analysis, with batches as
+superchains.
 """
 
 import math
@@ -45,8 +47,8 @@ type Follow = Callable[[Floats, Floats, Floats, Floats, float, int, bool], tuple
 """Leapfrogs from points, momenta and gradients with scales, a power and a number of steps: where they end, log-prior,
 log-likelihood, gradient; and, if asked for, the sum of squared gradients at every `_SEEN`-th step."""
 type Ascend = Callable[[Floats, Floats, Floats, Floats, float], tuple[Floats, Floats, Floats]]
-"""Steps of Adam (Kingma and Ba 2015, algorithm 1) from points at some rates and a power; means of slopes and of their
-squares go on."""
+"""Steps of Adam (Kingma and Ba 2015, algorithm 1) from points at some rates, a row a step, and a power; means of slopes
+and of their squares go on."""
 type Progress = Callable[[str, float], None]
 """Called with a stage in words and the share of the whole that is done."""
 
@@ -56,8 +58,9 @@ _ANNEALING_MOVES = 2  # trajectories at each power
 _ANNEALING_STEPS = 60  # the most of a trajectory while chains are annealed
 _ADAM_RATE, _ADAM_FORGETS = 0.1, 0.1  # a step of Adam's, and the weight of its gradient in their means
 _CLIMB, _CLIMBS = 100, 30  # steps of Adam's in a part of the climb, and the most parts
+_LAST = 50  # steps of Adam's in which what was held climbs too
 _FIRST_MOVES, _FIRST_STEPS = 24, 5  # short trajectories that look for a step where chains have climbed
-_SETTLING_TIME = 3.0  # length of a trajectory from there; in proportion where `max_steps` are more than those
+_SETTLING_TIME = 3.0  # length of a trajectory from there
 _CHANGE = 1.0  # interquartile ranges of the chains' log-likelihoods: they climb and settle on while they change by more
 _BEHIND = 10.0  # interquartile ranges of log-densities below their median: a chain is stuck, and goes on from another
 _PARTS = 12  # quarters of the adapting moves by which settling ends at the latest
@@ -122,6 +125,7 @@ class BatchedDensity:
     recorded: Callable[[Floats], dict[str, Floats]]
     size: int
     climbs: bool = False  # chains from the starts that the model gives; else they are annealed from the prior
+    moving: Floats | float = 1.0  # 0 for values that are held while chains climb
     together: int = 1024  # points for which what a trajectory touches stays in the processor's cache
     follow: Follow | None = None  # trajectories; else step by step in NumPy
     ascend: Ascend | None = None  # by Adam; else step by step in NumPy
@@ -164,8 +168,10 @@ def batched_density(model: "pm.Model", *, backend: Backend = "numba") -> Batched
 
     evaluate(np.zeros((2, size)), 1.0)  # code is compiled at the first call
     near: Starts = getattr(model, "starts", {})
+    moving = [variable.name not in getattr(model, "held", ()) for variable in model.free_RVs]
+    moves = np.repeat(np.array(moving, float), [math.prod(shape) for shape in shapes])
     together = max(2, most // largest)
-    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), together, *compiled)
+    return BatchedDensity(evaluate, _start_points(model, near), variables, size, bool(near), moves, together, *compiled)
 
 
 def _parts(at: Floats, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
@@ -393,6 +399,7 @@ class Batch:
         self.evaluate, self.settings, self.points, self.tick = density.evaluate, settings, points, tick
         self.follow = density.follow or partial(_leapfrogs, density.evaluate)
         self.ascend = density.ascend or partial(_adam, density.evaluate)
+        self.moving = density.moving
         self.rng = np.random.default_rng(seed)
         self.groups = [slice(at, at + density.together) for at in range(0, len(points), density.together)]
         self.power, self.step, self.time = 0.0, 0.1, 1.5
@@ -411,19 +418,25 @@ class Batch:
         """Climb from the starts to the modes above them, and find a step with which to leave these."""
         self.power = 1.0
         self._refresh()
-        slope = _finite(self.gradient)
-        means = slope, np.square(slope)
+        means = self._slopes()
         for _ in range(_CLIMBS):
             before = self.likelihood
-            self._ascend(np.full(_CLIMB, _ADAM_RATE), *means)
+            self._ascend(np.full(_CLIMB, _ADAM_RATE), *means, self.moving)
             if self._rise(before) < _CHANGE:
                 break
-        self._ascend(np.linspace(_ADAM_RATE, 0.0, _CLIMB), *means)
+        self._ascend(np.linspace(_ADAM_RATE, 0.0, _CLIMB), *means, self.moving)
+        if not np.all(self.moving):
+            self._ascend(np.linspace(_ADAM_RATE, 0.0, _LAST), *self._slopes(), 1.0)
         self._rescue()
         self._find_step()
 
-    def _ascend(self, rates: Floats, slopes: Floats, squares: Floats) -> None:
-        """Climb at some rates; means of slopes and squares go on."""
+    def _slopes(self) -> tuple[Floats, Floats]:
+        slopes = _finite(self.gradient)
+        return slopes, np.square(slopes)
+
+    def _ascend(self, rates: Floats, slopes: Floats, squares: Floats, moving: Floats | float) -> None:
+        """Climb at some rates with what is moving; means of slopes and squares go on."""
+        rates = np.outer(rates, np.broadcast_to(moving, self.points.shape[1]))
         for group in self.groups:
             state = self.points[group], slopes[group], squares[group]
             self.points[group], slopes[group], squares[group] = self.ascend(*state, rates, self.power)
@@ -431,8 +444,7 @@ class Batch:
 
     def _find_step(self) -> None:
         """Take short trajectories, with larger steps while they are accepted and smaller ones while not."""
-        longer = max(1.0, self.settings.max_steps / _ANNEALING_STEPS)
-        self.time, self.learning = _SETTLING_TIME * longer, 0.3 * self.settings.own_scales
+        self.time, self.learning = _SETTLING_TIME, 0.3 * self.settings.own_scales
         for _ in range(_FIRST_MOVES):
             self.move(_FIRST_STEPS)
             if self.accept < 0.6:

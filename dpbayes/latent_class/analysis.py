@@ -302,7 +302,7 @@ def margin_draws(
 
     >>> draws = margin_draws(trace, ["race", "income"])
     >>> draws.sizes
-    Frozen({'chain': 4, 'draw': 64, 'race': 2, 'income': 2})
+    Frozen({'chain': 2, 'draw': 128, 'race': 2, 'income': 2})
     >>> population = draws.sel(income=1).sum("race")
     >>> records = margin_draws(trace, ["income"], target="records", release=release, random_seed=1).sel(income=1)
     >>> bool(records.std() < population.std())  # sampling does not count
@@ -531,7 +531,7 @@ def regress(
 
     >>> coefficients = regress(trace, "income ~ race + sex")
     >>> coefficients.sizes
-    Frozen({'chain': 4, 'draw': 64, 'term': 3})
+    Frozen({'chain': 2, 'draw': 128, 'term': 3})
     >>> list(summarize(coefficients))  # a number for each term
     ['mean', 'stddev', 'lower', 'upper']
     """

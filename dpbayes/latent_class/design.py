@@ -38,7 +38,7 @@ MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
 MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
 LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
 HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
-SMALL_NOISE = 0.1  # up to which chains of many classes need long trajectories
+FEW_RATIO = 0.2  # up to which noise leaves no more classes than the prior has
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
 # Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
@@ -131,11 +131,10 @@ def sampler_defaults(
     Parameters
     ----------
     release
-        With it, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and the likelihood
-        is cell by cell. Where classes times levels are more than 1,500, 512 chains: the worst of thousands of margins
-        needs so many independent draws for an R-hat below 1.01. Those that climb, of a population that does not vary
-        about the mixture by default, are of 8 draws; up to 4,000 they are 768 of 8 draws, or 640 of 12 with
-        trajectories of up to 200 steps where the ratio of sampling to noise is up to 1/10.
+        512 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
+        1.01. With a release, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and
+        the likelihood is cell by cell. Where classes times levels are more than 1,500, chains that climb, of a
+        population that does not vary about the mixture by default, are of 8 draws, and 896 up to 4,000.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -153,27 +152,28 @@ def sampler_defaults(
     if method == "nuts":
         return {"method": "nuts", "chains": 4, "draws": 1500, "tune": 800, "target_accept": 0.9}
     settings = {"method": "many-chains", "target_accept": 0.9, "max_steps": 60, "own_scales": True}
-    settings |= {"chains": 384, "tune": 24, "draws": 12, "trajectories": 12}
+    settings |= {"chains": 512, "tune": 24, "draws": 12, "trajectories": 12}
     if release is None:
         return settings
     size = classes_for(release.domain, [table.attributes for table in release.tables]) * sum(release.domain.shape)
     if size <= SEVERAL:
         slow = starts_near_shares(release) and default_likelihood(release) == "cells"
         return settings | {"tune": 48} if slow else settings
-    settings |= {"chains": 512, "rounds": 3}  # each round takes memory for as many draws again
+    settings |= {"rounds": 3}  # each takes memory for as many draws again
     if not starts_near_shares(release) or default_overdispersion(release):
         return settings
-    short = {"tune": 12, "draws": 8, "trajectories": 8}
-    if size > LARGE:
-        return settings | short
-    if _ratio(release) <= SMALL_NOISE:  # chains climb to about equal classes, of which noise hides half: a long way
-        return settings | {"chains": 640, "max_steps": 200}
-    return settings | short | {"chains": 768}
+    short = settings | {"tune": 12, "draws": 8, "trajectories": 8}
+    return short if size > LARGE else short | {"chains": 896}
 
 
 def starts_near_shares(release: Release) -> bool:
     """Return whether noise is so small that chains which are annealed from the prior would stay behind."""
     return _ratio(release) > START_RATIO
+
+
+def few_classes_hold_most(release: Release) -> bool:
+    """Return whether noise leaves no more classes in use than the prior has, while a mode has all."""
+    return _ratio(release) <= FEW_RATIO
 
 
 def default_concentration(release: Release) -> tuple[float, float]:

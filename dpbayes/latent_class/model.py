@@ -30,6 +30,7 @@ from dpbayes.latent_class.design import (
     default_likelihood,
     default_overdispersion,
     dimension_name,
+    few_classes_hold_most,
     margin_name,
     released_cells,
     starts_near_shares,
@@ -210,7 +211,8 @@ def build_model(
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
-        model.starts = _starts(model, k)
+        model.starts = _starts(model, k, equal=not few_classes_hold_most(release))
+        model.held = ("alpha", "stick") if few_classes_hold_most(release) else ()
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
@@ -238,13 +240,15 @@ def _constant(name: str, value: Any) -> Any:
     return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
 
 
-def _starts(model: pm.Model, k: int) -> Starts:
+def _starts(model: pm.Model, k: int, equal: bool) -> Starts:
     """Return where chains start if noise is small: classes about equal, and profiles near the released shares.
 
     Few classes hold most records at low powers of the likelihood and many do at power 1: chains that are annealed from
-    the prior would stay behind.
+    the prior would stay behind. Where noise leaves not so many, the classes' sizes start from the prior.
     """
-    centres: dict[str, Any] = {"stick": -np.log(np.arange(k - 1, 0, -1)), "level_scores": 0.0}
+    centres: dict[str, Any] = {"level_scores": 0.0}
+    if equal:
+        centres["stick"] = -np.log(np.arange(k - 1, 0, -1))
     if "overdispersion" in model.named_vars:  # from above: the likelihood is flat until the classes fit
         centres |= {"overdispersion": np.log(START_OVERDISPERSION), "size_deviations": 0.0, "level_deviations": 0.0}
     return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}

@@ -169,6 +169,28 @@ def test_chains_climb_from_far_to_the_mode_and_settle_about_it():
     np.testing.assert_array_equal(batch.gradient, -batch.points)
 
 
+def test_what_a_model_holds_stays_until_the_others_have_climbed():
+    """Fifty steps of Adam's with falling rates take the held value part of the way; the others are at the mode."""
+    with pm.Model() as model:
+        pm.Normal("far", 20.0, 0.1)
+        pm.Normal("other", 20.0, 0.1)
+        pm.Potential("mode", -5000.0 * (model["far"] ** 2 + model["other"] ** 2))
+    model.starts, model.held = {"other": (20.0, 0.1)}, ("far",)
+    density = batched_density(model, backend="interpreted")
+    batch = Batch(density, ManyChainSettings(chains=16, batches=2), density.start(np.random.default_rng(0), 16),
+                  np.random.SeedSequence(1))  # fmt: skip
+    started, seen = batch.points.copy(), []
+    batch._find_step = lambda: seen.append(batch.points)
+    ascend = batch.ascend
+    batch.ascend = lambda *given: seen.append(given[0].copy()) or ascend(*given)
+    batch.climb()
+    *before, end = seen
+    np.testing.assert_array_equal(before[-1][:, 0], started[:, 0])
+    mode = 20.0 * 100 / (100 + 10_000)
+    assert np.abs(before[-1][:, 1] - mode).max() < 0.01
+    assert (end[:, 0] < started[:, 0] - 1.0).all() and (end[:, 0] > 10.0).all()
+
+
 @pytest.mark.parametrize(("changes", "parts"), [([0.0], 1), ([5.0, 2.0, 0.7], 3), ([5.0] * 20, 12)])
 def test_chains_settle_on_while_one_batch_still_changes(changes, parts):
     settled, told = [[], []], []

@@ -211,13 +211,13 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
 @pytest.mark.parametrize(
     ("attributes", "levels", "scale", "kept", "steps"),
     [
-        (6, 2, 4.0, (384, 24, 12), 60),
-        (8, 2, 100.0, (384, 24, 12), 60),
-        (8, 2, 10.0, (384, 48, 12), 60),  # chains climb, cell by cell
-        (8, 2, 4.0, (384, 24, 12), 60),  # all tables jointly
+        (6, 2, 4.0, (512, 24, 12), 60),
+        (8, 2, 100.0, (512, 24, 12), 60),
+        (8, 2, 10.0, (512, 48, 12), 60),  # chains climb, cell by cell
+        (8, 2, 4.0, (512, 24, 12), 60),  # all tables jointly
         (14, 8, 400.0, (512, 24, 12), 60),
-        (14, 8, 40.0, (640, 24, 12), 200),  # noise is between small and large
-        (14, 8, 20.0, (768, 12, 8), 60),
+        (14, 8, 40.0, (896, 12, 8), 60),
+        (14, 8, 20.0, (896, 12, 8), 60),
         (14, 8, 4.0, (512, 24, 12), 60),  # the population varies
         (40, 10, 400.0, (512, 24, 12), 60),
         (40, 10, 4.0, (512, 12, 8), 60),
