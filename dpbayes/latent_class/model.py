@@ -211,8 +211,7 @@ def build_model(
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
     model.complete_posterior = Completion(release, tables, design.recorded)
     if profiles == "common" and starts_near_shares(release):
-        model.starts = _starts(model, k, equal=not few_classes_hold_most(release))
-        model.held = ("alpha", "stick") if few_classes_hold_most(release) else ()
+        model.starts, model.held = _starts(model, k, few_classes_hold_most(release))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
@@ -240,18 +239,19 @@ def _constant(name: str, value: Any) -> Any:
     return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
 
 
-def _starts(model: pm.Model, k: int, equal: bool) -> Starts:
-    """Return where chains start if noise is small: classes about equal, and profiles near the released shares.
+def _starts(model: pm.Model, k: int, few: bool) -> tuple[Starts, tuple[str, ...]]:
+    """Return where chains start if noise is small, and what is held there while they climb.
 
     Few classes hold most records at low powers of the likelihood and many do at power 1: chains that are annealed from
-    the prior would stay behind. Where noise leaves not so many, the classes' sizes start from the prior.
+    the prior would stay behind. They start with profiles near the released shares, and classes about equal; or of the
+    prior's sizes, held at first, where noise leaves no more classes than the prior has: a mode has all.
     """
-    centres: dict[str, Any] = {"level_scores": 0.0}
-    if equal:
-        centres["stick"] = -np.log(np.arange(k - 1, 0, -1))
+    centres: dict[str, Any] = {} if few else {"stick": -np.log(np.arange(k - 1, 0, -1))}
+    centres |= {"level_scores": 0.0}
     if "overdispersion" in model.named_vars:  # from above: the likelihood is flat until the classes fit
         centres |= {"overdispersion": np.log(START_OVERDISPERSION), "size_deviations": 0.0, "level_deviations": 0.0}
-    return {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
+    starts = {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
+    return starts, ("alpha", "stick") if few else ()
 
 
 def _broken(stick: Any, k: int) -> Any:

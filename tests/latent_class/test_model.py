@@ -304,6 +304,20 @@ def test_chains_start_with_equal_classes_near_the_released_shares():
     assert not hasattr(build_model(_release(laws=[TwoSidedGeometric(400.0)] * 3)), "starts")
 
 
+def test_sizes_of_classes_start_from_their_prior_where_noise_leaves_few_classes():
+    """A mean of 4,000 largest weights has a standard error of .0025: .02 is more than five of the difference's."""
+    model = build_model(_release(laws=[TwoSidedGeometric(30.0)] * 3), n_classes=5)
+    assert set(model.starts) == {"level_scores"} and model.held == ("alpha", "stick")
+    density = batched_density(model, backend="interpreted")
+    drawn = density.recorded(density.start(np.random.default_rng(1), 4000))
+    alpha = np.random.default_rng(2).gamma(40.0, 1 / 10.0, size=(4000, 1))
+    stick = np.random.default_rng(3).beta(1.0, np.broadcast_to(alpha, (4000, 4)))
+    left = np.cumprod(1.0 - stick, axis=1)
+    largest = np.maximum(np.max(stick * np.insert(left, 0, 1.0, axis=1)[:, :4], axis=1), left[:, -1])
+    assert drawn["weights_sorted"][:, 0].mean() == pytest.approx(largest.mean(), abs=0.02)
+    assert (density.moving == 0.0).sum() == 1 + 4
+
+
 def test_fewer_classes_are_in_use_where_noise_hides_nearly_everything():
     for scale, expected in ((400.0, (40.0, 40.0)), (4.0, (40.0, 10.0))):
         release = _release(laws=[TwoSidedGeometric(scale)] * 3)
