@@ -109,19 +109,8 @@ def generated(levels, n, rng):
 
 
 LIBRARY = ["affairs", "insurance", "election", "digits", "biopsies"]
-CASES = [
-    "file",
-    "sixteen",
-    "fourteen",
-    "large",
-    "nine",
-    "fifty",
-    "loglinear",
-    "threeway",
-    "network",
-    "resampled",
-    *LIBRARY,
-]
+CASES = ["file", "sixteen", "fourteen", "large", "nine", "fifty"]
+CASES += ["loglinear", "threeway", "network", "resampled", *LIBRARY]
 SMALL = [2, 3, 4, 5, 2, 3, 4, 6]
 SMALL_N = 10_000
 

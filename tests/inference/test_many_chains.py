@@ -170,7 +170,10 @@ def test_chains_climb_from_far_to_the_mode_and_settle_about_it():
 
 
 def test_what_a_model_holds_stays_until_the_others_have_climbed():
-    """Fifty steps of Adam's with falling rates take the held value part of the way; the others are at the mode."""
+    """Fifty steps of Adam's with falling rates, 2.5 in all, take the held value part of the way of 20.
+
+    The other one is within its standard deviation, .01, of its mode by then.
+    """
     with pm.Model() as model:
         pm.Normal("far", 20.0, 0.1)
         pm.Normal("other", 20.0, 0.1)
@@ -188,7 +191,7 @@ def test_what_a_model_holds_stays_until_the_others_have_climbed():
     np.testing.assert_array_equal(before[-1][:, 0], started[:, 0])
     mode = 20.0 * 100 / (100 + 10_000)
     assert np.abs(before[-1][:, 1] - mode).max() < 0.01
-    assert (end[:, 0] < started[:, 0] - 1.0).all() and (end[:, 0] > 10.0).all()
+    assert (end[:, 0] < started[:, 0] - 1.0).all() and (end[:, 0] > started[:, 0] - 3.0).all()
 
 
 @pytest.mark.parametrize(("changes", "parts"), [([0.0], 1), ([5.0, 2.0, 0.7], 3), ([5.0] * 20, 12)])
