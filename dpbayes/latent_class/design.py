@@ -37,6 +37,7 @@ MAX_JOINT_CELLS = 1500  # that are taken jointly: a gradient costs the square of
 MAX_RECORDED_CELLS = 4096  # of the full table that are recorded by default
 MAX_EXACT_CELLS = 20_000  # released, whose exact counts are drawn with every draw of the posterior
 LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tables are taken jointly
+SEVERAL_CELLS = 600  # taken jointly, up to which noise that sampling does not hide keeps its law
 HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
 FEW_RATIO = 0.2  # up to which noise leaves no more classes than the prior has
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
@@ -198,6 +199,17 @@ def default_likelihood(release: Release, *, zeros: bool = False, overdispersion:
     if zeros or release.n_counts <= FEW_CELLS:
         return "tables"
     return "tables" if _ratio(release) > LOW_RATIO and release.n_counts <= MAX_JOINT_CELLS else "cells"
+
+
+def noise_keeps_its_law(release: Release) -> bool:
+    """Return whether tables that are taken jointly see more of the noise than its variances, for time.
+
+    The deviations of the exact counts are unknowns then, more than a hundred, and the corners of Laplace laws make
+    steps small. Where sampling is more than noise, their sums are nearly normal.
+    """
+    if release.n_counts <= FEW_CELLS:
+        return True
+    return release.n_counts <= SEVERAL_CELLS and _ratio(release) <= 1.0
 
 
 def _ratio(release: Release) -> float:

@@ -14,7 +14,6 @@ from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
 from dpbayes.latent_class.completion import Completion
 from dpbayes.latent_class.design import (
-    FEW_CELLS,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
     OVERDISPERSION,
@@ -32,6 +31,7 @@ from dpbayes.latent_class.design import (
     dimension_name,
     few_classes_hold_most,
     margin_name,
+    noise_keeps_its_law,
     released_cells,
     starts_near_shares,
 )
@@ -99,10 +99,10 @@ def build_model(
     likelihood
         ``"cells"``: the classes' counts are unknowns, and what is left of each table is integrated against its noise
         cell by cell (`dpbayes.latent_class.likelihood`). ``"tables"``: the exact counts are jointly normal, with the
-        covariance of sampling that a pilot fit gives; up to 100 cells the noise keeps its own law, of more cells only
-        its variances. Right where noise is small against sampling, at a cost of the square of the number of cells. By
-        default ``"tables"`` for at most 100 cells, where the ratio of sampling to noise is above 1/2 and there are at
-        most 1,500, or where there are structural zeros.
+        covariance of sampling that a pilot fit gives; up to 100 cells, or 600 where sampling is not more than noise,
+        the noise keeps its own law, else only its variances. Right where noise is small against sampling, at a cost of
+        the square of the number of cells. By default ``"tables"`` for at most 100 cells, where the ratio of sampling to
+        noise is above 1/2 and there are at most 1,500, or where there are structural zeros.
     overdispersion
         Whether the population varies about the mixture, where that is too coarse: Q ~ Dirichlet(kappa P), so that the
         exact counts have 1 + ``overdispersion`` times the covariance of a multinomial, that being a priori log-normal
@@ -296,8 +296,7 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     noise, deviations = release_noise(release), []
     limits = noise.limits
     arrays = [given[name] for name in ("sampling_root", "count_gain", "count_root")]
-    # The corners of more Laplace laws would make steps very small.
-    own_law = release.n_counts <= FEW_CELLS and bool(np.any(noise.coefficients[1]))
+    own_law = bool(np.any(noise.coefficients[1])) and noise_keeps_its_law(release)
     parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
     free = own_law or limits is not None
     if free:

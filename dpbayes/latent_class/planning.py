@@ -24,9 +24,9 @@ from dpbayes.data.domain import Domain
 from dpbayes.data.tables import Marginal, marginals
 from dpbayes.errors import InputError
 from dpbayes.latent_class.design import (
-    FEW_CELLS,
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
+    SEVERAL_CELLS,
     Likelihood,
     classes_for,
     n_effects,
@@ -428,7 +428,7 @@ def cost_of(
         seconds = products / _FLOPS + elements * _SECONDS_PER_ELEMENT
     else:
         seconds = 2 * k * columns * _SECONDS_PER_UNKNOWN + total * (k * _SECONDS_PER_ENTRY + _SECONDS_PER_CELL)
-    unknowns = k + k * columns + (effects * (total <= FEW_CELLS) if likelihood == "tables" else k * columns + k)
+    unknowns = k + k * columns + (effects * (total <= SEVERAL_CELLS) if likelihood == "tables" else k * columns + k)
     kept = (4 * total if total <= MAX_EXACT_CELLS else MAX_EXACT_CELLS) + 2 * unknowns
     kept += domain.size if domain.size <= MAX_RECORDED_CELLS else 0
     moving = 64 * (4 * columns**2 + 6 * k * higher + 6 * total + 12 * unknowns)

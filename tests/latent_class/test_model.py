@@ -18,7 +18,6 @@ from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import batched_density
 from dpbayes.latent_class import build_model
 from dpbayes.latent_class import design as design_module
-from dpbayes.latent_class import model as model_module
 from dpbayes.latent_class.design import Design, default_likelihood, dimension_name, n_effects
 from dpbayes.latent_class.likelihood import release_data
 from dpbayes.latent_class.study import Simulator
@@ -138,10 +137,11 @@ def test_all_tables_jointly_with_laplace_noise():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("few", [100, 0])
-def test_all_tables_jointly_with_normal_noise_or_many_cells(few, monkeypatch):
-    monkeypatch.setattr(model_module, "FEW_CELLS", few)
-    release = _release(laws=[Gaussian(6.0) if few else TwoSidedGeometric(4.0)] * 3)
+@pytest.mark.parametrize("law", [Gaussian(6.0), TwoSidedGeometric(4.0)], ids=lambda law: law.name)
+def test_all_tables_jointly_with_normal_noise_or_many_cells(law, monkeypatch):
+    monkeypatch.setattr(design_module, "FEW_CELLS", 0)
+    monkeypatch.setattr(design_module, "SEVERAL_CELLS", 0)
+    release = _release(laws=[law] * 3)
     model = build_model(release, n_classes=2, likelihood="tables")
     assert "count_deviations" not in model.named_vars
     point = _point(model)
@@ -226,6 +226,14 @@ def test_the_form_follows_from_the_release(monkeypatch):
     assert [default_likelihood(release) for release in (quiet, loud)] == ["tables", "cells"]
     assert "level_deviations" in {v.name for v in build_model(loud).free_RVs}
     assert "level_deviations" in {v.name for v in build_model(quiet, likelihood="cells").free_RVs}
+
+
+@pytest.mark.parametrize(("scale", "kept"), [(1.5, False), (40.0, True)])
+def test_noise_of_several_cells_keeps_its_law_unless_sampling_is_more(scale, kept, monkeypatch):
+    release = _release(laws=[TwoSidedGeometric(scale)] * 3)
+    assert "count_deviations" in build_model(release, likelihood="tables").named_vars  # few cells
+    monkeypatch.setattr(design_module, "FEW_CELLS", 0)
+    assert ("count_deviations" in build_model(release, likelihood="tables").named_vars) is kept
 
 
 def test_the_population_varies_where_noise_is_small(monkeypatch):
