@@ -617,6 +617,7 @@ def draw_many[Judged](
     *,
     random_seed: int,
     cores: int,
+    complete: Callable[[dict[str, Floats], int], dict[str, Floats]],
     judge: Callable[[dict[str, Floats], dict[str, Floats]], tuple[Judged, list[Finding]]],
     progress: Progress,
 ) -> tuple[Judged, dict[str, Floats], dict[str, Any]]:
@@ -624,14 +625,14 @@ def draw_many[Judged](
 
     A further round adds as many chains as the first has: one that stays near its mode has little more to say. What was
     drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: all chains draw
-    again, twice as long or with smaller steps. Returns what `judge` makes of the variables, and statistics, by chain
-    and draw.
+    again, twice as long or with smaller steps. `complete` says what is kept of the variables that a set of chains has
+    drawn, given these and the number of the set. Returns what `judge` makes of them, and statistics, by chain and draw.
     """
     started, place, found = time.perf_counter(), 0, list[Finding]()
     workers = max(1, min(cores, settings.batches))
     # Batches share the processors: products of matrices that start threads of their own would wait for one another.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=workers) as pool:
-        run = _Run(density, settings, pool, random_seed, progress)
+        run = _Run(density, settings, pool, random_seed, complete, progress)
         while True:
             place += 1
             run.extend({finding.check for finding in found})
@@ -652,9 +653,10 @@ class _Run:
         settings: ManyChainSettings,
         pool: ThreadPoolExecutor,
         random_seed: int,
+        complete: Callable[[dict[str, Floats], int], dict[str, Floats]],
         progress: Progress,
     ):
-        self.density, self.settings, self.pool = density, settings, pool
+        self.density, self.settings, self.pool, self.complete = density, settings, pool, complete
         self.seeds, self.meter = np.random.SeedSequence(random_seed), _Meter(progress, settings.batches)
         self.sets: list[list[Batch]] = []
         self.drawn, self.variables, self.stats = 0, dict[str, Floats](), dict[str, Floats]()
@@ -694,7 +696,7 @@ class _Run:
 
     def draw(self, stage: str) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Draw from the sets that have not drawn; return variables and statistics of all, by batch."""
-        waiting, self.drawn = self.sets[self.drawn :], len(self.sets)
+        waiting = self.sets[self.drawn :]
         keep = np.linspace(0, self.moves, self.settings.draws + 1, dtype=int)[1:] - 1
         self.meter.begin(stage, self.moves * len(waiting))
         for batches in waiting:
@@ -703,8 +705,9 @@ class _Run:
             if not np.isfinite(stats["lp"]).all():
                 raise IncompleteSamplingError(_NOT_FINITE)
             points = np.stack([_end_to_end(one["points"]) for one in kept])
-            self.variables = _side_by_side(self.variables, _recorded(self.density, points))
+            self.variables = _side_by_side(self.variables, self.complete(_recorded(self.density, points), self.drawn))
             self.stats = _side_by_side(self.stats, stats)
+            self.drawn += 1
         return self.variables, self.stats
 
 

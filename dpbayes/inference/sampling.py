@@ -251,9 +251,9 @@ class CompiledModel:
         values = _checked_data(self.model, data or {})
         data_now = {v.name: values.get(v.name, v.get_value(borrow=True)) for v in self.model.data_vars}
 
-        def completed(posterior: "xr.Dataset") -> "xr.Dataset":
-            complete = getattr(self.model, "complete_posterior", None)
-            return posterior if complete is None else complete(posterior, data_now, np.random.default_rng([seed, 1]))
+        def completed(posterior: "xr.Dataset", place: int = 0) -> "xr.Dataset":
+            complete, rng = getattr(self.model, "complete_posterior", None), np.random.default_rng([seed, 1, place])
+            return posterior if complete is None else complete(posterior, data_now, rng)
 
         if isinstance(self.program, BatchedDensity) != isinstance(settings, ManyChainSettings):
             raise InputError(f"the model was compiled for another method than {type(settings).__name__}; compile anew")
@@ -518,7 +518,7 @@ def _many(
     seed: int,
     cores: int | None,
     progress: Progress,
-    completed: Callable[["xr.Dataset"], "xr.Dataset"],
+    completed: Callable[["xr.Dataset", int], "xr.Dataset"],
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
     """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
     import xarray as xr
@@ -527,11 +527,22 @@ def _many(
     judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
     sample_dims = ("chain", "draw")
 
+    form = xr.Dataset()  # dimensions and coordinates of what is kept
+
+    def numbered(found: xr.Dataset) -> xr.Dataset:
+        return found.assign_coords({name: range(found.sizes[name]) for name in sample_dims})
+
+    def complete(variables: dict[str, Any], place: int) -> dict[str, Any]:
+        nonlocal form
+        found = completed(_plain(numbered(_dataset(model, variables, sample_dims))), place).transpose(*sample_dims, ...)
+        form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)
+        return {str(name): values.to_numpy() for name, values in found.items()}
+
     def judge(variables: dict[str, Any], stats: dict[str, Any]) -> tuple[xr.Dataset, list[Finding]]:
         shape = stats["lp"].shape
         members = shape[1] // settings.draws
-        numbers = {name: range(length) for name, length in zip(sample_dims, shape, strict=True)}
-        posterior = completed(_plain(_dataset(model, variables, sample_dims).assign_coords(numbers)))
+        arrays = {name: (form[name].dims, values, form[name].attrs) for name, values in variables.items()}
+        posterior = numbered(xr.Dataset(arrays, coords=form.drop_vars(sample_dims).coords))
         draws = np.concatenate([np.moveaxis(posterior[name].to_numpy().reshape(*shape, -1), -1, 0) for name in judged])
         places = [Quantity(str(place)) for place in range(len(draws))]
         findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
@@ -544,6 +555,7 @@ def _many(
         settings,
         random_seed=seed,
         cores=cores or len(os.sched_getaffinity(0)),
+        complete=complete,
         judge=judge,
         progress=progress,
     )
