@@ -1,14 +1,8 @@
 r"""`estimate`: a prior and a release in, a distribution and its posterior out; and the paper's Algorithm 1.
 
-**Algorithm 1.** Definition 3.1 moves a distribution p on the prior's support to the one that has a table's wanted
-probabilities y at the least relative entropy (Theorem 3.1): a row of cell i gets :math:`p_j\, y_i / \mathrm{mass}(i)`,
-or an equal share of :math:`y_i` where the cell has no mass. Rows are those of the support (section 3.3). y is
-the projection of the noisy answers on the simplex in L1, ties to the nearest in L2: unique and continuous.
-
-**Intervals.** A share f has the mean of the estimate and, c_k its covariance with direction k of `dpbayes.ide.strength`
-under the estimate, the variance :math:`\frac1\lambda (f(1-f) - \sum_k c_k^2/G_k) + \sum_k (c_k/G_k)^2 v_k`, v the
-mean squares of the departures about the estimate, under normal departures. It gets the quantiles of the Beta law with
-these moments.
+A share f has the mean of the estimate and, c_k its covariance with direction k of `dpbayes.ide.strength` under the
+estimate, the variance :math:`\frac1\lambda (f(1-f) - \sum_k c_k^2/G_k) + \sum_k (c_k/G_k)^2 v_k`, v the mean squares of
+the departures about the estimate; its intervals are those of the Beta law with these moments.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 r"""Algorithm 2: what to ask of upper units and of groups, the custodian's release, and the analyst's records.
 
-With :math:`\epsilon_0 = \epsilon/4`, each level (upper units, groups) releases its numbers of records at
-:math:`\epsilon_0` and its workload W at :math:`\epsilon_0`, the workload's tables sharing evenly: the scale is
-:math:`\lVert W\rVert_1 \Delta/\epsilon_0`, :math:`\lVert W\rVert_1` the number of tables. What is protected, a row
-or all rows that share a value of a column, has at most :math:`\Delta` rows, so that the L1 sensitivity of a table over
-all groups together is :math:`\Delta`, wherever those rows lie; the cost is :math:`\epsilon_0` per part and
-:math:`4\epsilon_0 = \epsilon` in all (Theorem 4.1). The analyst refines the prior unit by unit, then group by group:
-post-processing, which costs nothing.
+Each level releases its numbers of records and its workload's tables at :math:`\epsilon_0 = \epsilon/4` each: a table
+over all groups together has the L1 sensitivity :math:`\Delta`, the most rows of what is protected, wherever those rows
+lie, and the cost is :math:`4\epsilon_0 = \epsilon` in all (Theorem 4.1).
 """
 
 from __future__ import annotations

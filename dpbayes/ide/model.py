@@ -1,9 +1,7 @@
 r"""The Bayesian reading of the noise-aware estimate, for supports of up to a few thousand rows.
 
-:math:`e^{-\lambda KL(q\|p)}` weighs distributions on the prior's support as a Dirichlet law centred
-on p does, to second order around p; here the Dirichlet itself is the prior, and the released counts
-are the exact counts n M q plus noise of the released law, as in the latent class model. The
-posterior brings what the point estimate lacks: intervals.
+:math:`e^{-\lambda KL(q\|p)}` weighs distributions as Dirichlet(:math:`\lambda p`) does, to second order around p; here
+the Dirichlet itself is the prior, and the released counts are n M q plus noise of the released law.
 """
 
 from collections.abc import Sequence

@@ -1,19 +1,13 @@
 r"""The noise-aware estimate: a convex problem, solved in its dual with a duality-gap certificate (docs/ide.md).
 
-.. math:: \min_q\; \lambda\, KL(q\|p) + \sum_c \ell_c\bigl(y_c - n (Mq)_c\bigr)
+.. math:: \min_q\; \lambda\, KL(q\|p) + \sum_c \ell_c\bigl(y_c - n (Mq)_c\bigr) \quad\text{and}\quad
+          \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
 
-over distributions q on the prior's support, M the map to cell probabilities. With one multiplier per cell the dual is
-
-.. math:: \max_\theta\; \theta^T y - \sum_c \ell_c^*(\theta_c) - \lambda \log \sum_i p_i\, e^{n (M^T\theta)_i/\lambda},
-          \qquad q_\theta \propto p\, e^{n M^T\theta/\lambda},
-
-as large as the release whatever the support. The two values differ by :math:`\text{gap} = \sum_c \ell_c(r_c) +
-\ell_c^*(\theta_c) - \theta_c r_c`, r the residuals, and :math:`\lVert q_\theta - q^*\rVert_1 \le
-\sqrt{2\,\text{gap}/\lambda}`. The loss of a cell is the negative log-likelihood of its noise averaged over a normal
-error of variance V in the exact count: :math:`E|r + u|/s` for two-sided geometric and Laplace noise, and
-:math:`r^2/2\sigma^2` for the Gaussians, where V changes only a constant. A cell that was held back below t has
-:math:`r = t - n(Mq)` and :math:`-E \log F(r + u)`, F the distribution function of the noise: convex, for F is
-log-concave.
+q on the prior's support, M the map to cell probabilities, :math:`q_\theta \propto p\, e^{n M^T\theta/\lambda}`. The
+values differ by :math:`\text{gap} = \sum_c \ell_c(r_c) + \ell_c^*(\theta_c) - \theta_c r_c`, r the residuals, and
+:math:`\lVert q_\theta - q^*\rVert_1 \le \sqrt{2\,\text{gap}/\lambda}`. The loss is the negative log-likelihood of the
+noise averaged over a normal error u of the exact count; of a count held back below t it is :math:`-E \log F(r + u)`,
+:math:`r = t - n(Mq)`.
 """
 
 from __future__ import annotations

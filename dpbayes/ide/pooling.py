@@ -1,12 +1,8 @@
 r"""Credibility: let thin public records borrow strength, as far as the public data themselves justify (docs/ide.md).
 
-A group's prior mixes four public distributions: its own records, the other groups' records, and both recombined (every
-attribute drawn by itself). The mixture :math:`q = \sum_k \beta_k q_k` is judged by its squared error over chosen
-marginals, :math:`\beta^T G \beta - 2 \beta^T c` up to a constant, :math:`G_{kl} = \langle q_k, q_l\rangle` and
-:math:`c_k = \langle q_k, p_g\rangle`. c involves the group's true distribution, but averaging :math:`q_k` over the
-group's own records, each left out of :math:`q_k` in its turn, estimates it without bias (for recombination, for a
-sample of one record less). The weights minimize this over the simplex, by enumerating its faces. Nothing private is
-looked at, so nothing is spent; what it buys is support for pairs of values that no row of the group holds.
+A group's prior mixes four public distributions, :math:`q = \sum_k \beta_k q_k`, by its squared error over chosen
+marginals, :math:`\beta^T G \beta - 2 \beta^T c` up to a constant, :math:`G_{kl} = \langle q_k, q_l\rangle`; averaging
+:math:`q_k` over the group's own records, each left out in turn, estimates :math:`c_k = \langle q_k, p_g\rangle`.
 """
 
 from collections.abc import Sequence

@@ -1,16 +1,9 @@
 r"""How much the prior is worth, in records and direction by direction, from the release alone (docs/ide.md).
 
-Each noisy count gives a pseudo-observation of how far the exact count departs from the prior's,
-:math:`z = n(Mq - Mp)_c + \ell'(r_c)/I_c`, r the residual under q and :math:`I = E\,\ell''` the information of the
-noise: of Laplace noise it is twice what its variance says. In the eigenvectors of :math:`I^{1/2} C I^{1/2}`, C the
-covariance of the cells under the prior (eigenvalues g), departures :math:`\delta_k` are observed with independent
-errors of variance 1 and have beforehand the scale :math:`\sqrt{\gamma_k}`, :math:`\gamma_k = n^2 g_k/\lambda`, times a
-Student t variable of 1, 2, 4 or infinitely many degrees of freedom, each as likely. Beforehand the populations agree up
-to sampling, :math:`1/\lambda = 1/n + 1/m`, with probability .8; otherwise :math:`\log\lambda` is uniform below that.
-
-The strength is the geometric mean of the posterior. Where a direction's posterior mean goes beyond what that strength
-allows, with e the variance that it would take, the prior itself is moved first (`recentred`), so that no direction's
-departure costs the others their prior.
+Each noisy count gives a pseudo-observation :math:`z = n(Mq - Mp)_c + \ell'(r_c)/I_c` of how far the exact count departs
+from the prior's. In the eigenvectors of :math:`I^{1/2} C I^{1/2}`, C the cells' covariance under the prior (eigenvalues
+g), departures are observed with independent errors of variance 1 and have beforehand the scale
+:math:`\sqrt{\gamma_k}`, :math:`\gamma_k = n^2 g_k/\lambda`, times a normal or Student t variable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 r"""Designing a verification before anything is spent: exact operating characteristics, pilots, public facts.
 
-Two-sided geometric noise makes every released count a whole number, and a count outside [0, M] tells as much as the
-nearest end: what is computed from a release has a finite distribution, and sums over releases and true counts are
-matrix products. The Beta components are tabulated at :math:`x = \sin^2(\theta / 2)` with :math:`\theta` evenly
-spaced, where they have about one width; quantiles come from cubic Hermite interpolation between these nodes.
+Under two-sided geometric noise a release takes finitely many distinguishable values, and sums over releases and true
+counts are matrix products. The Beta components are tabulated at :math:`x = \sin^2(\theta / 2)`, :math:`\theta` evenly
+spaced; quantiles come from cubic Hermite interpolation.
 """
 
 from __future__ import annotations
@@ -264,11 +263,7 @@ def expected(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Sup
 
 
 def design_surface(
-    n_partitions: Sequence[int],
-    epsilon: Sequence[float],
-    *,
-    r: float | Sequence[float],
-    **supposed: Unpack[Supposed],
+    n_partitions: Sequence[int], epsilon: Sequence[float], *, r: float | Sequence[float], **supposed: Unpack[Supposed]
 ) -> xr.Dataset:
     """Return what verifications of each design will say, summed exactly over the true counts and the noise.
 

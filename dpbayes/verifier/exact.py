@@ -1,25 +1,16 @@
-r"""The exact posterior of a verification release, as a finite mixture.
+r"""The exact posterior of a verification release, as a finite mixture (docs/verifier.md).
 
 With :math:`p \sim` Dirichlet(:math:`\alpha`), counts :math:`S \mid p \sim` Multinomial(M, p) and released values
 :math:`y_j = S_j + x_j` with independent noise of density f,
 
 .. math:: P(S \mid y) \propto \prod_j h_j(S_j) \text{ on } \sum_j S_j = M, \qquad
-          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k),
+          h_j(k) = \frac{\Gamma(\alpha_j + k)}{\Gamma(\alpha_j)\, k!}\, f(y_j - k).
 
-and :math:`r \mid S \sim` Beta(:math:`\alpha_1 + S_1, \alpha_0 + S_0`). A window for each count leaves out at most
-:math:`\sum_j (\sum_{k \text{ outside}} h_j(k)) \max_m (h_a * h_b)(m)`, a and b the other two; noise laws are
-log-concave, so geometric series bound the outer sums.
-
-**Mixtures of Beta distributions on a lattice, to the last digits.** Component (e, k) is Beta(first + k, total - e -
-first - k). With a = first, T = total and b = T - a, its density at x relative to that of the corner is
+Mixtures of Beta distributions on a lattice: component (e, k) is Beta(a + k, b - e - k), b = T - a, whose density at x
+relative to the corner's is a product of as many factors as there are steps, so that no digits cancel,
 
 .. math:: \frac{\Gamma(T - e)}{\Gamma(T)} \frac{\Gamma(a)}{\Gamma(a + k)} \frac{\Gamma(b)}{\Gamma(b - e - k)}
-          \Big(\frac{x}{1 - x}\Big)^k (1 - x)^{-e}:
-
-products of as many factors as there are steps, so that no digits cancel. The corner's density has the saddle-point
-form (Loader 2000). Distribution functions of neighbours differ by one term, :math:`I_x(a, b) = I_x(a + 1, b - 1) +
-\frac{\Gamma(a + b)}{\Gamma(a + 1)\Gamma(b)} x^a (1 - x)^{b - 1}` (DLMF 8.17.19 to 8.17.21), so the mixture's is one
-incomplete beta function plus a sum over a lattice of densities.
+          \Big(\frac{x}{1 - x}\Big)^k (1 - x)^{-e}.
 """
 
 from __future__ import annotations
@@ -186,7 +177,7 @@ class BetaMixture(BetaLattice):
 
     @cached_property
     def _steps(self) -> tuple[BetaLattice, float, float, float]:
-        """The steps from the component farthest right, its parameters, and the whole weight."""
+        """The steps (DLMF 8.17.19 to 8.17.21) from the component farthest right, its parameters, the whole weight."""
         n_rows, n_columns = self.weights.shape
         rows = np.arange(n_rows)
         # The last column of each row whose second parameter is positive: first the edge of the window, then, one less

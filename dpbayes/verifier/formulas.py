@@ -1,10 +1,8 @@
 """From a formula to one design matrix, row by row.
 
-One unit's data must not reach another partition. Whatever is computed over all rows would carry it
-there: levels read off the data, centring, splines with knots at quantiles. So a formula may hold only
-what one row decides by itself: columns, arithmetic, elementwise functions, and categories whose levels
-are declared. formulaic lays out the columns; each factor is parsed, held against a short list of what
-is elementwise, and computed here. Nothing of a formula is ever run as Python.
+One unit's data must not reach another partition, as levels, centres or knots read off all rows would carry it. So a
+formula may hold only what one row decides by itself. formulaic lays out the columns; each factor is parsed, held
+against a short list of what is elementwise, and computed here. Nothing of a formula is ever run as Python.
 """
 
 from __future__ import annotations

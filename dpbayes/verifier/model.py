@@ -1,11 +1,6 @@
-r"""PyMC models of verification releases: what the exact posterior cannot do.
+r"""PyMC models of verification releases, with the true counts summed out: what the exact posterior cannot do.
 
-The true counts are summed out,
-
-.. math:: p(y \mid p) = \sum_{S:\, \sum S_j = M} \binom{M}{S} \prod_j p_j^{S_j} f(y_j - S_j),
-
-a logarithm of a sum of exponentials over the coefficient table, smooth in p. Its forward draws are given too, for
-predictive checks and simulation-based calibration.
+.. math:: p(y \mid p) = \sum_{S:\, \sum S_j = M} \binom{M}{S} \prod_j p_j^{S_j} f(y_j - S_j).
 """
 
 from __future__ import annotations
