@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,6 +45,13 @@ class Source:
         return {name: Entry() for name in self.columns or ("attribute_1", "attribute_2")}
 
     @property
+    def counted(self) -> dict[str, Entry]:
+        """Columns of a system that counts levels."""
+        if not self.categorical:
+            raise InputError(f"tables count levels, and by the codebook no column has any; {_CODEBOOK}")
+        return self.categorical
+
+    @property
     def numeric(self) -> dict[str, tuple[float, float]]:
         """Columns with bounds."""
         return {name: entry.bounds for name, entry in self.codebook.items() if entry.bounds is not None}
@@ -78,7 +85,7 @@ def init(
     columns = [] if data is None else read_header(data, entries)
     file, other = ("" if p is None else Path(os.path.relpath(p, target.parent)).as_posix() for p in (data, public))
     source = Source(file, other, columns, entries)
-    target.write_text(_SPECS[name](source), encoding="utf-8")
+    target.write_text(_written(name, source), encoding="utf-8")
     fill = "" if source.codebook else ", fill in the levels (or give a --codebook)"
     typer.echo(f"spec: {target}\nnext: read it{fill}, then `dpbayes check {target}` and `dpbayes run {target}`")
 
@@ -168,60 +175,14 @@ def _key(name: str) -> str:
     return name if bare else json.dumps(name, ensure_ascii=False)
 
 
-def _head(system: str, source: Source, question: str) -> str:
-    title = f"{system}: a first answer{f' from {Path(source.file).name}' if source.file else ''}"
-    origin = f" from the header of {source.file} and the codebook" if source.file else ""
-    return (
-        f"# Written by `dpbayes init`{origin}; no row of records was read.\n"
-        f"# `dpbayes keys {system}` lists every key that may stand here.\n"
-        f'system = "{system}"\ntitle = {_toml(title)}\nquestion = "{question}"\n'
-    )
-
-
-def _levels(entries: dict[str, Entry], *, labels: bool = True, text: bool = False) -> str:
-    """Return the sections of levels and labels."""
-    lines = ["[data.levels] # from the codebook: a level that nobody has is still a level"]
-    for name, entry in entries.items():
-        hint = "" if entry.levels else " # fill in its levels, in order"
-        lines.append(f"{_key(name)} = {_toml([str(level) if text else level for level in entry.levels])}{hint}")
-    labelled = {name: entry.labels for name, entry in entries.items() if entry.labels}
-    if labels and labelled:
-        lines += ["", "[data.labels] # what pages and pictures call the levels"]
-        lines += [f"{_key(name)} = {_toml(called)}" for name, called in labelled.items()]
-    return "\n".join(lines) + "\n"
-
-
-_PRIVACY = """[privacy]
-epsilon = 1.0                 # the whole privacy cost of this study; lower is more private and noisier
-adjacency = "replace-one"     # the number of records is public; "add-remove" releases it with noise
-# ledger = "budget.db"        # keep a budget: `dpbayes ledger open budget.db --epsilon 2 --adjacency replace-one`
-"""
-
-
-def _latent_class(source: Source) -> str:
-    entries = source.categorical
+def _latent_class(source: Source) -> dict[str, Any]:
+    entries = source.counted
     tables = math.comb(len(entries), 2)
-    spread = math.sqrt(2.0) * 2.0 * tables
-    return (
-        _head("latent-class", source, "What do the noisy tables say about the population?")
-        + f"\n[data]\nmicrodata = {_toml(source.file or 'records.csv')}\n"
-        + f"# All {tables} pairs of attributes share epsilon: noise of a standard deviation of about {spread:,.0f} "
-        "records in every cell\n# at epsilon 1. Fewer tables, less noise: list those that matter, as "
-        f'[["{next(iter(entries))}", "{list(entries)[-1]}"], ...].\n'
-        + 'attribute_sets = "all-pairs"\n\n'
-        + _levels(entries)
-        + f"\n{_PRIVACY}"
-        + "\n[model]\n# n_classes = 12              # by default 8 to 20, after the tables; more cost time, not truth\n"
-        + "\n[synthesis]\nn_datasets = 5                # synthetic data sets of as many records\n"
-        + (
-            "labels = true                 # labels in them in place of codes\n"
-            if any(e.labels for e in entries.values())
-            else ""
-        )
-    )
+    labels = {name: entry.labels for name, entry in entries.items() if entry.labels}
+    return {"entries": entries, "tables": tables, "spread": math.sqrt(2.0) * 2.0 * tables, "labels": labels}
 
 
-def _verifier(source: Source) -> str:
+def _verifier(source: Source) -> dict[str, Any]:
     levels = dict(source.categorical) if source.codebook else {}
     free = [name for name in source.columns if name not in levels]
     # Without a number to explain, a yes or no.
@@ -236,67 +197,37 @@ def _verifier(source: Source) -> str:
     names = [*free, *([asked] if asked else []), *levels]
     response, *terms = names if len(names) > 1 else ["response", "predictor"]
     coefficient = f"{terms[0]}[T.{levels[terms[0]].levels[-1]}]" if terms[0] in levels else terms[0]
-    written = [name if name.isidentifier() else f"`{name}`" for name in (response, *terms)]
-    return (
-        _head("verifier", source, "Does the published claim hold in the confidential data?")
-        + f"\n[data]\nmicrodata = {_toml(source.file or 'records.csv')}\n"
-        + '# unit = "person"             # column of the person, where one has several rows: all are protected\n\n'
-        + (_levels(levels, labels=False) + "\n" if levels else "")
-        + _PRIVACY.replace("\n# ledger", "\nn_partitions = 50             # chosen before touching the data\n# ledger")
-        + "\n[[questions]]\n"
-        + f"name = {_toml(f'{response} rises with {coefficient}'[:200])} # the claim in public words\n"
-        + "# The published regression; a name that is not one word stands in backticks.\n"
-        + f"formula = {_toml(f'{written[0]} ~ ' + ' + '.join(written[1:]))}\n"
-        + ("" if asked is None else 'family = "logistic"\n')
-        + f"coefficient = {_toml(coefficient)} # without backticks; of a category: name[T.level]\n"
-        + 'threshold = 0.0\ndirection = ">"               # the claim: the coefficient is above the threshold\n'
-    )
+    left, *right = (name if name.isidentifier() else f"`{name}`" for name in (response, *terms))
+    said = {"response": response, "coefficient": coefficient, "formula": f"{left} ~ {' + '.join(right)}"}
+    return said | {"entries": levels, "logistic": asked is not None}
 
 
-def _mvg(source: Source) -> str:
+def _mvg(source: Source) -> dict[str, Any]:
     categorical = source.categorical if source.codebook else {}
     names = [name for name in source.columns if name not in categorical] or ["response", "predictor"]
     ranges = source.numeric or {name: (0.0, 1.0) for name in names}
-    hint = "" if source.numeric else " # fill in the public bounds"
     response, *predictors = ranges  # as in a formula, the first is explained
-    return (
-        _head("mvg", source, "What does a regression on the noisy moments say?")
-        + f"\n[data]\nfile = {_toml(source.file or 'records.csv')}\n\n"
-        + "[data.ranges] # public bounds of every column; a value beyond them is moved to the bound\n"
-        + "".join(f"{_key(name)} = {_toml(bounds)}{hint}\n" for name, bounds in ranges.items())
-        + "\n[privacy]\nepsilon = 1.0                 # the whole privacy cost of this study\n"
-        + "delta = 1e-6                  # well below one over the number of records, which is public\n"
-        + "\n[regression]\n"
-        + f"predictors = {_toml(predictors)}\nresponse = {_toml(response)}\n"
-    )
+    return {"ranges": ranges, "bounded": source.numeric, "predictors": predictors, "response": response}
 
 
-def _ide(source: Source) -> str:
-    entries = source.categorical
-    first, *others = entries
-    return (
-        _head("ide", source, "What do the noisy tables add to the public records?")
-        + f"\n[data]\npublic = {_toml(source.public or 'public.csv')}    # public records of a similar population\n"
-        + f"private = {_toml(source.file or 'records.csv')}   # confidential\n"
-        + "# Every table takes its part of epsilon: list those that may differ from the public records.\n"
-        + f"tables = {_toml([[first, other] for other in others] or [[first]])}\n\n"
-        + _levels(entries, labels=False, text=True)
-        + "\n[privacy]\nepsilon = 1.0                 # the whole privacy cost of this study\n"
-        + '# ledger = "budget.db"        # keep a budget: `dpbayes ledger open --help`\n'
-        + '\n[estimation]\nmethod = "noise-aware"\n'
-    )
+def _ide(source: Source) -> dict[str, Any]:
+    first, *others = source.counted
+    return {"entries": source.counted, "pairs": [[first, other] for other in others] or [[first]]}
 
 
-def _bloom(source: Source) -> str:
-    return (
-        _head("bloom", source, "How many people do three publishers reach together?")
-        + "\n[audience] # simulated: real filters are made where the people are, with bloom.shuffle_flip\n"
-        + "n_people = 20000\nshares = [0.3, 0.2, 0.1]      # of the people, by publisher\n"
-        + "\n[filters]\nn_bits = 30000                # about as many as people, or more\n"
-        + "\n[privacy]\nepsilon = 1.0                 # for a person more or less\ndelta = 1e-3\n"
-    )
-
-
-_SPECS: dict[str, Callable[[Source], str]] = {
-    "bloom": _bloom, "ide": _ide, "latent-class": _latent_class, "mvg": _mvg, "verifier": _verifier,
+# What the template of each system's spec, in the folder templates, is filled with.
+_SPECS: dict[str, Callable[[Source], dict[str, Any]]] = {
+    "bloom": lambda source: {}, "ide": _ide, "latent-class": _latent_class, "mvg": _mvg, "verifier": _verifier,
 }  # fmt: skip
+
+
+def _written(system: str, source: Source) -> str:
+    """Return the text of a spec."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("dpbayes.cli")
+    layout: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False, **layout)
+    environment.filters |= {"toml": _toml, "key": _key}
+    filling = _SPECS[system](source)
+    return environment.get_template(f"{system}.toml.j2").render(file=source.file, public=source.public, **filling)

@@ -104,6 +104,12 @@ def test_a_verifier_without_a_number_to_explain_is_refused(tmp_path):
     assert "a regression explains a number" in str(invoke(tmp_path, "verifier").exception)
 
 
+@pytest.mark.parametrize("system", ["ide", "latent-class"])
+def test_tables_of_columns_without_levels_are_refused(tmp_path, system):
+    (tmp_path / "codebook.csv").write_text("attribute,lower,upper\nwage,0,1\n")
+    assert "no column has any; a codebook is" in str(invoke(tmp_path, system, files=("codebook",)).exception)
+
+
 def test_without_a_codebook_the_levels_are_left_to_fill_in(folder):
     invoke(folder, "latent-class", files=("data",))
     text = (folder / "latent-class.toml").read_text()
