@@ -83,7 +83,9 @@ def fit_ols(matrix: Floats, response: Floats, column: int, *, n_absorbed: int = 
     row = solve_triangular(upper, np.eye(k)[column], trans="T")
     residual = abs(float(factor[k, k])) * norms[k]
     standard_error = math.sqrt(float(row @ row) / df) * residual / norms[column]
-    return Fitted(coefficient, standard_error, _t_p_value(coefficient, standard_error, df))
+    # A perfect fit of 0 is 0 / 0: nothing speaks against it.
+    t = np.nan_to_num(np.divide(coefficient, standard_error), posinf=np.inf, neginf=-np.inf)
+    return Fitted(coefficient, standard_error, float(2 * stdtr(df, -abs(t))))
 
 
 @np.errstate(all="ignore")
@@ -184,12 +186,6 @@ def _tall_qr(matrix: Floats) -> Floats:
         return np.linalg.qr(matrix, mode="r")
     factors = np.linalg.qr(matrix[: n_blocks * block].reshape(n_blocks, block, k), mode="r")
     return np.linalg.qr(np.concatenate([factors.reshape(-1, k), matrix[n_blocks * block :]]), mode="r")
-
-
-def _t_p_value(coefficient: float, standard_error: float, df: int) -> float:
-    if standard_error == 0.0:
-        return 1.0 if coefficient == 0.0 else 0.0
-    return float(2 * stdtr(df, -abs(coefficient / standard_error)))
 
 
 def estimate_partitions(

@@ -405,9 +405,7 @@ def _log_g(alpha: float, count: int) -> float:
 
 def _logsumexp(values: Floats) -> float:
     top = float(values.max())
-    if top in (-math.inf, math.inf):
-        return top
-    return top + math.log(float(np.exp(values - top).sum()))
+    return top if math.isinf(top) else top + math.log(float(np.exp(values - top).sum()))
 
 
 def _heavy(margin: Floats) -> slice:
@@ -431,7 +429,6 @@ class Posterior:
     low: tuple[int, int]
     truncation_error: float
     log_evidence: float
-    release_digest: str = ""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -559,16 +556,8 @@ def posterior(
     >>> 0.7 < exact.mean < 1, exact.truncation_error < 1e-12
     (True, True)
     """
-    table, n_partitions = question_table(release, question)
-    return posterior_of_counts(
-        table.counts,
-        table.noise,
-        n_partitions,
-        alpha=alpha,
-        tolerance=tolerance,
-        max_terms=max_terms,
-        release_digest=release.digest,
-    )
+    table, m = question_table(release, question)
+    return posterior_of_counts(table.counts, table.noise, m, alpha=alpha, tolerance=tolerance, max_terms=max_terms)
 
 
 def posterior_of_counts(
@@ -579,7 +568,6 @@ def posterior_of_counts(
     alpha: Sequence[float] | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
     max_terms: int = DEFAULT_MAX_TERMS,
-    release_digest: str = "",
 ) -> Posterior:
     """Return the exact posterior from released values (never exact counts) and their noise law; see `posterior`."""
     values = np.asarray(noisy, dtype=np.float64)
@@ -609,7 +597,7 @@ def posterior_of_counts(
     log_prior = float(gammaln(whole) + gammaln(n_partitions + 1.0) - gammaln(whole + n_partitions))
     log_evidence = top + math.log(mass) + log_prior + log_shift
     omitted = omitted_mass_bound(axes, n_partitions) + dropped
-    return Posterior(prior, n_partitions, weights, low, omitted, log_evidence, release_digest)
+    return Posterior(prior, n_partitions, weights, low, omitted, log_evidence)
 
 
 _MOST_DRAWS = 10**9

@@ -226,28 +226,20 @@ def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mappi
     """Return a frame with the values of every factor in the rows that are complete."""
     import pandas as pd
 
+    def complete(column: Any) -> Any:
+        if rows.size:
+            return column if rows.size == len(column) else column[rows]
+        # The columns still follow, from a row made up (the first declared level, or 1): that no row is complete is for
+        # the counts to say, with noise.
+        declared = getattr(column, "categories", None)
+        return np.ones(1) if declared is None else pd.Categorical(declared[:1], categories=declared)
+
     table = {}
     for factor, expression in factors.items():
-        # Without a complete row the columns still follow, from a row made up: that no row is complete is for the
-        # counts to say, with noise.
-        values = {
-            name: (column if rows.size == len(column) else column[rows]) if rows.size else _made_up(column)
-            for name, column in columns[factor].items()
-        }
-        if expression.compute is None:
-            table[factor] = values[expression.columns[0]]
-        else:
-            table[factor] = np.asarray(expression.compute(values), dtype=np.float64)
+        values = {name: complete(column) for name, column in columns[factor].items()}
+        found = values[expression.columns[0]] if expression.compute is None else expression.compute(values)
+        table[factor] = found if expression.compute is None else np.asarray(found, dtype=np.float64)
     return pd.DataFrame(table, index=range(max(rows.size, 1)))
-
-
-def _made_up(values: Any) -> Any:
-    """Return a column of one value that is no datum: the first declared level, or 1."""
-    import pandas as pd
-
-    if isinstance(values, pd.Categorical):
-        return pd.Categorical(values.categories[:1], categories=values.categories)
-    return np.ones(1)
 
 
 def collect(frame: Any) -> nw.DataFrame[Any]:
@@ -429,7 +421,11 @@ def _compiled(
             used[column] = None
             return operator.itemgetter(column)
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            number = _constant(value, formula)
+            try:
+                number = np.float64(float(value))  # Python's own raise where NumPy's give infinity
+            except OverflowError:
+                said = f"formula {shown(formula)} holds a number beyond 1e308; measure in another unit"
+                raise InputError(said) from None
             return lambda columns: number
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             apply, parts = _OPERATORS[type(op)], [left, right]
@@ -440,7 +436,13 @@ def _compiled(
         case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function, args=parts, keywords=[]) if (
             ast.unparse(function) in _FUNCTIONS
         ):
-            apply = _function(ast.unparse(function), len(parts), text, formula)
+            name = ast.unparse(function)
+            apply, wanted = _FUNCTIONS[name]
+            if len(parts) != wanted:
+                raise InputError(
+                    f"{name} takes {wanted} argument{'s' if wanted > 1 else ''} in a formula, got {len(parts)} in "
+                    f"{shown(text)} of {shown(formula)}; more, or fewer, could go beyond one row"
+                )
         case ast.Call(func=ast.Name(id="Q"), args=[ast.Constant(value=str() as name)]):
             raise InputError(
                 f"formula {shown(formula)} names a column by {text}; write it in backticks, `{name}`, as any name "
@@ -454,21 +456,3 @@ def _compiled(
             )
     given = [_compiled(part, quoted, used, text, formula, depth + 1) for part in parts]
     return lambda columns: apply(*(one(columns) for one in given))
-
-
-def _constant(value: float, formula: str) -> np.float64:
-    """Return a number as NumPy's: Python's own raise where these give infinity."""
-    try:
-        return np.float64(float(value))
-    except OverflowError:
-        raise InputError(f"formula {shown(formula)} holds a number beyond 1e308; measure in another unit") from None
-
-
-def _function(name: str, n_given: int, text: str, formula: str) -> Callable[..., Any]:
-    apply, wanted = _FUNCTIONS[name]
-    if n_given != wanted:
-        raise InputError(
-            f"{name} takes {wanted} argument{'s' if wanted > 1 else ''} in a formula, got {n_given} in "
-            f"{shown(text)} of {shown(formula)}; more, or fewer, could go beyond one row"
-        )
-    return apply
