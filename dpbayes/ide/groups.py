@@ -26,7 +26,7 @@ from dpbayes.ide.noise_aware import Measurements, measure
 from dpbayes.ide.prior import Prior, column_type, records_of
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
-from dpbayes.privacy.laws import NoiseLaw, law_named
+from dpbayes.privacy.laws import law_named
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
 from dpbayes.privacy.release import NoisyTable, NoisyTotal, Release, check_unit, protected_words
 from dpbayes.privacy.sampling import release_values, sampler_name
@@ -380,13 +380,18 @@ def release_groups(
     counted = _count(frame, hierarchy, domain, unit_sets, group_sets, bound)
 
     def draw() -> GroupRelease:
-        levels = []
-        for counts, sets, table_law in zip(counted, (unit_sets, group_sets), table_laws, strict=True):
-            costs = (float(part), float(part / len(sets)))
-            levels.append(_noisy(*counts, domain, sets, (law, table_law), costs, sensitivity, rng))
-        units = dict(zip(hierarchy.units, levels[0], strict=True))
-        groups = dict(zip(hierarchy.groups, levels[1], strict=True))
-        return GroupRelease(hierarchy, units, groups, unit, max_rows_per_unit)
+        levels: list[dict[Level, Release]] = []
+        places = (hierarchy.units, hierarchy.groups), counted, (unit_sets, group_sets), table_laws
+        for names, (sizes, tables), sets, table_law in zip(*places, strict=True):
+            noisy = [release_values(sizes, law, rng=rng), *(release_values(t, table_law, rng=rng) for t in tables)]
+            used = domain.project([name for name in domain.names if any(name in one for one in sets)])
+            parts, noise = [domain.project(one) for one in sets], (table_law, sensitivity, float(part / len(sets)))
+            levels.append({})
+            for name, size, *rows in zip(names, *noisy, strict=True):
+                total = NoisyTotal(size.item(), law, sensitivity, float(part))
+                held = (NoisyTable(one, row, *noise) for one, row in zip(parts, rows, strict=True))
+                levels[-1][name] = Release(used, tuple(held), "add-remove", total, sampler_name(rng))
+        return GroupRelease(hierarchy, levels[0], levels[1], unit, max_rows_per_unit)
 
     # Disjoint units and groups cost once (parallel composition).
     laws = [law, *[table_laws[0]] * len(unit_sets), law, *[table_laws[1]] * len(group_sets)]
@@ -409,28 +414,6 @@ def _count(
     membership = np.array([[hierarchy.parent[g] == unit for g in hierarchy.groups] for unit in hierarchy.units])
     merged = [np.tensordot(membership.astype(np.int64), table, axes=1) for table in tables[: 1 + len(unit_sets)]]
     return (merged[0], merged[1:]), (tables[0], tables[1 + len(unit_sets) :])
-
-
-def _noisy(
-    sizes: np.ndarray,
-    tables: Sequence[np.ndarray],
-    domain: Domain,
-    sets: Sets,
-    laws: tuple[NoiseLaw, NoiseLaw],
-    costs: tuple[float, float],
-    sensitivity: float,
-    rng: np.random.Generator | None,
-) -> list[Release]:
-    """Add noise to one level at once and cut it into one release for each."""
-    noisy_sizes = release_values(sizes, laws[0], rng=rng)
-    noisy_tables = [release_values(table, laws[1], rng=rng) for table in tables]
-    used = domain.project([name for name in domain.names if any(name in names for names in sets)])
-    parts, released = [domain.project(names) for names in sets], []
-    for size, *rows in zip(noisy_sizes, *noisy_tables, strict=True):
-        total = NoisyTotal(size.item(), laws[0], sensitivity, costs[0])
-        held = [NoisyTable(part, row, laws[1], sensitivity, costs[1]) for part, row in zip(parts, rows, strict=True)]
-        released.append(Release(used, tuple(held), "add-remove", total, sampler_name(rng)))
-    return released
 
 
 def _check_sets(hierarchy: Hierarchy, domain: Domain, unit_sets: Sets, group_sets: Sets) -> None:

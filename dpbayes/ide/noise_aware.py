@@ -33,6 +33,7 @@ from dpbayes.privacy.release import NoisyTable, Release, check_of_records
 _ROOT_PI = math.sqrt(math.pi)
 # A count is a whole number and the prediction is not: rounding leaves at least the variance of a unit interval.
 ROUNDING = 1.0 / 12.0
+_MOST_STEPS = 100
 # Beyond this many cells the Newton system is solved by conjugate gradients and never formed.
 _DENSE_CELLS = 2500
 _INSIDE = 1.0 - 1e-12
@@ -356,7 +357,6 @@ class Solution:
     """A distribution with the proof of how close it is to the best one."""
 
     weights: Floats
-    multipliers: Floats
     objective: float
     gap: float
     strength: float
@@ -412,6 +412,7 @@ class _Problem:
         return _Point(theta, float(dual), 1e-14 * float(terms), gap, primal, weights, residual)
 
     def expanded(self, theta: Floats) -> Floats:
+        """Return multipliers of all cells."""
         full = np.zeros(len(self.free))
         full[self.free] = theta
         return full
@@ -453,23 +454,14 @@ class _Problem:
         return np.asarray(solution)
 
 
-def solve(
-    measurements: Measurements,
-    loss: NoiseLoss,
-    *,
-    strength: float,
-    tolerance: float = 1e-2,
-    max_iterations: int = 100,
-    start: Floats | None = None,
-) -> Solution:
+def solve(measurements: Measurements, loss: NoiseLoss, *, strength: float, tolerance: float = 1e-2) -> Solution:
     """Minimize KL to the prior plus the noise's negative log-likelihood."""
-    if not (tolerance > 0 and max_iterations >= 0):
-        raise InputError(f"tolerance must be positive and max_iterations at least 0, got {tolerance}, {max_iterations}")
+    if not tolerance > 0:
+        raise InputError(f"tolerance must be positive, got {tolerance}; 0.01 is the default")
     problem = _Problem(measurements, loss, strength)
-    first = np.zeros(len(problem.free)) if start is None else start
-    point, steps = problem.at(np.clip(first[problem.free], *problem.ends)), 0
-    covariance, fresh = problem.covariance(None), start is None
-    while point.gap > tolerance and steps < max_iterations:
+    point, steps = problem.at(np.clip(np.zeros(len(problem.values)), *problem.ends)), 0
+    covariance, fresh = problem.covariance(None), True
+    while point.gap > tolerance and steps < _MOST_STEPS:
         better = _step(problem, point, covariance)
         if better is None and (fresh or covariance is None):
             break
@@ -478,7 +470,7 @@ def solve(
         point, fresh = better or point, False
         if slow and covariance is not None and point.gap > tolerance:
             covariance, fresh = problem.covariance(point), True
-    return Solution(point.weights, problem.expanded(point.theta), point.primal, point.gap, strength, steps)
+    return Solution(point.weights, point.primal, point.gap, strength, steps)
 
 
 def _step(problem: _Problem, point: _Point, covariance: Floats | None) -> _Point | None:

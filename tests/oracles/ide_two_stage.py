@@ -51,13 +51,11 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
     minimum = least_l1_loss(measurements)
     unit = replace(measurements, values=measurements.values / measurements.n, n=1.0)
     ones = np.ones(len(unit.values))
-    start: Floats | None = None
     best: Reference | None = None
     for penalty in _PENALTIES:
         for width in _WIDTHS:
             loss = NoiseLoss(ones > 0, ones / penalty, ones * width**2)
-            solution = solve(unit, loss, strength=1.0, tolerance=0.1 * tolerance, start=start, max_iterations=60)
-            start = solution.multipliers
+            solution = solve(unit, loss, strength=1.0, tolerance=0.1 * tolerance)
         attained = float(l1_loss(solution.weights, tables))
         kl = kl_divergence(solution.weights, measurements.prior.weights)
         if best is None or attained < best.l1_loss:
