@@ -1,17 +1,25 @@
-"""Simulation-based calibration of a run spec, and the study's folder."""
+"""Calibration studies: simulation from a run spec, the study's folder and page, and what it says on a run's page."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpbayes._files import write_text, write_whole
-from dpbayes.errors import ExistingRunError, SpecError
-from dpbayes.report.document import write_report
+from dpbayes._names import given_name
+from dpbayes.errors import ExistingRunError, InputError, SpecError
+from dpbayes.inference.convergence import quantities_of
+from dpbayes.inference.sampling import NutsSettings
+from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, quantity_names, simulate_and_rank, uniformity
+from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
+from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
 from dpbayes.runs.progress import Progress
@@ -19,7 +27,12 @@ from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
 
 if TYPE_CHECKING:
-    from dpbayes.inference.sampling import NutsSettings
+    import xarray as xr
+
+LEVEL = 0.01  # a study fails if its smallest p-value times the number of quantities is below this
+_PROBS = (0.5, 0.8, 0.95)
+_WORST = 12
+_FEW = 100  # simulations
 
 
 def calibration_of(loaded: LoadedSpec, *, n_records: int | None = None) -> Calibration:
@@ -84,10 +97,6 @@ def calibrate(
     ...     sorted(path.name for path in study.folder.iterdir())
     ['facts.json', 'ranks.nc', 'report.html', 'simulations', 'spec.toml']
     """
-    from dpbayes.inference.sampling import NutsSettings
-    from dpbayes.inference.sbc import SBC_SETTINGS, simulate_and_rank
-    from dpbayes.report.calibration import calibration_document, judge
-
     found = calibration_of(loaded, n_records=n_records)
     folder = _folder(loaded, out)
     if settings is None:
@@ -129,3 +138,171 @@ def _folder(loaded: LoadedSpec, out: Path | None) -> Path:
     if any(folder.iterdir()) and not (folder / "simulations" / "study.json").is_file():
         raise ExistingRunError(f"{folder} holds something else; choose another --out")
     return folder
+
+
+@dataclass(frozen=True)
+class CalibrationVerdict:
+    """What a study says, and for each quantity the p-value of uniform ranks and the coverage of 95 % intervals."""
+
+    passed: bool
+    summary: str
+    p_values: dict[str, float]
+    coverages: dict[str, float]
+    adjusted_p: float  # the smallest, by Bonferroni's rule
+    words: dict[str, str]  # what variables and quantities are called on the page
+
+
+def judge(
+    study: xr.DataTree, *, called: Mapping[str, str] | None = None, named: Mapping[str, Sequence[str]] | None = None
+) -> CalibrationVerdict:
+    """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
+    words = _words(study, called or {}, named or {})
+    p_values, coverages = uniformity(study), coverage(study)
+    worst = min(p_values, key=lambda name: p_values[name])
+    adjusted = min(1.0, p_values[worst] * len(p_values))
+    passed = adjusted >= LEVEL
+    mean = float(np.mean(list(coverages.values())))
+    size = study["prior_sbc"].sizes["simulation"]
+    verdict = "No miscalibration found" if passed else "Not calibrated"
+    summary = (
+        f"{verdict}: over {size} simulations and {len(p_values)} quantities the smallest p-value of uniform ranks is "
+        f"{p_values[worst]:.2g} at {words[worst]} ({adjusted:.2g} after Bonferroni); 95 % intervals covered "
+        f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %."
+    )
+    return CalibrationVerdict(passed, summary, p_values, coverages, adjusted, words)
+
+
+def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what variables and quantities are called, by how the ranks' functions write them."""
+    dataset = study["prior_sbc"].to_dataset()
+    words: dict[str, str] = {}
+    for name in map(str, dataset.data_vars):
+        words[name] = called.get(name, given_name(name).replace("_", " "))
+        quantities = quantities_of(dataset.isel(simulation=0, drop=True), name)
+        known = named.get(name, ())
+        if len(known) != len(quantities):
+            labels = [", ".join(str(label) for _, label in quantity.where) for quantity in quantities]
+            known = [f"{words[name]}: {label}" if label else words[name] for label in labels]
+        words |= dict(zip(quantity_names(study, name), known, strict=True))
+    return words
+
+
+def calibration_document(
+    study: xr.DataTree, verdict: CalibrationVerdict, *, title: str, design: str, settings: NutsSettings
+) -> Document:
+    """Build the page of a study: ECDF plots with bands, coverage, the worst quantities, and how the fits went."""
+    size = study["prior_sbc"].sizes["simulation"]
+    good = int(study["fit"]["passed"].sum())
+    seconds = float(np.median(study["fit"]["seconds"]))
+    caption = (
+        "Cumulative share of the ranks less that of uniform ones, a line per quantity. A calibrated quantity's whole "
+        "line stays in the band with probability 95 %, so of many lines a few leave it. Hill then valley: intervals "
+        "too narrow; valley then hill: too wide; on one side throughout: biased."
+    )
+    alt = "Cumulative shares of the ranks less uniform ones, with simultaneous 95 % bands."
+    worst = f"{verdict.adjusted_p:.2g}"
+    return Document(
+        title=f"{title}: calibration",
+        question=f"Are posterior intervals right on average over the prior? Design: {design}.",
+        answer=verdict.summary,
+        verdict=_callout(verdict, size, good),
+        headline=[
+            Fact("n_simulations", "simulations", size, f"{size}"),
+            Fact("n_quantities", "quantities", len(verdict.p_values), f"{len(verdict.p_values)}"),
+            Fact("adjusted_p", "smallest p-value, after Bonferroni", verdict.adjusted_p, worst),
+            Fact("fits_passed", "fits that passed the convergence check", good, f"{good} of {size}"),
+        ],
+        sections=[_coverage_section(study, verdict), _fits_section(study)],
+        picture=Figure(plot_ranks(study, called=verdict.words), caption, alt),
+        provenance={
+            "study seed": str(study.attrs["random_seed"]),
+            "ranked among": f"{study.attrs['n_ranks']} draws",
+            "seconds per fit (median)": f"{seconds:.1f}",
+            **{f"sampler {name}": str(value) for name, value in settings.to_dict().items()},
+        },
+        facts={"design": design, "p_values": verdict.p_values, "coverage_95": verdict.coverages},
+    )
+
+
+def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
+    """Return the verdict with what weakens it."""
+    if not verdict.passed:
+        return Callout("bad", "Not calibrated: intervals of this model do not hold their level.")
+    cautions = []
+    if size < _FEW:
+        cautions.append(f"{size} simulations show gross errors alone; -n 200 tells a coverage to 1.5 points.")
+    if good < 0.9 * size:
+        cautions.append(
+            f"{good} of {size} fits passed the convergence check; more --draws and --tune make their ranks reliable."
+        )
+    return Callout("warning" if cautions else "good", "No miscalibration found.", cautions)
+
+
+def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
+    by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
+    rows: list[list[Any]] = []
+    for name in map(str, study["prior_sbc"].to_dataset().data_vars):
+        labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
+        p = min(verdict.p_values[label] for label in labels)
+        shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
+        rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
+    columns = [Column("variable"), Column("quantities", "d"), Column("smallest p-value", ".3g", "p_value")]
+    columns += [Column(f"{100 * prob:g} % intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS]
+    columns.append(Column("95 % intervals, worst", ".1%", "coverage_worst"))
+    ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
+    few = [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")]
+    worst = [(verdict.words[label], verdict.p_values[label], verdict.coverages[label]) for label in ordered]
+    text = (
+        "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If model and "
+        "sampler are right, the rank of each true value among its posterior draws is uniform."
+    )
+    caption = "Variables: the smallest p-value among their quantities, and mean coverage of central intervals"
+    tables = [Table("variables", caption, columns, rows)]
+    tables.append(Table("worst", "Quantities with the smallest p-values", few, worst))
+    return Section("Ranks and coverage", [Paragraph(text), *tables])
+
+
+def _fits_section(study: xr.DataTree) -> Section:
+    fit = study["fit"].to_dataset()
+    told = {"rhat": "largest R-hat", "ess_bulk": "fewest effective draws"}
+    told |= {"divergent_share": "share of divergent draws", "seconds": "seconds"}
+    rows: list[list[Any]] = []
+    for name, words in told.items():
+        if np.isfinite(fit[name]).any():
+            levels = (0.5, 0.1, 0.0) if name == "ess_bulk" else (0.5, 0.9, 1.0)
+            rows.append([words, *(float(np.nanquantile(fit[name], level)) for level in levels)])
+    columns = [Column("of a fit"), Column("median", ".3g"), Column("no worse in 90 %", ".3g", "q90")]
+    columns.append(Column("worst", ".3g"))
+    text = (
+        "A fit that failed the convergence check keeps its ranks: leaving it out would bias the rest. A fit that found "
+        "no start counts against its quantities."
+    )
+    return Section("The fits", [Paragraph(text), Table("fits", "Convergence and time of the fits", columns, rows)])
+
+
+def calibration_section(run: str | Path, study: str | Path) -> Section:
+    """Build the section on calibration of a run's page (`dpbayes report RUN --sbc STUDY`)."""
+    ours, theirs = RunFacts(Path(run), "", read_settings(Path(run)), {}), read_run(study)
+    if not (Path(study) / "ranks.nc").is_file():
+        raise FileNotFoundError(f"{study} is no calibration study: it has no ranks.nc; make one with `dpbayes sbc`")
+    system, calibrated = ours.settings.get("system"), theirs.settings.get("system")
+    if system != calibrated:
+        raise InputError(
+            f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's own spec"
+        )
+    verdict = theirs.facts["verdict"]
+    said = (
+        f"{theirs.facts['answer']} The study draws truth and data from the spec's prior, fits each data set, and ranks "
+        "every truth among its posterior draws; it reads no confidential record. Its own page has the plots."
+    )
+    # Sampler settings, synthesis and seeds are the study's own; what was calibrated is the design and the model.
+    differing = {
+        name: values
+        for name, values in differing_settings([ours, theirs]).items()
+        if name.partition(".")[0] not in ("sampling", "synthesis") and not name.endswith("seed")
+    }
+    columns = [Column("setting"), Column("this run"), Column("the study")]
+    rows = [(name, *map(show, values)) for name, values in differing.items()]
+    differs = Table("calibration_differs", "The study's design is not this run's", columns, rows)
+    cited = Callout(verdict["tone"], verdict["title"], verdict["lines"])
+    return Section("Are the intervals calibrated?", [cited, Paragraph(said), *([differs] if rows else [])])

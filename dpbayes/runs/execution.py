@@ -151,7 +151,7 @@ def rebuild_report(folder: Path, *, calibration: Path | None = None) -> Path:
     beside = folder.with_name(folder.name + "-sbc")
     study = beside if calibration is None and (beside / "ranks.nc").is_file() else calibration
     if study is not None:
-        from dpbayes.report.calibration import calibration_section
+        from dpbayes.runs.calibration import calibration_section
 
         document = replace(document, sections=[*document.sections, calibration_section(folder, study)])
     return write_report(document, folder)

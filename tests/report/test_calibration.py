@@ -3,8 +3,8 @@
 import pytest
 
 from dpbayes.errors import InputError
-from dpbayes.report.calibration import calibration_section
 from dpbayes.report.document import Callout, Document, Table, write_report
+from dpbayes.runs.calibration import calibration_section
 
 SPEC = 'system = "verifier"\ntitle = "{}"\n[privacy]\nepsilon = {}\n[sampling]\ndraws = {}\n'
 

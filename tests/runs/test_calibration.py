@@ -14,9 +14,8 @@ from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.inference import sbc
 from dpbayes.inference.sampling import NutsSettings
 from dpbayes.inference.sbc import prior_simulator
-from dpbayes.report.calibration import calibration_document, judge
 from dpbayes.runs import execute, load_spec
-from dpbayes.runs.calibration import calibrate, calibration_of
+from dpbayes.runs.calibration import calibrate, calibration_document, calibration_of, judge
 
 ACS = "models/acs_latent_class.toml"
 
