@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import LogLocator
 
+from dpbayes.ide.groups import GroupRelease
+from dpbayes.privacy.release import Release
 from dpbayes.report.document import Block, Callout, Column, Fact, Figure, Paragraph, PrivacyTerms, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import ESTIMATE, RELEASED, TRUTH, estimate_plot, spread_rows
 from dpbayes.report.tables import released_columns, released_rows, released_section, simulation_warning
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
-
-    from dpbayes.ide.groups import GroupRelease
-    from dpbayes.privacy.release import Release
 
 type Tables = Sequence[Mapping[str, Any]]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from dpbayes._files import write_text, write_whole
 from dpbayes._names import given_name
@@ -25,9 +26,6 @@ from dpbayes.runs.folder import make_folder
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Calibration
 from dpbayes.runs.spec import LoadedSpec
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 LEVEL = 0.01  # a study fails if its smallest p-value times the number of quantities is below this
 _PROBS = (0.5, 0.8, 0.95)

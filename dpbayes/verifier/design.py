@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import xarray as xr
 from scipy.special import betainc, betaincc, betaln, gammaln, xlogy
 
 from dpbayes._arguments import Floats, Ints, generator, one_of, ordered, real_numbers, strictly_between
@@ -25,10 +27,6 @@ from dpbayes.verifier.exact import check_alpha, check_confidence, check_share, c
 from dpbayes.verifier.formulas import collect, column_values, model_columns
 from dpbayes.verifier.means import check_range, least_coverage
 from dpbayes.verifier.partition import PartitionCounts, check_n_partitions, rows_by_partition, unit_codes
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 SMALLEST_ALPHA = 0.5
 """Below it the density of a component is infinite in theta at an end of [0, 1]."""
@@ -297,8 +295,6 @@ def design_surface(
     >>> bool(found["right"][1] > found["right"][0]), bool(found["width"][1] < found["width"][0])
     (True, True)
     """
-    import xarray as xr
-
     remedy = "give a list, if need be of one"
     n_partitions = ordered(n_partitions, "n_partitions", remedy=remedy)
     epsilon = ordered(epsilon, "epsilon", remedy=remedy)
@@ -391,8 +387,6 @@ def count_surface(
     >>> bool(above.sel(beyond=6, not_beyond=0) > above.sel(beyond=3, not_beyond=3))
     True
     """
-    import xarray as xr
-
     check_confidence(confidence)
     every = releases_of(n_partitions, epsilon, alpha)
     low, high = np.stack([every.intervals(failed) for failed in range(every.mean.shape[0])], axis=1)
@@ -485,8 +479,6 @@ def pilot_shares(
     >>> tried.attrs["largest_safe"]
     20
     """
-    import pandas as pd
-
     tried = sorted({check_n_partitions(m) for m in ordered(n_partitions, "n_partitions", remedy="give a list")})
     if not tried or tried[-1] > n_units:
         raise InputError(f"n_partitions must name numbers up to n_units = {n_units:,}, got {tried!r}")

@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
 
 from dpbayes._arguments import Floats, finite, one_of, ordered, positive_finite, shown
 from dpbayes.errors import InputError
@@ -23,10 +24,6 @@ from dpbayes.privacy.laws import NoiseLaw
 from dpbayes.privacy.release import Release, check_release
 from dpbayes.verifier.exact import CoefficientTable, coefficient_table
 from dpbayes.verifier.partition import OUTCOMES, question_table
-
-if TYPE_CHECKING:
-    import xarray as xr
-
 
 # Up to this M the whole table is kept, so that one compiled model serves any release of the same M and noise law.
 WHOLE_TABLE = 200

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure as Picture
 
-from dpbayes.privacy.release import record_words
+from dpbayes.inference.convergence import Verdict
+from dpbayes.privacy.release import Release, record_words
 from dpbayes.report.document import (
     Block,
     Callout,
@@ -27,16 +30,11 @@ from dpbayes.report.frame import Findings, verdict_callout
 from dpbayes.report.plots import COLOURS, panel_grid
 from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
+from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
 from dpbayes.verifier.partition import is_count_table
-
-if TYPE_CHECKING:
-    import xarray as xr
-    from matplotlib.figure import Figure as Picture
-
-    from dpbayes.privacy import Release
-    from dpbayes.verifier.study import Question, Spec, Surface
+from dpbayes.verifier.study import Question, Spec, Surface
 
 # Points, density there, interval, and the claim's threshold.
 type Panel = tuple[Any, Any, tuple[float, float], float | None]
@@ -114,7 +112,7 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         answer=" ".join(told[name] for name in labels),
         sections=sections,
         headline=[
-            Fact("n_partitions", "partitions, a public number", int(release.n), f"{release.n:,}"),
+            Fact("n_partitions", "partitions, a public number", round(release.size), f"{release.n:,}"),
             Fact("questions", "question" if len(labels) == 1 else "questions", len(labels), str(len(labels))),
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
@@ -277,8 +275,8 @@ def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
             below = np.cumsum(probabilities)
             low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
             rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
-    table = _table("true_counts", "Posterior of the true counts", columns, rows)
-    return Section("Where the true counts lie", [table])
+    found = _table("true_counts", "Posterior of the true counts", columns, rows)
+    return Section("Where the true counts lie", [found])
 
 
 def _sources(shares: Mapping[str, Posterior], means: Mapping[str, CoefficientPosterior], *, pooled: bool) -> Section:
@@ -332,8 +330,6 @@ def _verdict(
 ) -> Callout:
     """Return the verdict; a good one becomes a warning where few partitions count, or many estimates were clipped."""
     if pooled:
-        from dpbayes.inference import Verdict
-
         verdict = verdict_callout(Verdict.from_json(trace.attrs["convergence"]))
     else:
         said = "The posterior is a finite sum. No sampler ran, so there is nothing to converge."
@@ -362,8 +358,6 @@ def _verdict(
 
 def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
     """Return what a study of designs says: decision rates, widths and coverage over M, epsilon and r."""
-    import xarray as xr
-
     surface = xr.Dataset.from_dict(study["surface"])
     designs = [(d["n_partitions"], d["r"], d["epsilon"]) for d in study["designs"]]
     columns = [("partitions", "d", "n_partitions"), ("share in which the claim holds", ".3g", "r"), ("epsilon", ".3g")]
@@ -441,10 +435,6 @@ def _designs(surface: xr.Dataset) -> Section:
 
 def pilot_findings(spec: Spec, study: Mapping[str, Any]) -> Findings:
     """Return what claims tried on a pilot say: the share against M, and the largest M that is safe."""
-    import xarray as xr
-
-    from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
-
     assert spec.pilot is not None
     tried = {name: xr.Dataset.from_dict(found) for name, found in study["pilot"].items()}
     parts, warnings = [], []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Literal, TypedDict, get_args
 
 import narwhals as nw
 import numpy as np
@@ -19,13 +19,11 @@ from dpbayes.data.domain import Attribute, Domain
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.laws import law_named
+from dpbayes.privacy.ledger import Ledger
 from dpbayes.privacy.mechanism import Part, reserve_draw_confirm, split_budget
 from dpbayes.privacy.release import NoisyTable, Release, check_release, record_words
 from dpbayes.privacy.sampling import release_values, sampler_name
 from dpbayes.verifier.formulas import column_values
-
-if TYPE_CHECKING:
-    from dpbayes.privacy.ledger import Ledger
 
 type Assignment = Literal["balanced", "independent"]
 
