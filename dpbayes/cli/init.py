@@ -104,7 +104,11 @@ def read_codebook(path: Path) -> dict[str, Entry]:
         name, level, label = (cells.get(key, "") for key in ("attribute", "level", "label"))
         entry = entries.setdefault(name, Entry())
         if cells.get("lower") or cells.get("upper"):
-            entry.bounds = _bounds(cells.get("lower", ""), cells.get("upper", ""), f"{path.name}, line {number}")
+            lower, upper = cells.get("lower", ""), cells.get("upper", "")
+            if not (_is_number(lower) and _is_number(upper) and float(lower) < float(upper)):
+                where = f"{path.name}, line {number}"
+                raise InputError(f"{where} needs numbers lower < upper, got {lower!r} and {upper!r}")
+            entry.bounds = float(lower), float(upper)
             continue
         if not name or level in map(str, entry.levels):
             fault = f"repeats level {level!r} of {name!r}" if name else "names no attribute"
@@ -146,12 +150,6 @@ def _rows(path: Path, *, all_of_it: bool) -> list[list[str]]:
     if not first.strip():
         raise DamagedFileError(f"{path.name} begins with an empty line; its first line names the columns")
     return list(csv.reader(lines, delimiter=max(",;\t", key=first.count)))
-
-
-def _bounds(lower: str, upper: str, where: str) -> tuple[float, float]:
-    if not (_is_number(lower) and _is_number(upper) and float(lower) < float(upper)):
-        raise InputError(f"{where} needs numbers lower < upper, got {lower!r} and {upper!r}")
-    return float(lower), float(upper)
 
 
 def _is_number(text: str) -> bool:

@@ -14,7 +14,6 @@ from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     from dpbayes.bloom.claims import EpsilonClaim
-    from dpbayes.mvg.allocation import NoiseCost
     from dpbayes.mvg.sensitivity import FeatureRanges
 
 app = typer.Typer(
@@ -289,7 +288,12 @@ def mvg(
         raise InputError("--plot draws two features; give at least two with --range")
     cost: dict[str, Any] = {"n": n, "epsilon": epsilon, "delta": delta, "zeta": zeta}
     costs = compare_noise(features, theta=_numbers(theta, "--theta"), weights=_numbers(weights, "--weights"), **cost)
-    record = _bound(features, **cost) | {"mechanisms": [_mechanism(one) for one in costs]}
+    record = _bound(features, **cost)
+    record["mechanisms"] = [
+        {"mechanism": one.mechanism, "stddev": one.stddev, "ratio_to_optimal": one.ratio, "exact_epsilon": one.epsilon,
+         "mu": one.noise.mu.value, "mu_known_by": one.noise.mu.method}
+        for one in costs
+    ]  # fmt: skip
     if stddev is not None:
         record["iid"] = _iid(features, n, stddev, delta)
     if plot is not None:
@@ -310,12 +314,6 @@ def _bound(features: "FeatureRanges", *, n: int, epsilon: float, delta: float, z
     terms = bound_terms(**asked, gamma=gamma, sensitivity=sensitivity, zeta=zeta)
     asked |= {"adjacency": features.adjacency, "sensitivity": sensitivity, "gamma": gamma, "zeta_reading": zeta}
     return asked | {name: getattr(terms, name) for name in ("zeta", "alpha", "beta", "bound")}
-
-
-def _mechanism(one: "NoiseCost") -> dict[str, Any]:
-    mu = one.noise.mu
-    amounts = {"stddev": one.stddev, "ratio_to_optimal": one.ratio, "exact_epsilon": one.epsilon, "mu": mu.value}
-    return {"mechanism": one.mechanism, **amounts, "mu_known_by": mu.method}
 
 
 def _iid(features: "FeatureRanges", n: int, stddev: float, delta: float) -> dict[str, float]:

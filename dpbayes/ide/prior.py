@@ -95,7 +95,14 @@ class Prior:
             data = table.select(*domain.names).collect()
         if not len(data):
             raise InputError("the public data have no rows; use Prior.full(domain) for a prior without data")
-        codes = np.stack([_codes(data[a.name].to_list(), a.name, a.levels) for a in domain], axis=1)
+        codes = np.empty((len(data), len(domain)), dtype=np.int32)
+        for place, (name, levels) in enumerate((one.name, one.levels) for one in domain):
+            position = {level: code for code, level in enumerate(levels)}
+            try:
+                codes[:, place] = [position[value] for value in data[name].to_list()]
+            except (KeyError, TypeError) as error:  # the data are public, so that a value may be shown
+                said = f"public column {name!r} holds {error}, which is no level; levels: {shown(list(levels))}"
+                raise InputError(said) from None
         distinct, counts = np.unique(codes, axis=0, return_counts=True)
         return cls(domain, distinct, counts.astype(np.float64), float(len(data)))
 
@@ -123,11 +130,8 @@ class Prior:
 
     def index(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
         """Return each row's cell in the table over some attributes, in C order; shape ``(rows,)``."""
-        cell = np.zeros(self.size, dtype=np.intp)
-        for axis in self.domain.axes(names):
-            cell *= self.domain.shape[axis]
-            cell += self.codes[:, axis]
-        return cell
+        axes = self.domain.axes(names)
+        return np.ravel_multi_index([self.codes[:, axis] for axis in axes], [self.domain.shape[axis] for axis in axes])
 
     def marginal(self, names: Sequence[str], weights: npt.ArrayLike | None = None) -> Floats:
         """Return the probabilities of the table over some attributes, under other `weights` where given."""
@@ -145,17 +149,6 @@ class Prior:
     def _repr_html_(self) -> str:
         records = "no sample" if self.n_records is None else f"worth {self.n_records:,.0f} records"
         return f"<p>Prior on {self.size:,} rows of {len(self.domain)} attributes, {records}</p>"
-
-
-def _codes(values: list[Any], name: str, levels: Sequence[Level]) -> npt.NDArray[np.int32]:
-    """Return positions of levels; the data are public, so an error may show a value."""
-    position = {level: place for place, level in enumerate(levels)}
-    try:
-        return np.array([position[value] for value in values], dtype=np.int32)
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"public column {name!r} holds {error}, which is no level; levels: {shown(list(levels))}"
-        ) from None
 
 
 def column_type(levels: Sequence[Level]) -> Any:

@@ -292,7 +292,10 @@ def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[s
         result, found = table_results(spec, prior, release, truth)
         rows = spec.synthesis.n_rows or round(max(found.n, 1.0))
         frame = found.sample(rows, rng=np.random.default_rng(spec.estimation.seed))
-    _write_synthetic(frame, spec, context)
+    folder, form = context.folder / "synthetic", spec.synthesis.format
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / f"synthetic-1.{form}", frame.write_parquet if form == "parquet" else frame.write_csv)
+    context.echo(f"synthetic data: {len(frame):,} records")
     return result
 
 
@@ -413,14 +416,6 @@ def _release_of(
     return release_groups(records, hierarchy, domain, epsilon=epsilon, **how)
 
 
-def _write_synthetic(frame: pl.DataFrame, spec: Spec, context: Context) -> None:
-    """Write the records, whole or not at all."""
-    folder, form = context.folder / "synthetic", spec.synthesis.format
-    folder.mkdir(exist_ok=True)
-    write_whole(folder / f"synthetic-1.{form}", frame.write_parquet if form == "parquet" else frame.write_csv)
-    context.echo(f"synthetic data: {len(frame):,} records")
-
-
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
     """Estimate: noise-aware from the pooled prior, Algorithm 1 from the public one; both where they can be scored."""
     settings, by = spec.estimation, spec.data.by
@@ -433,13 +428,14 @@ def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | No
         how: dict[str, Any] = {"iterations": settings.iterations, "random_state": settings.seed}
         found["algorithm-1"] = estimate(public, release, noise_aware=False, **how)
     chosen = found[settings.method]
+    trace = chosen.iterations
     result: dict[str, Any] = {
         "method": chosen.method,
         "prior": {"rows": chosen.prior.size, "records": chosen.prior.n_records},
         "public": {"rows": public.size, "records": public.n_records},
         "borrowed": None if chosen.prior is public or borrowed is None else _borrowed(public, borrowed),
         "certificate": _certificate(chosen),
-        "trace": _trace(chosen),
+        "trace": trace and {"step": trace.step, "l1_loss": trace.l1_loss, "kl": np.nan_to_num(trace.kl, posinf=0.0)},
         "moved": moved_tables(measure(chosen.prior, release), chosen),
         "kl": chosen.kl,
     }
@@ -529,13 +525,6 @@ def _certificate(found: Estimate) -> dict[str, Any] | None:
     solved = {name: getattr(found.solution, name) for name in ("gap", "l1_bound", "iterations")}
     read = {name: value for name, value in vars(found.strength).items() if name != "value"}
     return solved | {"tolerance": _TOLERANCE, "strength": found.strength.value} | read
-
-
-def _trace(found: Estimate) -> dict[str, Any] | None:
-    trace = found.iterations
-    if trace is None:
-        return None
-    return {"step": trace.step, "l1_loss": trace.l1_loss, "kl": np.where(np.isfinite(trace.kl), trace.kl, 0.0)}
 
 
 def _verdict(found: Estimate, certificate: dict[str, Any] | None) -> tuple[bool, str]:

@@ -341,18 +341,14 @@ def read_settings(folder: Path) -> dict[str, Scalar]:
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
-    """Read two or more runs, in the order of the one number that differs between them, if there is one."""
+    """Read two or more runs, named by the one setting that tells them apart, and in its order if it is a number."""
     if len(folders) < 2:
         raise InputError(f"a comparison needs at least two runs, got {len(folders)}; name two run folders or more")
     resolved = [Path(folder).resolve() for folder in folders]
     for folder in resolved:
         if resolved.count(folder) > 1:
             raise InputError(f"{folder.name} is given twice; a run compared with itself shows nothing")
-    return label_runs([read_run(folder) for folder in folders])
-
-
-def label_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
-    """Name runs by the one setting that tells them apart, and sort by it if it is a number."""
+    runs = [read_run(folder) for folder in folders]
     differing = differing_settings(runs)
     if len(differing) == 1:
         ((name, values),) = differing.items()
@@ -464,9 +460,8 @@ def _shared(name: str, tables: Sequence[Sequence[Row]], heads: Mapping[str, str]
         return None
     values = np.array([[[_number(one[place][q]) for q in quantities] for place in places] for one in maps])
     left_out = len({place for one in maps for place in one}) - len(places)
-    return SharedTable(
-        name, keys, tuple(places), left_out, tuple(quantities), values, _intervals(columns, quantities, values), heads
-    )
+    intervals = _intervals(columns, quantities, values)
+    return SharedTable(name, keys, tuple(places), left_out, tuple(quantities), values, intervals, heads)
 
 
 def _keys(columns: Sequence[str], tables: Sequence[Sequence[Row]]) -> tuple[str, ...] | None:

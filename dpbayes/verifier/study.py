@@ -434,21 +434,16 @@ def _tried(spec: Spec, question: Question, beside: Path, n_partitions: list[int]
 
 def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Release:
     """Count and release. The exact counts stay in memory."""
-    frame = _records(spec, context.beside)
-    counts = {question.name: _count(frame, question, spec, rng) for question in spec.questions}
-    given = "" if spec.data is None or spec.data.strata is None else f" (given the public {spec.data.strata!r})"
-    return release_counts(counts, rng=rng, ledger=ledger, purpose=f"{spec.title}{given}", **_releasing(spec))
-
-
-def _records(spec: Spec, beside: Path) -> Any:
-    """Read the records. They stay in memory."""
     data = spec.data
     assert data is not None
-    if data.embedded is not None:
-        return wages(data.n_persons, seed=data.seed)
-    assert data.microdata is not None
-    columns = data.unit, data.strata
-    return _read(beside / data.microdata, data.levels, spec.questions, columns, setting="data.microdata")
+    if data.microdata is None:
+        frame = wages(data.n_persons, seed=data.seed)
+    else:
+        path, columns = context.beside / data.microdata, (data.unit, data.strata)
+        frame = _read(path, data.levels, spec.questions, columns, setting="data.microdata")
+    counts = {question.name: _count(frame, question, spec, rng) for question in spec.questions}
+    given = "" if data.strata is None else f" (given the public {data.strata!r})"
+    return release_counts(counts, rng=rng, ledger=ledger, purpose=f"{spec.title}{given}", **_releasing(spec))
 
 
 def _read(
