@@ -12,21 +12,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "__version__",
-    "bloom",
-    "data",
-    "distributions",
-    "errors",
-    "ide",
-    "inference",
-    "latent_class",
-    "mvg",
-    "privacy",
-    "report",
-    "runs",
-    "verifier",
-]
+__all__ = ["__version__", "bloom", "data", "distributions", "errors", "ide", "inference", "latent_class", "mvg"]
+__all__ += ["privacy", "report", "runs", "verifier"]
 
 
 def __getattr__(name: str) -> Any:

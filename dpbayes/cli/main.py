@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,15 +107,9 @@ def run(
         from dpbayes.runs.execution import execute
         from dpbayes.runs.spec import load_spec
 
-        result = execute(
-            load_spec(spec, overrides or (), allow_python=allow_python),
-            out=out,
-            force=force,
-            allow_python=allow_python,
-            progressbar=not quiet,
-            echo=typer.echo,
-            ledger_head=ledger_head,
-        )
+        loaded = load_spec(spec, overrides or (), allow_python=allow_python)
+        may: dict[str, Any] = {"force": force, "allow_python": allow_python, "ledger_head": ledger_head}
+        result = execute(loaded, out=out, progressbar=not quiet, echo=typer.echo, **may)
     _finish(result)
 
 
@@ -284,18 +278,10 @@ def sbc(
 
     loaded = load_spec(spec, overrides or ())
     sampling = calibration_of(loaded, n_records=n_records).sampling
+    settings = NutsSettings(draws=draws, tune=tune, chains=chains, **sampling)
+    study: dict[str, Any] = {"n_simulations": simulations, "n_records": n_records, "random_seed": seed, "n_jobs": jobs}
     with interruptible():
-        result = calibrate(
-            loaded,
-            out=out,
-            n_simulations=simulations,
-            n_records=n_records,
-            random_seed=seed,
-            settings=NutsSettings(draws=draws, tune=tune, chains=chains, **sampling),
-            n_jobs=jobs,
-            progressbar=not quiet,
-            echo=typer.echo,
-        )
+        result = calibrate(loaded, out=out, settings=settings, progressbar=not quiet, echo=typer.echo, **study)
     _finish(result)
 
 

@@ -524,11 +524,8 @@ def synthesize_groups(
     how = method, iterations, random_state
     units = {unit: _estimate(measure(priors[unit], release), *how) for unit, release in released.units.items()}
     seeds = dict(zip(released.groups, np.random.SeedSequence(random_state).spawn(len(released.groups)), strict=True))
-    jobs = [
-        (units[unit].distribution, chunk)
-        for unit in released.units
-        for chunk in batched(released.hierarchy.children(unit), _CHUNK)
-    ]
+    below = {unit: batched(released.hierarchy.children(unit), _CHUNK) for unit in released.units}
+    jobs = [(units[unit].distribution, chunk) for unit, chunks in below.items() for chunk in chunks]
     # More would only start: a thousand processes of one small study starve the machine.
     parts = Parallel(n_jobs=min(n_jobs, effective_n_jobs(-1)))(
         delayed(_run_chunk)(start, {group: (released.groups[group], seeds[group]) for group in chunk}, how)

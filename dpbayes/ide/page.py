@@ -225,12 +225,10 @@ def _workload_section(released: GroupRelease, result: Mapping[str, Any]) -> Sect
 
 def _group_section(result: Mapping[str, Any]) -> Section:
     units = [(e["unit"], e["n"], e["kl"], e["certificate"] and e["certificate"]["strength"]) for e in result["units"]]
-    unit_columns = [Column("unit"), Column("records", ",.0f")]
-    unit_columns.append(Column("change from the prior (KL divergence)", ".3f", "kl"))
-    unit_columns.append(Column("prior worth (records)", ",.0f", "strength"))
-    columns = [Column("group"), Column("unit"), Column("records", ",d", "size")]
-    columns.append(Column("L1 distance to the released tables", ".4f", "l1_loss"))
-    columns.append(Column("change from the unit (KL divergence)", ".3f", "kl"))
+    unit_columns = ["unit", ("records", ",.0f"), ("change from the prior (KL divergence)", ".3f", "kl")]
+    unit_columns += [("prior worth (records)", ",.0f", "strength")]
+    columns = ["group", "unit", ("records", ",d", "size"), ("L1 distance to the released tables", ".4f", "l1_loss")]
+    columns += [("change from the unit (KL divergence)", ".3f", "kl")]
     rows = [(e["group"], e["unit"], e["size"], e["l1_loss"], e["kl"]) for e in result["groups"]]
     text = "A group's estimate is one distribution, without intervals: no width is split by source."
     upper = Table("units", "Upper level: the public prior refined for each unit", unit_columns, units)
@@ -243,10 +241,9 @@ def estimate_section(tables: Tables, release: Release) -> Section:
     cells = _cells(tables)
     noise = {table.label: table.noise_magnitude / table.counts.size / release.size for table in release.tables}
     intervals = cells[0][-1] is not None
-    columns = [Column("table"), Column("cell"), *(Column(name, ".4f") for name in ("prior", "released", "estimate"))]
-    if intervals:
-        columns += [Column("95 % from", ".4f", "low"), Column("to", ".4f", "high")]
-    columns.append(Column("mean size of the noise", ".4f", "noise"))
+    columns = ["table", "cell", ("prior", ".4f"), ("released", ".4f"), ("estimate", ".4f")]
+    columns += [("95 % from", ".4f", "low"), ("to", ".4f", "high")] * intervals
+    columns += [("mean size of the noise", ".4f", "noise")]
     rows = [(*cell[: 7 if intervals else 5], noise[cell[0]]) for cell in cells[:_MOST_CELLS]]
     shown = "" if len(rows) == len(cells) else f", the {len(rows)} most moved of {len(cells):,}"
     held_back = any(table.withheld.any() for table in release.tables)
@@ -270,9 +267,9 @@ def moved_section(tables: Tables, release: Release) -> Section:
     """Build the section on how far each table moved from the prior."""
     shown = {table.label: 1.0 - table.withheld.mean() for table in release.tables}
     noise = {table.label: shown[table.label] * table.noise_magnitude / release.size for table in release.tables}
-    columns = [Column("table"), Column("moved from the prior", ".4f", "moved")]
-    columns.append(Column("released from the prior", ".4f", "released_from_prior"))
-    columns += [Column("left to the released", ".4f", "left"), Column("expected of noise alone", ".4f", "noise")]
+    columns = ["table", ("moved from the prior", ".4f", "moved")]
+    columns += [("released from the prior", ".4f", "released_from_prior"), ("left to the released", ".4f", "left")]
+    columns += [("expected of noise alone", ".4f", "noise")]
     entries = sorted(tables, key=lambda entry: -entry["moved"])
     rows = [(e["table"], e["moved"], e["released_from_prior"], e["left"], noise[e["table"]]) for e in entries]
     caption = "L1 distances of each table's probabilities, the most moved first"

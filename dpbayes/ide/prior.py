@@ -162,12 +162,8 @@ def records_of(domain: Domain, codes: npt.NDArray[np.int32]) -> pl.DataFrame:
     """Return records, given by positions of levels, as a data frame; without records its columns stand all the same."""
     import polars as pl
 
-    return pl.DataFrame(
-        {
-            a.name: pl.Series(np.asarray(a.levels, dtype=object)[place].tolist(), dtype=column_type(a.levels))
-            for a, place in zip(domain, codes.T, strict=True)
-        }
-    )
+    columns = ((one, np.asarray(one.levels, dtype=object)[at]) for one, at in zip(domain, codes.T, strict=True))
+    return pl.DataFrame({a.name: pl.Series(found.tolist(), dtype=column_type(a.levels)) for a, found in columns})
 
 
 @dataclass(frozen=True, eq=False)

@@ -498,14 +498,9 @@ def _group_scores(
     scores, present = {"prior": untouched, "synthetic": found}, sizes > 0
     missed = (synthetic.sizes - sizes)[present]
     # How far each group's number of records is off, and what the bias penalty would make of each score.
-    told = {
-        "limit": BIAS_LIMIT,
-        "missed": missed.astype(int),
-        "off": np.abs(missed) > BIAS_LIMIT,
-        "empty": synthetic.sizes[present] == 0,
-        "penalized_score": {kind: score.penalized(missed).value for kind, score in scores.items()},
-    }
-    return _said(scores, true, name) | {"sizes": told}
+    told = {"limit": BIAS_LIMIT, "missed": missed.astype(int), "off": np.abs(missed) > BIAS_LIMIT}
+    told["penalized_score"] = {kind: score.penalized(missed).value for kind, score in scores.items()}
+    return _said(scores, true, name) | {"sizes": told | {"empty": synthetic.sizes[present] == 0}}
 
 
 def _said(scores: dict[str, Score], truth: Prior, by: str) -> dict[str, Any]:

@@ -93,11 +93,14 @@ class Table:
 
     name: str
     caption: str  # what the table shows, with units
-    columns: Sequence[Column]
+    columns: Sequence[Any]  # each a `Column`, or its heading, alone or with format and key
     rows: Sequence[Sequence[Value]]
     folded: bool = False  # a line on the page, until it is opened
 
     def __post_init__(self) -> None:
+        pairs = [(one,) if isinstance(one, str | Column) else one for one in self.columns]
+        made = [one[0] if isinstance(one[0], Column) else Column(*one) for one in pairs]
+        object.__setattr__(self, "columns", made)
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise InputError(f"table {self.name!r} has {len(self.columns)} columns and a row of {len(row)} values")
@@ -294,11 +297,8 @@ def write_report(document: Document, folder: str | Path) -> Path:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     folder = Path(folder)
-    strict: dict[str, Any] = {
-        "autoescape": select_autoescape(default=True),
-        "undefined": StrictUndefined,
-        "finalize": _in_powers,
-    }
+    strict: dict[str, Any] = {"undefined": StrictUndefined, "finalize": _in_powers}
+    strict["autoescape"] = select_autoescape(default=True)
     loader = PackageLoader("dpbayes.report")
     environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **strict)
     environment.filters |= {"png": _png, "raw": _sortable}

@@ -20,7 +20,7 @@ from dpbayes.inference.convergence import quantities_of
 from dpbayes.inference.sampling import NutsSettings
 from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, quantity_names, simulate_and_rank, uniformity
 from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
-from dpbayes.report.document import Callout, Column, Document, Fact, Figure, Paragraph, Section, Table, write_report
+from dpbayes.report.document import Callout, Document, Fact, Figure, Paragraph, Section, Table, write_report
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
 from dpbayes.runs.progress import Progress
@@ -244,11 +244,11 @@ def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Sectio
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
         rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
-    columns = [Column("variable"), Column("quantities", "d"), Column("smallest p-value", ".3g", "p_value")]
-    columns += [Column(f"{100 * prob:g} % intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS]
-    columns.append(Column("95 % intervals, worst", ".1%", "coverage_worst"))
+    columns = ["variable", ("quantities", "d"), ("smallest p-value", ".3g", "p_value")]
+    columns += [(f"{100 * prob:g} % intervals", ".1%", f"coverage_{prob:g}") for prob in _PROBS]
+    columns += [("95 % intervals, worst", ".1%", "coverage_worst")]
     ordered = sorted(verdict.p_values, key=lambda label: verdict.p_values[label])[:_WORST]
-    few = [Column("quantity"), Column("p-value", ".3g", "p_value"), Column("95 % coverage", ".1%", "coverage")]
+    few = ["quantity", ("p-value", ".3g", "p_value"), ("95 % coverage", ".1%", "coverage")]
     worst = [(verdict.words[label], verdict.p_values[label], verdict.coverages[label]) for label in ordered]
     text = (
         "Parameters were drawn from the prior, data given them, and the model was fitted to those data. If model and "
@@ -269,8 +269,7 @@ def _fits_section(study: xr.DataTree) -> Section:
         if np.isfinite(fit[name]).any():
             levels = (0.5, 0.1, 0.0) if name == "ess_bulk" else (0.5, 0.9, 1.0)
             rows.append([words, *(float(np.nanquantile(fit[name], level)) for level in levels)])
-    columns = [Column("of a fit"), Column("median", ".3g"), Column("no worse in 90 %", ".3g", "q90")]
-    columns.append(Column("worst", ".3g"))
+    columns = ["of a fit", ("median", ".3g"), ("no worse in 90 %", ".3g", "q90"), ("worst", ".3g")]
     text = (
         "A fit that failed the convergence check keeps its ranks: leaving it out would bias the rest. A fit that found "
         "no start counts against its quantities."
@@ -299,7 +298,7 @@ def calibration_section(run: str | Path, study: str | Path) -> Section:
         for name, values in differing_settings([ours, theirs]).items()
         if name.partition(".")[0] not in ("sampling", "synthesis") and not name.endswith("seed")
     }
-    columns = [Column("setting"), Column("this run"), Column("the study")]
+    columns = ["setting", "this run", "the study"]
     rows = [(name, *map(show, values)) for name, values in differing.items()]
     differs = Table("calibration_differs", "The study's design is not this run's", columns, rows)
     cited = Callout(verdict["tone"], verdict["title"], verdict["lines"])

@@ -321,12 +321,9 @@ def _fit(loaded: LoadedSpec, release: Any, context: Context) -> tuple[Any, Mappi
     started = time.perf_counter()
     result = loaded.module.fit(loaded.spec, release, context)
     if isinstance(result, dict):
-        made = {
-            "dpbayes_version": __version__,
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "sampling_seconds": time.perf_counter() - started,
-            "spec_digest": loaded.digest,
-        }
+        made: dict[str, Any] = {"dpbayes_version": __version__, "spec_digest": loaded.digest}
+        made["created_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+        made["sampling_seconds"] = time.perf_counter() - started
         write_text(folder / RESULT, json.dumps({"made": made, "result": plain(result)}))
     else:
         cost = {} if release is None else {"release_digest": release.digest, "privacy_record": release.privacy_record}

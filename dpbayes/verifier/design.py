@@ -248,16 +248,11 @@ def expected(n_partitions: int, epsilon: float, r: float, **supposed: Unpack[Sup
     likely = np.flatnonzero(chances.sum(axis=(1, 2)) > 1e-13 / len(chances))
     chances = chances[likely] / chances[likely].sum()
     low, high = np.stack([every.intervals(int(value)) for value in likely], axis=1)
+    width, coverage = (float((chances * of).sum()) for of in (high - low, (low <= r) & (r <= high)))
     centre = float((chances * every.mean[likely]).sum())
-    spread = float((chances * (every.mean[likely] - centre) ** 2).sum())
-    return {
-        "right": right,
-        "wrong": wrong,
-        "width": float((chances * (high - low)).sum()),
-        "coverage": float((chances * ((low <= r) & (r <= high))).sum()),
-        "estimate_mean": centre,
-        "estimate_sd": math.sqrt(spread),
-    }
+    spread = math.sqrt(float((chances * (every.mean[likely] - centre) ** 2).sum()))
+    found = {"right": right, "wrong": wrong, "width": width, "coverage": coverage}
+    return found | {"estimate_mean": centre, "estimate_sd": spread}
 
 
 def design_surface(

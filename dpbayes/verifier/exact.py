@@ -26,17 +26,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
-from dpbayes._arguments import (
-    Floats,
-    Ints,
-    number,
-    one_of,
-    ordered,
-    positive_finite,
-    shown,
-    strictly_between,
-    whole_number,
-)
+from dpbayes._arguments import Floats, Ints, number, one_of, ordered, positive_finite, strictly_between, whole_number
 from dpbayes._html import html_table
 from dpbayes.errors import InputError
 from dpbayes.privacy.laws import NoiseLaw
@@ -718,7 +708,7 @@ def check_share(value: Any, name: str) -> float:
     """Return a share of partitions, or a threshold of it, as a float from 0 to 1."""
     share = number(value, name)
     if not 0 <= share <= 1:
-        raise InputError(f"{name} must lie in [0, 1], got {shown(value)}; it is a share of partitions")
+        raise InputError(f"{name} must lie in [0, 1], got {share!r}; it is a share of partitions")
     return share
 
 

@@ -73,12 +73,8 @@ def design(
         raise InputError(f"the left side of {shown(formula)} must be one numeric column, got {list(response.columns)}")
     if absorbed and "Intercept" in matrix.columns:
         matrix = matrix.drop(columns="Intercept")
-    return Design(
-        np.ascontiguousarray(response.to_numpy(dtype=np.float64)[: rows.size, 0]),
-        matrix.to_numpy(dtype=np.float64)[: rows.size],
-        tuple(map(str, matrix.columns)),
-        rows,
-    )
+    left, right = (side.to_numpy(dtype=np.float64)[: rows.size] for side in (response, matrix))
+    return Design(np.ascontiguousarray(left[:, 0]), right, tuple(map(str, matrix.columns)), rows)
 
 
 def _check_size(parsed: Any, columns: Mapping[str, Mapping[str, Any]], n_rows: int, formula: str) -> None:

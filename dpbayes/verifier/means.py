@@ -19,15 +19,7 @@ from dpbayes._arguments import Floats, finite, ordered, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.privacy.release import Release
 from dpbayes.verifier.claim import Regression, estimate_partitions
-from dpbayes.verifier.partition import (
-    GRID,
-    Assignment,
-    EstimateSums,
-    Partitioned,
-    check_n_partitions,
-    question_table,
-    range_of,
-)
+from dpbayes.verifier.partition import GRID, Assignment, EstimateSums, Partitioned, question_table, range_of
 
 _REACH = 16.0  # scales of the noise: beyond, 1e-7 of its mass
 
@@ -89,17 +81,8 @@ def sum_estimates(
     values = np.array([estimate.coefficient for estimate in estimates if estimate is not None])
     scaled = np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
     grid = np.rint(GRID * scaled).astype(np.int64)
-    return EstimateSums(
-        int(grid.sum()),
-        int((grid**2 // (2 * GRID)).sum()),
-        len(estimates) - values.size,
-        low,
-        high,
-        check_n_partitions(n_partitions),
-        assignment,
-        reproducible=random_state is not None,
-        unit=unit,
-    )
+    sums = int(grid.sum()), int((grid**2 // (2 * GRID)).sum()), len(estimates) - values.size
+    return EstimateSums(*sums, low, high, int(n_partitions), assignment, random_state is not None, unit)
 
 
 def check_range(lower: Any, upper: Any) -> tuple[float, float]:

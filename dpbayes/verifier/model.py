@@ -87,16 +87,9 @@ class Questions:
     def observe(self, name: str, p: Any) -> Any:
         """Add the released counts to the model on the context stack."""
         dims = ("question", "outcome")
-        return pm.CustomDist(
-            name,
-            p,
-            dist=self.dist,
-            logp=self.logp,
-            class_name="NoisyPartitions",
-            signature="(o)->(o)",
-            observed=pm.Data(f"{name}_counts", self.noisy, dims=dims),
-            dims=dims,
-        )
+        law = {"dist": self.dist, "logp": self.logp, "class_name": "NoisyPartitions", "signature": "(o)->(o)"}
+        observed = pm.Data(f"{name}_counts", self.noisy, dims=dims)
+        return pm.CustomDist(name, p, **law, observed=observed, dims=dims)
 
 
 def questions_of(releases: Release | Sequence[Release], names: Sequence[str] | None = None) -> Questions:

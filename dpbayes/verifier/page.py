@@ -13,19 +13,7 @@ from matplotlib.figure import Figure as Picture
 
 from dpbayes.inference.convergence import Verdict
 from dpbayes.privacy.release import Release, record_words
-from dpbayes.report.document import (
-    Block,
-    Callout,
-    Column,
-    Fact,
-    Figure,
-    Paragraph,
-    PrivacyTerms,
-    Section,
-    Table,
-    Value,
-    show_probability,
-)
+from dpbayes.report.document import Callout, Fact, Figure, Paragraph, PrivacyTerms, Section, Table, show_probability
 from dpbayes.report.frame import Findings, verdict_callout
 from dpbayes.report.plots import COLOURS, panel_grid
 from dpbayes.report.sensitivity import prior_section, shares_section
@@ -48,17 +36,8 @@ _LINE = "#0072b2"
 _WIDENING = 1.1  # of an interval by the allowance for clipping: beyond, the page warns
 _PERCENT = "\N{NO-BREAK SPACE}%"
 _FAMILIES = {"gaussian": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
-_LABELS = {
-    "right": "chance of the right decision",
-    "width": "mean width of the 95 % interval",
-    "coverage": "coverage of the 95 % interval",
-}
-
-
-def _table(name: str, caption: str, columns: Sequence[Sequence[str]], rows: Iterable[tuple[Value, ...]]) -> Table:
-    """Return a table; a column is its heading, or heading, format and key."""
-    made = [Column(one) if isinstance(one, str) else Column(*one) for one in columns]
-    return Table(name, caption, made, list(rows))
+_LABELS = {"right": "chance of the right decision", "width": "mean width of the 95 % interval"}
+_LABELS |= {"coverage": "coverage of the 95 % interval"}
 
 
 def _table_of(data: xr.Dataset, name: str, caption: str, columns: Sequence[Sequence[str]]) -> Table:
@@ -66,7 +45,7 @@ def _table_of(data: xr.Dataset, name: str, caption: str, columns: Sequence[Seque
     keys = [column[2] if len(column) > 2 else column[0] for column in columns]
     frame = data.to_dataframe(dim_order=keys[: len(data.sizes)]).reset_index()[keys]
     rows = [tuple(None if v != v else v for v in row) for row in frame.to_records(index=False).tolist()]
-    return _table(name, caption, columns, rows)
+    return Table(name, caption, columns, rows)
 
 
 def _interval(format: str, key: str = "") -> list[Sequence[str]]:
@@ -74,7 +53,7 @@ def _interval(format: str, key: str = "") -> list[Sequence[str]]:
     return [("2.5 %", format, f"{key}low"), ("97.5 %", format, f"{key}high")]
 
 
-def _asked(claims: Mapping[str, Question], names: Iterable[str]) -> list[Block]:
+def _asked(claims: Mapping[str, Question], names: Iterable[str]) -> list[Paragraph]:
     """Say what each question asks, where it is known."""
     return [Paragraph(claim_words(claims[name])) for name in names if name in claims]
 
@@ -103,11 +82,8 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
     left_out = max((one.truncation_error for one in shares.values()), default=0.0)
     panels = {name: share_panel(one) for name, one in shares.items()} or _coefficient_panels(claims, means)
     what = SHARE if shares else "coefficient"
-    picture = Figure(
-        density_plot(panels, what, shared=bool(shares)),
-        f"Posterior density of the {what}, for each claim; dotted: {'one half' if shares else 'its threshold'}.",
-        f"Posterior densities of the {what}.",
-    )
+    caption = f"Posterior density of the {what}, for each claim; dotted: {'one half' if shares else 'its threshold'}."
+    plot = density_plot(panels, what, shared=bool(shares))
     return Findings(
         answer=" ".join(told[name] for name in labels),
         sections=sections,
@@ -117,7 +93,7 @@ def verification_findings(spec: Spec, release: Release, trace: xr.DataTree, warn
         ],
         verdict=_verdict(trace, failed, means, pooled=pooled),
         judged="All shares are judged, and what they have in common.",
-        picture=picture,
+        picture=Figure(plot, caption, f"Posterior densities of the {what}."),
         caution=" ".join([*(f"{one}." for one in warnings), *([SHARE_CAUTION] if shares else [])]),
         facts={"mass_left_out": left_out},
     )
@@ -152,11 +128,8 @@ def mean_sentence(name: str, claim: Question | None, found: CoefficientPosterior
 
 def claim_words(question: Question) -> str:
     """Say what a question asks."""
-    claim = (
-        f"significant at {question.significant_at:g}"
-        if question.significant_at is not None
-        else f"{question.direction} {question.threshold:g}"
-    )
+    test = question.significant_at
+    claim = f"{question.direction} {question.threshold:g}" if test is None else f"significant at {test:g}"
     absorbed = f", fixed effects of {', '.join(question.absorb)}" if question.absorb else ""
     return (
         f"\u201c{question.name}\u201d: is the coefficient of {question.coefficient} {claim} in {question.formula} "
@@ -203,7 +176,7 @@ def _released(release: Release) -> Section:
             "the sums of estimates and of their squares were released beside the number of failures: together they "
             "move no more than the sum alone."
         )
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for table in release.tables:
         law, levels = table.noise, table.domain.attributes[0].levels
         noise = f"{law.words}, {law.parameter} {law.spread:g}", float(law.variance**0.5), table.epsilon
@@ -214,7 +187,7 @@ def _released(release: Release) -> Section:
         Callout(one.tone, one.title, ["Seeded generators drew partitions and noise.", *one.lines])
         for one in simulation_warning(release.sampler)
     ]
-    left = _table("released", "What left the custodian", columns, rows)
+    left = Table("released", "What left the custodian", columns, rows)
     return Section("What was released", [Paragraph(text), *warned, left])
 
 
@@ -223,7 +196,7 @@ def _answers(
 ) -> Section:
     columns = ["question", ("most likely share", ".3f", "r-hat"), ("mean", ".3f"), *_interval(".3f"), ("sd", ".3f")]
     columns += [("probability of a majority", "p", "prob_majority"), ("not computable, mean", ".3f", "failed")]
-    rows: list[tuple[Value, ...]] = [
+    rows: list[tuple[Any, ...]] = [
         (name, one.r.mode, one.mean, *one.interval(), one.sd, one.prob_greater(0.5), failed_share(one))
         for name, one in exact.items()
     ]
@@ -235,7 +208,7 @@ def _answers(
     )
     if pooled:
         meaning += " Each question is answered alone here; pooled answers follow below."
-    table = _table("answers", "Share of partitions in which each claim holds", columns, rows)
+    table = Table("answers", "Share of partitions in which each claim holds", columns, rows)
     return Section("Answers", [*_asked(claims, exact), table, Paragraph(meaning)])
 
 
@@ -244,7 +217,7 @@ def _coefficients(claims: Mapping[str, Question], means: Mapping[str, Coefficien
     columns += [("probability above the threshold", "p", "prob_greater"), ("spread of estimates", ".3g", "spread")]
     columns += [("partitions computed", ".1f", "computed")]
     panels = _coefficient_panels(claims, means)
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for name, one in means.items():
         threshold = panels[name][-1]
         above = None if threshold is None else one.prob_greater(threshold)
@@ -255,19 +228,16 @@ def _coefficients(claims: Mapping[str, Question], means: Mapping[str, Coefficien
         "are drawn from. Each estimate was freed of its bias of order one over the rows of a partition by its own "
         "halves; what bias is left is of the square of that, and of estimates beyond the public range."
     )
-    figure = Figure(
-        density_plot(panels, "coefficient"),
-        "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold.",
-        "Posterior densities of coefficients.",
-    )
-    table = _table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)
+    caption = "Posterior density of each coefficient, 95 % interval shaded; the dotted line is the claim's threshold."
+    figure = Figure(density_plot(panels, "coefficient"), caption, "Posterior densities of coefficients.")
+    table = Table("coefficients", "Coefficients by the mean of the partitions' estimates", columns, rows)
     return Section("Coefficients", [*_asked(claims, means), table, Paragraph(text), figure])
 
 
 def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
     """Tabulate where the true counts probably are: their exact posterior under the noise law."""
     columns = ["question", "outcome", ("noisy", ".6g"), ("mean", ".1f"), *_interval("d")]
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for table in filter(is_count_table, release.tables):
         one = exact[table.label]
         for outcome, noisy in zip(one.outcomes, table.counts.tolist(), strict=True):
@@ -275,7 +245,7 @@ def _true_counts(release: Release, exact: Mapping[str, Posterior]) -> Section:
             below = np.cumsum(probabilities)
             low, high = (int(values[np.searchsorted(below, q * below[-1])]) for q in (0.025, 0.975))
             rows.append((table.label, outcome, float(noisy), float(values @ probabilities), low, high))
-    found = _table("true_counts", "Posterior of the true counts", columns, rows)
+    found = Table("true_counts", "Posterior of the true counts", columns, rows)
     return Section("Where the true counts lie", [found])
 
 
@@ -309,8 +279,8 @@ def _pooled(pooled: Mapping[str, tuple[float, ...]], alone: Mapping[str, tuple[f
         "The log-odds of the questions' shares have a common normal distribution, whose mean and spread are estimated "
         "with them: what one question says moves the others. The answer above is the pooled one."
     )
-    rows: list[tuple[Value, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
-    table = _table("pooled", "Shares, pooled and alone", columns, rows)
+    rows: list[tuple[Any, ...]] = [(name, *numbers, *alone[name]) for name, numbers in pooled.items()]
+    table = Table("pooled", "Shares, pooled and alone", columns, rows)
     return Section("Questions that inform one another", [meaning, table])
 
 
@@ -367,6 +337,7 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
     )
     lines = ["Sums over every possible release. Nothing was simulated or sampled."]
     worst = float(surface["wrong"].max())
+    least, plot = Table("designs", "Least epsilon", columns, designs), design_surface_plot(surface, "right")
     return Findings(
         answer=_design_answer(asked, designs),
         verdict=Callout("good", "Exact", lines),
@@ -375,16 +346,8 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
             Fact("wanted", "wanted chance of the right decision", asked.wanted, f"{asked.wanted:g}"),
             Fact("worst", "largest chance of a wrong decision", worst, f"{worst:.3f}"),
         ],
-        sections=[
-            _assumptions(asked),
-            Section("Least epsilon", [wanted, _table("designs", "Least epsilon", columns, designs)]),
-            _designs(surface),
-        ],
-        picture=Figure(
-            design_surface_plot(surface, "right"),
-            "Chance of the right decision.",
-            "Against epsilon, a line per design.",
-        ),
+        sections=[_assumptions(asked), Section("Least epsilon", [wanted, least]), _designs(surface)],
+        picture=Figure(plot, "Chance of the right decision.", "Against epsilon, a line per design."),
         caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
         "share itself moves: try the claim on public records ([pilot] in a spec).",
         terms=PrivacyTerms("either", "unit"),

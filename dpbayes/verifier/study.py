@@ -16,19 +16,7 @@ from dpbayes.data.records import code_levels, readable, require_file, scan_recor
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.spec import (
-    Chains,
-    DataSection,
-    Draws,
-    Level,
-    Positive,
-    PrivacySection,
-    Real,
-    RunSpec,
-    Section,
-    Seed,
-    Share,
-)
+from dpbayes.runs.spec import Chains, DataSection, Draws, Level, Positive, PrivacySection, Real, RunSpec, Section, Seed
 from dpbayes.verifier.formulas import check_coefficient_of, formula_columns
 from dpbayes.verifier.partition import MOST_TABULATED, EstimateSums, PartitionCounts, is_count_table, release_counts
 
@@ -93,7 +81,7 @@ class Question(Section):
     """What the claim compares the coefficient with."""
     direction: Literal["<=", ">", "<", ">="] = ">"
     """The side of the threshold that the claim names."""
-    significant_at: Share | None = None
+    significant_at: float | None = Field(default=None, gt=0, lt=1)
     """Instead of a threshold: the level of a two-sided test against 0."""
     answer_by: Literal["share", "mean"] = "share"
     """``"share"``: the share of partitions in which the estimate lies beyond the threshold; ``"mean"``: the coefficient
@@ -217,7 +205,7 @@ class Surface(Section):
     """The analyst's prior, of three outcomes or, without a failure category, of two."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     """Posterior probability from which the analyst decides."""
-    wanted: Share = 0.9
+    wanted: float = Field(default=0.9, gt=0, lt=1)
     """Chance of the right decision for which the least epsilon is sought."""
 
     @model_validator(mode="after")
@@ -278,14 +266,9 @@ class Spec(RunSpec):
         """What is asked of which records; what is publicly known of them only warns."""
         if self.given_release is not None:
             return super().release_settings
-        return self.model_dump(
-            include={"data", "privacy", "questions"},
-            exclude={
-                "data": {"source", "level_shares", "n_units"},
-                "privacy": {"ledger_head"},
-                "questions": {"__all__": {"skew"}},
-            },
-        )
+        said: Any = {"data": {"source", "level_shares", "n_units"}, "questions": {"__all__": {"skew"}}}
+        said["privacy"] = {"ledger_head"}
+        return self.model_dump(include={"data", "privacy", "questions"}, exclude=said)
 
     @model_validator(mode="after")
     def _one_study(self) -> Spec:
