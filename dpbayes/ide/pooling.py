@@ -79,10 +79,8 @@ def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[
     chosen = list(combinations(others, 2)) if sets is None else [tuple(names) for names in sets]
     share, group = _groups(prior, by)
     if not chosen or (by is not None and np.count_nonzero(share) < 2):
-        raise InputError(
-            f"pooling over {by!r} needs records in two groups and two other attributes or more; "
-            "leave the prior as it is (pool=False)"
-        )
+        said = f"pooling over {by!r} needs records in two groups and two other attributes or more"
+        raise InputError(f"{said}; leave the prior as it is (pool=False)")
     seen = share * prior.n_records > 1.0
     gram, cross = np.zeros((len(share), 4, 4)), np.zeros((len(share), 4))
     for names in chosen:

@@ -58,10 +58,8 @@ class Prior:
         instance(self.domain, Domain, "domain", remedy="Domain.from_levels makes one")
         codes, weights = as_array(self.codes, "codes"), real_numbers(self.weights, "weights")
         if codes.ndim != 2 or codes.shape[1] != len(self.domain) or codes.dtype.kind not in "iu":
-            raise InputError(
-                f"codes must be integers of shape (rows, {len(self.domain)}), got {codes.dtype} of {codes.shape}; "
-                "Prior.from_frame codes a data frame"
-            )
+            said = f"codes must be integers of shape (rows, {len(self.domain)}), got {codes.dtype} of {codes.shape}"
+            raise InputError(f"{said}; Prior.from_frame codes a data frame")
         if weights.shape != codes.shape[:1]:
             raise InputError(f"a prior of {len(codes)} rows needs as many weights, got an array of {weights.shape}")
         if codes.size and (codes.min() < 0 or np.any(codes.max(axis=0) >= self.domain.shape)):

@@ -322,10 +322,8 @@ def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_reco
     used = {name for table in design.tables for name in table.attributes}
     rows = merge_rows(prior, [name for name in prior.domain.names if name in used]).size
     if rows > MAX_ROWS:
-        raise SpecError(
-            f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}; calibrate "
-            "a spec with fewer or coarser attributes"
-        )
+        said = f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}"
+        raise SpecError(f"{said}; calibrate a spec with fewer or coarser attributes")
     n = max(round(design.estimated_size[0]), 1)
     strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
     law = design.tables[0].noise

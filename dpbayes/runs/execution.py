@@ -164,10 +164,8 @@ def open_ledger_of(loaded: LoadedSpec, head: str | None = None) -> Ledger | None
     name = loaded.spec.setting("privacy.ledger")
     head = loaded.spec.setting("privacy.ledger_head") if head is None else head
     if name is None and head is not None:
-        raise InputError(
-            f"ledger_head {shown(head)} is an entry of privacy.ledger, and the spec names none; name it, or leave "
-            "the head out"
-        )
+        said = f"ledger_head {shown(head)} is an entry of privacy.ledger, and the spec names none"
+        raise InputError(f"{said}; name it, or leave the head out")
     if name is None:
         return None
     beside, path = loaded.path.parent, Path(name)

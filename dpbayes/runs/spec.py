@@ -218,10 +218,8 @@ def _refuse_seed(privacy: PrivacySection, data: DataSection) -> None:
             "the records are public, set data.truth_public = true"
         )
     if seed is not None and privacy.ledger is not None:
-        raise ValueError(
-            f"privacy.ledger = {privacy.ledger!r} records real releases, and a seed simulates one; leave out "
-            "privacy.simulation_seed, or the ledger"
-        )
+        said = f"privacy.ledger = {privacy.ledger!r} records real releases, and a seed simulates one"
+        raise ValueError(f"{said}; leave out privacy.simulation_seed, or the ledger")
 
 
 CENSUS_QUERIES = (

@@ -205,10 +205,8 @@ def releases_of(n_partitions: int, epsilon: float, alpha: Sequence[float] | None
             "each"
         )
     if min(prior[:2]) < SMALLEST_ALPHA:
-        raise InputError(
-            f"alpha must be at least {SMALLEST_ALPHA} for both shares in a study of designs, got {prior!r}; simulate "
-            "releases with release_counts(rng=...) and take the posterior of each"
-        )
+        said = f"alpha must be at least {SMALLEST_ALPHA} for both shares in a study of designs, got {prior!r}"
+        raise InputError(f"{said}; simulate releases with release_counts(rng=...) and take the posterior of each")
     TwoSidedGeometric.from_epsilon(epsilon, sensitivity=PartitionCounts.sensitivity)
     return _cached(n_partitions, epsilon, prior)
 

@@ -569,10 +569,8 @@ def posterior_of_counts(
     log_weights = lattice_log_weights(axes, n_partitions)
     top = float(log_weights.max())
     if top == -math.inf:
-        raise InputError(
-            f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}; check "
-            "that M and the noise law are those of the release"
-        )
+        said = f"no true counts of {n_partitions} partitions can explain the released counts under noise {noise}"
+        raise InputError(f"{said}; check that M and the noise law are those of the release")
     weights = np.exp(log_weights - top)
     mass = float(weights.sum())
     weights /= mass
@@ -729,10 +727,8 @@ def reachable(values: Floats, noise: NoiseLaw, n_partitions: int) -> tuple[Float
     ends = np.clip(values, 0, n_partitions)
     if not noise.is_pure:
         if np.any(np.abs(values - ends) > 40 * noise.spread):
-            raise InputError(
-                f"released counts {values.tolist()} lie more than 40 standard deviations outside [0, {n_partitions}]; "
-                f"noise {noise} cannot have done this: check M and the noise law"
-            )
+            said = f"released counts {values.tolist()} lie more than 40 standard deviations outside [0, {n_partitions}]"
+            raise InputError(f"{said}; noise {noise} cannot have done this: check M and the noise law")
         return values, 0.0
     return ends, -float(np.abs(values - ends).sum()) / noise.spread
 
@@ -749,10 +745,8 @@ def coefficient_table(n_partitions: int, n_outcomes: int = 3) -> CoefficientTabl
     """Tabulate M! / (S1! S0! Se!) for every triple of counts, in the order of the paper's section 6.3."""
     m = check_n_partitions(n_partitions)
     if m > MOST_TABULATED:
-        raise InputError(
-            f"a coefficient table of M = {m:,} partitions would have {(m + 1) ** 2 // 2:,} rows; up to "
-            f"{MOST_TABULATED:,} are tabulated, and verifier.posterior has no such limit"
-        )
+        said = f"a coefficient table of M = {m:,} partitions would have {(m + 1) ** 2 // 2:,} rows"
+        raise InputError(f"{said}; up to {MOST_TABULATED:,} are tabulated, and verifier.posterior has no such limit")
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, m + 1)))])
     rest, other = np.tril_indices(m + 1) if n_outcomes == 3 else (np.arange(m + 1),) * 2
     counts = np.column_stack([m - rest, other, rest - other])[:, :n_outcomes]

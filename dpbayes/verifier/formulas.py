@@ -312,10 +312,8 @@ def _require_levels(frame: nw.DataFrame[Any], name: str, levels: Any) -> None:
     values = column_values(frame, name)
     unknown = pd.Index(_checked_levels(name, levels)[0]).get_indexer(values) < 0
     if (unknown & ~pd.isna(values)).any():
-        raise InputError(
-            f"column {name!r} holds a value outside its levels {shown(list(levels))}; add the level, recode the "
-            "column, or leave the value out where it is missing"
-        )
+        said = f"column {name!r} holds a value outside its levels {shown(list(levels))}"
+        raise InputError(f"{said}; add the level, recode the column, or leave the value out where it is missing")
 
 
 def _checked_levels(name: str, levels: Any) -> tuple[list[Any], list[Any], list[int]]:

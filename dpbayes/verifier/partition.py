@@ -367,10 +367,8 @@ def _check_questions(
         if not isinstance(exact, PartitionCounts | EstimateSums):
             raise InputError(f"question {name!r} must hold PartitionCounts, got {type(exact).__name__}")
         if adjacency == "add-remove" and exact.assignment != "independent":
-            raise InputError(
-                f"question {name!r} was counted on balanced partitions, where one unit more can change two of them; "
-                "under add-remove count with assignment='independent'"
-            )
+            said = f"question {name!r} was counted on balanced partitions, where one unit more can change two of them"
+            raise InputError(f"{said}; under add-remove count with assignment='independent'")
         if real and exact.reproducible:
             raise InputError(
                 f"question {name!r} was counted on partitions drawn from a given seed or generator, which can be "
@@ -382,8 +380,6 @@ def _check_questions(
     units = {exact.unit for exact in questions.values()}
     if len(units) > 1:
         said = "; ".join(f"{name!r}: {record_words(exact.unit)}" for name, exact in questions.items())
-        raise InputError(
-            f"the questions protect different records ({said}), and one guarantee cannot speak of both; count all of "
-            "them with the same unit="
-        )
+        said = f"the questions protect different records ({said}), and one guarantee cannot speak of both"
+        raise InputError(f"{said}; count all of them with the same unit=")
     return sizes.pop(), units.pop()
