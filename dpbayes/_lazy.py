@@ -1,13 +1,11 @@
 """Public names of a package that load on first use, so that importing it imports none of what they need."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(
-    package: str, **modules: Sequence[str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str, **modules: Sequence[str]) -> tuple[Any, Any, list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package: modules below it, and their public names."""
     home = {name: module for module, names in modules.items() for name in names}
 

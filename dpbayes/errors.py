@@ -4,20 +4,9 @@ Every one derives from `DPBayesError` and from the builtin that a caller would c
 value that was refused and the remedy. A warning derives from `DPBayesWarning` and names the remedy too.
 """
 
-__all__ = [
-    "AccuracyWarning",
-    "BudgetExceededError",
-    "DPBayesError",
-    "DPBayesWarning",
-    "DamagedFileError",
-    "ExistingRunError",
-    "IncompleteSamplingError",
-    "InputError",
-    "LedgerError",
-    "MissingColumnError",
-    "SpecError",
-    "UnreadableDataError",
-]
+__all__ = ["AccuracyWarning", "BudgetExceededError", "DPBayesError", "DPBayesWarning", "DamagedFileError"]
+__all__ += ["ExistingRunError", "IncompleteSamplingError", "InputError", "LedgerError", "MissingColumnError"]
+__all__ += ["SpecError", "UnreadableDataError"]
 
 
 class DPBayesError(Exception):

@@ -63,9 +63,7 @@ def init(
     codebook: Annotated[
         Path | None, typer.Option(help="CSV file: attribute, level, label; lower and upper for numbers.")
     ] = None,
-    public: Annotated[
-        Path | None, typer.Option(help="For ide: file of public records of a similar population.")
-    ] = None,
+    public: Annotated[Path | None, typer.Option(help="For ide: public records of a similar population.")] = None,
     out: Annotated[Path | None, typer.Option(help="Spec to write. Default: SYSTEM.toml beside the records.")] = None,
 ) -> None:
     """Write a commented run spec from the header of a CSV file and a codebook; no row of records is read.

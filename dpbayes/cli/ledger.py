@@ -17,9 +17,7 @@ app = typer.Typer(
 )
 
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="File of the privacy-budget ledger.")]
-Head = Annotated[
-    str | None, typer.Option(metavar="DIGEST", help="Head digest noted earlier; it must be in the ledger.")
-]
+Head = Annotated[str | None, typer.Option(metavar="DIGEST", help="Head digest noted before; it must be in the ledger.")]
 
 
 @app.command("open")

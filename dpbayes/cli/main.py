@@ -74,9 +74,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def run(
     spec: SpecArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="Run folder. Default: runs/NAME, with a number if that is taken.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME, numbered if that is taken.")] = None,
     overrides: SetOption = None,
     force: Annotated[
         bool,

@@ -254,9 +254,7 @@ def mvg(
     epsilon: Annotated[float, typer.Option(help="Privacy parameter of the release.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Failure probability of the guarantee, well below 1 / n.")] = 1e-6,
     adjacency: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
-    theta: Annotated[
-        str | None, typer.Option(metavar="T1,T2,...", help="Precision allocation; equal shares by default.")
-    ] = None,
+    theta: Annotated[str | None, typer.Option(metavar="T1,T2,...", help="Precision shares; equal by default.")] = None,
     weights: Annotated[
         str | None,
         typer.Option(

@@ -184,9 +184,7 @@ def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) 
     while at_high > 0:
         high += max(1.0, min(at_high, 8.0))
         if high > 40:
-            raise InputError(
-                f"no amount of noise gives epsilon {epsilon:g} at delta {delta:g}; ask for a delta above 0"
-            )
+            raise InputError(f"no amount of noise gives epsilon {epsilon:g} at delta {delta:g}; ask for delta above 0")
         at_high = excess(high)
     low = high - 1.0
     while excess(low) <= 0:

@@ -23,7 +23,7 @@ from dpbayes.data.tables import marginals
 from dpbayes.errors import InputError
 from dpbayes.ide.estimation import Estimate, algorithm1, weigh_noise
 from dpbayes.ide.noise_aware import Measurements, measure
-from dpbayes.ide.prior import Prior, column_type, records_of
+from dpbayes.ide.prior import Prior, Sets, column_type, records_of
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import law_named
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
 
-type Sets = Sequence[Sequence[str]]
 type Tables = list[tuple[str, ...]]
 type Chosen = tuple[tuple[str, ...], ...]
 type Method = Literal["algorithm-1", "noise-aware"]
@@ -518,9 +517,7 @@ def synthesize_groups(
     one_of(method, ("algorithm-1", "noise-aware"), "method")
     priors = dict.fromkeys(released.units, prior) if isinstance(prior, Prior) else prior
     if missing := [unit for unit in released.units if unit not in priors]:
-        raise InputError(
-            f"no prior for units {missing!r}; it has {list(priors)!r}: add them, or pass one prior for all"
-        )
+        raise InputError(f"no prior for units {missing!r}; it has {[*priors]!r}: add them, or pass one prior for all")
     how = method, iterations, random_state
     units = {unit: _estimate(measure(priors[unit], release), *how) for unit, release in released.units.items()}
     seeds = dict(zip(released.groups, np.random.SeedSequence(random_state).spawn(len(released.groups)), strict=True))

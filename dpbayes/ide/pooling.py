@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dpbayes._arguments import Floats, instance, whole_number
 from dpbayes.errors import InputError
-from dpbayes.ide.prior import Prior
+from dpbayes.ide.prior import Prior, Sets
 from dpbayes.privacy.release import Release
 
 type Codes = npt.NDArray[np.int32]
@@ -40,7 +40,7 @@ class Credibility:
         return self.weights[:, 1] + self.weights[:, 3]
 
 
-def credibility(prior: Prior, *, by: str | None = None, sets: Sequence[Sequence[str]] | None = None) -> Credibility:
+def credibility(prior: Prior, *, by: str | None = None, sets: Sets | None = None) -> Credibility:
     """Estimate from public data how every group's prior should be mixed.
 
     Parameters

@@ -19,6 +19,8 @@ from dpbayes.errors import InputError, MissingColumnError
 if TYPE_CHECKING:
     import polars as pl
 
+type Sets = Sequence[Sequence[str]]
+
 _LARGEST_FULL = 10_000_000
 # Largest error of a group's number of records that is not penalized (Tao, Bater and Machanavajjhala, section 4).
 BIAS_LIMIT = 250.0
@@ -181,9 +183,7 @@ class Score:
         return Score(self.groups, np.where(np.abs(missed) > BIAS_LIMIT, 2.0, self.errors))
 
 
-def k_marginal_score(
-    estimate: Prior, truth: Prior, *, by: str, k: int = 2, sets: Sequence[Sequence[str]] | None = None
-) -> Score:
+def k_marginal_score(estimate: Prior, truth: Prior, *, by: str, k: int = 2, sets: Sets | None = None) -> Score:
     """Compare the k-way marginals of each group with the truth's.
 
     Parameters
@@ -242,7 +242,7 @@ def bootstrap_score(truth: Prior, *, by: str, rng: np.random.Generator, k: int =
     return k_marginal_score(truth.reweighted(rng.multinomial(n, truth.weights)), truth, by=by, k=k)
 
 
-def _sets(truth: Prior, by: str, k: int, sets: Sequence[Sequence[str]] | None) -> tuple[tuple[str, ...], ...]:
+def _sets(truth: Prior, by: str, k: int, sets: Sets | None) -> tuple[tuple[str, ...], ...]:
     others = [name for name in truth.domain.names if name != by]
     truth.domain.axis(by)
     if sets is None:

@@ -20,7 +20,7 @@ from dpbayes.ide.noise_aware import ROUNDING, Measurements, Solution, noise_loss
 from dpbayes.ide.prior import Prior
 
 _GRID = 41
-_SAME_POPULATION = 0.8
+_SAME = 0.8
 _TAILS = (1.0, 2.0, 4.0)
 # Points of equal probability that stand for the gamma law of a Student variable's precision.
 _POINTS = 16
@@ -156,9 +156,7 @@ def spectrum(
     return Directions(np.concatenate(ratios), np.concatenate(departures), whole)
 
 
-def weigh(
-    directions: Directions, bound: float, *, same: float = _SAME_POPULATION, tails: tuple[float, ...] = _TAILS
-) -> Belief:
+def weigh(directions: Directions, bound: float, *, same: float = _SAME, tails: tuple[float, ...] = _TAILS) -> Belief:
     """Average over strengths and tails; `same` is the probability beforehand that the populations agree."""
     grid = np.geomspace(min(1.0, bound), bound, _GRID)
     scale, seen = directions.ratios / grid[:, None], directions.departures
@@ -213,24 +211,22 @@ def recentred(measurements: Measurements, directions: Directions, belief: Belief
     return prior.reweighted(weights), len(chosen)
 
 
-def _tilted(
-    measurements: Measurements, tilts: sparse.csc_array, departures: Floats, ratios: Floats, ridge: Floats
-) -> Floats:
+def _tilted(given: Measurements, tilts: sparse.csc_array, departures: Floats, ratios: Floats, ridge: Floats) -> Floats:
     """Minimize the convex function of `recentred`, in coordinates in which its curvature at 0 is the identity."""
     with np.errstate(divide="ignore"):
-        start = np.log(measurements.prior.weights)
-    mean = tilts.T @ measurements.prior_chance
+        start = np.log(given.prior.weights)
+    mean = tilts.T @ given.prior_chance
     unit = 1.0 / np.sqrt(ratios + ridge)
 
     def weights(tilt: Floats) -> tuple[Floats, float]:
-        logs = start + measurements.cells.spread(tilts @ tilt)
+        logs = start + given.cells.spread(tilts @ tilt)
         total = float(logsumexp(logs))
         return np.exp(logs - total), total
 
     def value_and_slope(point: Floats) -> tuple[float, Floats]:
         tilt = unit * point
         found, total = weights(tilt)
-        slope = tilts.T @ measurements.cells.predict(found) - mean - departures + ridge * tilt
+        slope = tilts.T @ given.cells.predict(found) - mean - departures + ridge * tilt
         return total - tilt @ (mean + departures) + 0.5 * ridge @ tilt**2, unit * slope
 
     from scipy.optimize import minimize  # takes longer to import than a spec to be refused

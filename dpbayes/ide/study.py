@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from dpbayes.privacy.ledger import Ledger
 
+type Released = Release | GroupRelease
+
 _PLACEHOLDER = 1000  # records of a placeholder where their number is not known
 # What `estimate` solves to, unless told otherwise.
 _TOLERANCE = 1e-2
@@ -220,9 +222,7 @@ class Spec(PublishedSpec):
         return self
 
 
-def design(
-    spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
-) -> Release | GroupRelease:
+def design(spec: Spec, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Released:
     """Return the release of a spec with the counts of uniformly drawn records; only public records are read."""
     import polars as pl
 
@@ -236,7 +236,7 @@ def design(
     return _release_of(spec, pl.DataFrame(drawn), beside, rng=rng, ledger=ledger)
 
 
-def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> None:
+def try_fit(spec: Spec, design: Released, context: Context) -> None:
     """Read the public records, and refuse what a later stage would refuse."""
     if isinstance(design, GroupRelease) != (spec.groups is not None):
         grouped = isinstance(design, GroupRelease)
@@ -255,14 +255,12 @@ def try_fit(spec: Spec, design: Release | GroupRelease, context: Context) -> Non
     check_rows(rows, prior.domain)
 
 
-def release(
-    spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None
-) -> Release | GroupRelease:
+def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, ledger: Ledger | None) -> Released:
     """Count the confidential records, and release the tables."""
     return _release_of(spec, _private(spec, context.beside), context.beside, rng=rng, ledger=ledger)
 
 
-def read_release(path: Path) -> Release | GroupRelease:
+def read_release(path: Path) -> Released:
     """Read a release of tables or of groups, whichever the file says it is."""
     try:
         data = json.loads(input_file(path).read_text(encoding="utf-8"))
@@ -272,7 +270,7 @@ def read_release(path: Path) -> Release | GroupRelease:
     return GroupRelease.read(path) if groups else read_tables(path)
 
 
-def describe(spec: Spec, release: Release | GroupRelease) -> str:
+def describe(spec: Spec, release: Released) -> str:
     """Return the release in a line for the terminal."""
     if isinstance(release, GroupRelease):
         what = f"{len(release.units)} units, {len(release.groups)} groups"
@@ -280,7 +278,7 @@ def describe(spec: Spec, release: Release | GroupRelease) -> str:
     return in_a_line(release)
 
 
-def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[str, Any]:
+def fit(spec: Spec, release: Released, context: Context) -> dict[str, Any]:
     """Estimate, write the synthetic records, and return what was found as plain data."""
     prior = public_prior(spec, context.beside)
     public = spec.data.truth_public or spec.data.embedded is not None
@@ -299,16 +297,14 @@ def fit(spec: Spec, release: Release | GroupRelease, context: Context) -> dict[s
     return result
 
 
-def sections(
-    spec: Spec, release: Release | GroupRelease, result: Mapping[str, Any], kept: Mapping[str, Any]
-) -> Findings:
+def sections(spec: Spec, release: Released, result: Mapping[str, Any], kept: Mapping[str, Any]) -> Findings:
     """Return what the page says; see `dpbayes.ide.page`."""
     from dpbayes.ide.page import group_findings, table_findings
 
     return group_findings(release, result) if isinstance(release, GroupRelease) else table_findings(release, result)
 
 
-def calibration(spec: Spec, design: Release | GroupRelease, beside: Path, n_records: int | None) -> Calibration:
+def calibration(spec: Spec, design: Released, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
     from dpbayes.ide.model import MAX_ROWS, build_model, merge_rows, sampler_defaults
 
@@ -396,7 +392,7 @@ def _read(spec: Spec, path: Path, names: Sequence[str], *, setting: str) -> pl.D
 
 def _release_of(
     spec: Spec, records: pl.DataFrame, beside: Path, *, rng: np.random.Generator | None, ledger: Ledger | None
-) -> Release | GroupRelease:
+) -> Released:
     assert spec.privacy is not None
     domain, hierarchy = _domain(spec)
     epsilon, data = spec.privacy.epsilon, spec.data
@@ -466,7 +462,7 @@ def group_results(
         ],
     }
     if truth is not None:
-        result["scores"] = _group_scores(prior, synthetic, released, truth)
+        result["scores"] = _group_scores(prior, synthetic, released.hierarchy, truth)
     gaps = [one.solution.gap for one in units.values() if one.solution is not None]
     gaps += [one.gap for one in groups.values() if not np.isnan(one.gap)]
     worst = max(gaps, default=0.0)
@@ -476,11 +472,8 @@ def group_results(
     return result, synthetic.frame()
 
 
-def _group_scores(
-    prior: Prior, synthetic: GroupSynthesis, released: GroupRelease, truth: pl.DataFrame
-) -> dict[str, Any]:
+def _group_scores(prior: Prior, synthetic: GroupSynthesis, hierarchy: Hierarchy, truth: pl.DataFrame) -> dict[str, Any]:
     """Score the synthetic records, and the public prior put in every group, against the true records."""
-    hierarchy = released.hierarchy
     domain = Domain((hierarchy.as_attribute, *prior.domain.attributes))
     name = hierarchy.attribute
     true = Prior.from_frame(truth, domain)

@@ -1,6 +1,6 @@
 """Scripted inference runs: a TOML spec in, a run folder with a report out.
 
-A system joins with one module `dpbayes.runs.protocol.Study` in its folder, and one line in
+A system joins with one module `dpbayes.runs.protocol.Study` in its folder, and its name in
 `dpbayes.runs.registry.SYSTEMS`.
 """
 

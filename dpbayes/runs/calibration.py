@@ -284,9 +284,7 @@ def calibration_section(run: str | Path, study: str | Path) -> Section:
         raise FileNotFoundError(f"{study} is no calibration study: it has no ranks.nc; make one with `dpbayes sbc`")
     system, calibrated = ours.settings.get("system"), theirs.settings.get("system")
     if system != calibrated:
-        raise InputError(
-            f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's own spec"
-        )
+        raise InputError(f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's spec")
     verdict = theirs.facts["verdict"]
     said = (
         f"{theirs.facts['answer']} The study draws truth and data from the spec's prior, fits each data set, and ranks "

@@ -130,9 +130,7 @@ def execute(
             raise KeyboardInterrupt(notes or f"interrupted;{kept} the same command goes on") from stop
         except Exception as error:
             if not released and (unfinished / RELEASE).exists():
-                error.add_note(
-                    f"The release was drawn before this, and is kept in {unfinished}; a run goes on with it."
-                )
+                error.add_note(f"The release was drawn before this and is kept in {unfinished}; a run goes on with it.")
             raise
     return RunResult(folder, passed, summary)
 

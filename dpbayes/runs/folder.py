@@ -52,9 +52,7 @@ def _unusable(folder: Path, error: OSError) -> InputError:
 
 
 @contextmanager
-def workspace(
-    folder: Path, spec_toml: str, same_release: Callable[[str], bool] = lambda begun: False
-) -> Iterator[Path]:
+def workspace(folder: Path, spec_toml: str, same_release: Callable[[str], bool] = lambda _: False) -> Iterator[Path]:
     """Give ``<folder>.partial`` to work in, and move it into place when the block ends well."""
     partial = folder.with_name(folder.name + ".partial")
     former = folder.with_name(folder.name + ".former")

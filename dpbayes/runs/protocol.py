@@ -49,9 +49,7 @@ class Study(Protocol):
 
     Spec: type[RunSpec]
 
-    def design(
-        self, spec: Any, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None
-    ) -> Any | None:
+    def design(self, spec: Any, beside: Path, *, n_records: int | None = None, ledger: Ledger | None = None) -> Any:
         """Return the release that a spec would make, of placeholder counts: no record read, nothing booked.
 
         Of a release the runner asks `adjacency`, `digest`, `sampler`, `privacy_record` and `write(path)`.

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 # System name to the module that is its `dpbayes.runs.protocol.Study`.
 SYSTEMS = {
-    "bloom": "dpbayes.bloom.study",
-    "ide": "dpbayes.ide.study",
-    "latent-class": "dpbayes.latent_class.study",
-    "mvg": "dpbayes.mvg.study",
-    "verifier": "dpbayes.verifier.study",
+    name: f"dpbayes.{name.replace('-', '_')}.study" for name in ("bloom", "ide", "latent-class", "mvg", "verifier")
 }
 STUDY = "study:"
 SAVED = "model.py"  # the copy of a user's model in the run folder: what the trace was sampled from

@@ -665,23 +665,21 @@ def draw_posterior(
     return new_trace(groups, sampler="exact i.i.d. draws", random_seed=seed, release_digest=release.digest)
 
 
-def sample_posterior(
-    posterior: Posterior, size: tuple[int, ...], *, rng: np.random.Generator
-) -> tuple[Floats, Floats, Ints]:
+def sample_posterior(one: Posterior, size: tuple[int, ...], *, rng: np.random.Generator) -> tuple[Floats, Floats, Ints]:
     """Draw p, r and the true counts as arrays of shape (*size, outcomes), of r of shape `size`."""
-    below = np.cumsum(posterior.weights.ravel())
+    below = np.cumsum(one.weights.ravel())
     cells = np.searchsorted(below, rng.random(size) * below[-1], side="right")
-    failed, beyond = np.divmod(np.minimum(cells, below.size - 1), posterior.weights.shape[1])
-    beyond, failed = beyond + posterior.low[0], failed + posterior.low[1]
-    counts = np.stack([beyond, posterior.n_partitions - beyond - failed, failed], axis=-1)
-    counts = counts[..., : len(posterior.alpha)]
-    gammas = rng.standard_gamma(np.asarray(posterior.alpha) + counts)
+    failed, beyond = np.divmod(np.minimum(cells, below.size - 1), one.weights.shape[1])
+    beyond, failed = beyond + one.low[0], failed + one.low[1]
+    counts = np.stack([beyond, one.n_partitions - beyond - failed, failed], axis=-1)
+    counts = counts[..., : len(one.alpha)]
+    gammas = rng.standard_gamma(np.asarray(one.alpha) + counts)
     p = gammas / gammas.sum(axis=-1, keepdims=True)
     both = p[..., 0] + p[..., 1]
     lost = both == 0
     r = p[..., 0] / np.where(lost, 1.0, both)
     # Where both lie below all doubles (an alpha near 0, counts of 0), their logarithms are drawn.
-    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in posterior.alpha[:2]]
+    logs = [np.log1p(-rng.random(np.count_nonzero(lost))) / shape for shape in one.alpha[:2]]
     r[lost] = expit(logs[0] - logs[1])
     return p, r, counts
 

@@ -74,10 +74,8 @@ def sum_estimates(
     50
     """
     low, high = check_range(lower, upper)
-    partitioned: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
-    estimates = estimate_partitions(
-        frame, n_partitions, corrected=corrected, strata=strata, **partitioned, **regression
-    )
+    split: Partitioned = {"unit": unit, "assignment": assignment, "random_state": random_state}
+    estimates = estimate_partitions(frame, n_partitions, corrected=corrected, strata=strata, **split, **regression)
     values = np.array([estimate.coefficient for estimate in estimates if estimate is not None])
     scaled = np.clip((2 * values - low - high) / (high - low), -1.0, 1.0)
     grid = np.rint(GRID * scaled).astype(np.int64)

@@ -191,9 +191,7 @@ def _released(release: Release) -> Section:
     return Section("What was released", [Paragraph(text), *warned, left])
 
 
-def _answers(
-    claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], *, pooled: bool
-) -> Section:
+def _answers(claims: Mapping[str, Question], release: Release, exact: Mapping[str, Posterior], pooled: bool) -> Section:
     columns = ["question", ("most likely share", ".3f", "r-hat"), ("mean", ".3f"), *_interval(".3f"), ("sd", ".3f")]
     columns += [("probability of a majority", "p", "prob_majority"), ("not computable, mean", ".3f", "failed")]
     rows: list[tuple[Any, ...]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -429,9 +429,7 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
     return release_counts(counts, rng=rng, ledger=ledger, purpose=f"{spec.title}{given}", **_releasing(spec))
 
 
-def _read(
-    path: Path, levels: Levels, questions: list[Question], columns: tuple[str | None, ...], *, setting: str
-) -> Any:
+def _read(path: Path, levels: Levels, questions: list[Question], columns: Sequence[str | None], *, setting: str) -> Any:
     """Read a file; columns of units, groups and strata are text, unless a formula calculates with them."""
     require_file(path, setting=setting)
     named = {name for name in columns if name}.union(*(question.absorb for question in questions))

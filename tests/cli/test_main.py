@@ -91,7 +91,7 @@ def test_an_error_after_the_release_has_another_code_than_one_before(tmp_path, m
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == code  # 2 says that nothing was run
-    kept = f"The release was drawn before this, and is kept in {tmp_path}/run.partial; a run goes on with it.\n"
+    kept = f"The release was drawn before this and is kept in {tmp_path}/run.partial; a run goes on with it.\n"
     said = "dpbayes: [Errno 28] No space left on device: 'trace.nc'\n" + (kept if drawn else "")
     assert capsys.readouterr().err == said
 
