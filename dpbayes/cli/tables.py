@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,7 +22,7 @@ from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger, Reservation
-    from dpbayes.privacy.loss_law import Bounds
+    from dpbayes.privacy.losses import PrivacyLoss
 
 _DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
 _MEANING = {
@@ -68,14 +68,6 @@ def check_figure(path: Path | None) -> None:
         raise InputError(f"--plot needs a file ending in {', '.join(_SUFFIXES)}, got {path}")
     if not path.parent.is_dir():
         raise InputError(f"--plot {path}: there is no folder {path.parent}; create it first")
-
-
-class Total(Protocol):
-    """Anything with a certified epsilon at delta."""
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Return the bounds of the smallest epsilon at `delta`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ class Query:
 
 
 def answer(
-    query: Query, build: Callable[[float], Total], *, parameter_of: Callable[[float], float] = lambda noise: noise
+    query: Query, build: Callable[[float], PrivacyLoss], *, parameter_of: Callable[[float], float] = lambda noise: noise
 ) -> None:
     """Print the table of `query`, and write its plot; `build` gives the composed loss of a parameter's value."""
     # `parameter_of` maps an amount of noise, with which epsilon falls, to that parameter.
@@ -149,7 +141,7 @@ def answer(
         typer.echo(f"plot: {query.plot}")
 
 
-def _bounds(query: Query, loss: Total, delta: float) -> tuple[float | Fraction, float | Fraction]:
+def _bounds(query: Query, loss: PrivacyLoss, delta: float) -> tuple[float | Fraction, float | Fraction]:
     """Return the bounds of epsilon at `delta`: one exact number where the law has a pure guarantee."""
     if query.pure and delta == 0:
         assert query.value is not None
@@ -158,7 +150,9 @@ def _bounds(query: Query, loss: Total, delta: float) -> tuple[float | Fraction, 
     return found.lower, found.upper
 
 
-def _least(query: Query, build: Callable[[float], Total], parameter_of: Callable[[float], float], delta: float) -> str:
+def _least(
+    query: Query, build: Callable[[float], PrivacyLoss], parameter_of: Callable[[float], float], delta: float
+) -> str:
     """Return the parameter of the least noise for the query's epsilon at `delta`, rounded to the safe side."""
     assert query.epsilon is not None
     exact = query.pure_value(query.epsilon) if query.pure else math.inf
@@ -170,7 +164,7 @@ def _least(query: Query, build: Callable[[float], Total], parameter_of: Callable
     return _round(value, ROUND_CEILING if increasing else ROUND_FLOOR)
 
 
-def _least_noise(build: Callable[[float], Total], epsilon: float, delta: float) -> float:
+def _least_noise(build: Callable[[float], PrivacyLoss], epsilon: float, delta: float) -> float:
     """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
     from dpbayes.privacy.rounding import least_where_kept
 
@@ -201,7 +195,7 @@ def _round(value: float | Fraction, rounding: str) -> str:
     return f"{digits.normalize():f}"
 
 
-def _draw(query: Query, curves: dict[str, Total], path: Path) -> None:
+def _draw(query: Query, curves: dict[str, PrivacyLoss], path: Path) -> None:
     """Draw epsilon as a function of delta, one line per curve."""
     import numpy as np
     from matplotlib.figure import Figure

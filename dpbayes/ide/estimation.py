@@ -279,10 +279,6 @@ def check_all_published(measurements: Measurements) -> None:
 def project_simplex(answers: npt.ArrayLike) -> Floats:
     """Return the nearest probability vectors in L1 (ties: nearest in L2)."""
     values = np.asarray(answers, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise InputError("answers need at least one cell along their last axis")
-    if not np.isfinite(values).all():
-        raise InputError("answers must be finite, got NaN or infinity among them; divide by a positive size")
     descending = -np.sort(-values, axis=-1)
     excess = np.cumsum(descending, axis=-1) - 1.0
     ranks = np.arange(1, values.shape[-1] + 1)
@@ -335,12 +331,8 @@ def kl_divergence(q: Floats, p: Floats) -> float:
 
 def table_answers(measurements: Measurements) -> tuple[TableAnswers, ...]:
     """Return the answers of every released table: its counts divided by the number of records."""
-    if measurements.n <= 0:
-        raise InputError(f"the released number of records is {measurements.n:g}; the prior is all there is to go by")
-    return tuple(
-        TableAnswers(cell, table.counts.ravel() / measurements.n)
-        for cell, table in zip(measurements.cells.index, measurements.tables, strict=True)
-    )
+    found = zip(measurements.cells.index, measurements.tables, strict=True)
+    return tuple(TableAnswers(cell, table.counts.ravel() / measurements.n) for cell, table in found)
 
 
 def l1_loss(weights: Floats, tables: Sequence[TableAnswers]) -> float:

@@ -55,7 +55,11 @@ def framed(
 
         check = Verdict.from_json(trace.attrs["convergence"])
         verdict = verdict or verdict_callout(check, _words(trace, check, findings.named))
-        headline += convergence_facts(trace, check)
+        rhat, effective, sizes = check.value("rhat"), check.value("ess_bulk"), trace["posterior"].sizes
+        draws = sizes["chain"] * sizes["draw"]
+        headline.append(Fact("draws", "posterior draws", draws, f"{draws:,}"))
+        headline.append(Fact("rhat", "largest R-hat (1 where chains agree)", rhat, f"{rhat:.3f}"))
+        headline.append(Fact("ess_bulk", "fewest effective draws", effective, f"{effective:,.0f}"))
         sections.append(convergence_section(trace, check, judged=findings.judged, named=findings.named))
     if verdict is None:
         raise InputError("a study without a convergence check must say in Findings.verdict whether its numbers hold")
@@ -110,18 +114,6 @@ def verdict_callout(verdict: Verdict, words: Mapping[str, str] | None = None) ->
         for f in verdict.failures
     ]
     return Callout("bad", "Convergence: do not use these numbers yet.", lines)
-
-
-def convergence_facts(trace: xr.DataTree, verdict: Verdict) -> list[Fact]:
-    """Return draws, largest R-hat and fewest effective draws for the top of the page."""
-    sizes = trace["posterior"].sizes
-    draws = sizes["chain"] * sizes["draw"]
-    rhat, effective = verdict.value("rhat"), verdict.value("ess_bulk")
-    return [
-        Fact("draws", "posterior draws", draws, f"{draws:,}"),
-        Fact("rhat", "largest R-hat (1 where chains agree)", rhat, f"{rhat:.3f}"),
-        Fact("ess_bulk", "fewest effective draws", effective, f"{effective:,.0f}"),
-    ]
 
 
 def convergence_section(

@@ -413,7 +413,11 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
     module = system_module(data["system"], beside=path.parent, allow_python=allow_python)
     data["system"] = system_name(data["system"])
     if isinstance(data.get("model"), str):
-        data["model"] = _file_of_model(data["model"])
+        name = data["model"].removeprefix(_MODEL_FILE).strip()
+        if not data["model"].startswith(_MODEL_FILE) or not name:
+            said = 'model: give a section [model], or model = "file:mine.py"'
+            raise SpecError(f"{said}; got {data['model']!r}")
+        data["model"] = {"file": name}
     try:
         spec = module.Spec.model_validate(data)
     except ValidationError as error:
@@ -506,14 +510,6 @@ def _fields(spec: type[BaseModel], location: Sequence[str | int]) -> list[str]:
         candidates = [] if field is None else [field.annotation, *getattr(field.annotation, "__args__", ())]
         model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
     return list(getattr(model, "model_fields", {}))
-
-
-def _file_of_model(model: str) -> dict[str, str]:
-    """Return the section that ``model = "file:mine.py"`` stands for."""
-    name = model.removeprefix(_MODEL_FILE).strip()
-    if not model.startswith(_MODEL_FILE) or not name:
-        raise SpecError(f'model: give a section [model], or model = "file:mine.py"; got {model!r}')
-    return {"file": name}
 
 
 def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
