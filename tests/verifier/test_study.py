@@ -19,7 +19,7 @@ from dpbayes.runs.calibration import calibration_of
 from dpbayes.runs.protocol import Context
 from dpbayes.verifier import PartitionCounts, draw_posterior, release_counts
 from dpbayes.verifier.page import verification_findings
-from dpbayes.verifier.study import _records, design, try_fit
+from dpbayes.verifier.study import _read, design, try_fit
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -317,7 +317,9 @@ threshold = 0
 absorb = ["group"]
 """
     )
-    records = _records(load_spec(spec).spec, tmp_path)
+    asked = load_spec(spec).spec
+    path, columns = tmp_path / asked.data.microdata, (asked.data.unit, asked.data.strata)
+    records = _read(path, asked.data.levels, asked.questions, columns, setting="data.microdata")
     for column in ("person", "group"):
         assert records[column].to_list() == [*names, last]
     with pytest.raises(InputError, match="9 partitions are more than the 6 units"):
