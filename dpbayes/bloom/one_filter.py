@@ -269,8 +269,10 @@ class _Search:
     def enumerate(self, count: int) -> None:
         """Enumerate one count, in the direction that the scan covers (ln R under D')."""
         self._seen.add(count)
-        law = one_filter_loss(n_bits=self.m, flip_prob=self.p, count_ones=count).backward
-        found = law.quantile(self.delta) if self.quantile else law.crossing(self.delta)
+        law = one_filter_loss(n_bits=self.m, flip_prob=self.p, count_ones=count).backward.parts[0][0]
+        if law.bounds(self.best.lower, tail=self.quantile).upper <= self.delta:
+            return  # no worse than the best
+        found = law.crossing(self.delta, tail=self.quantile)
         if found.upper > self.best.upper:
             self.count = count
         self.best = Bounds(max(found.lower, self.best.lower), max(found.upper, self.best.upper))

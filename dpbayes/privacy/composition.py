@@ -23,7 +23,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from dpbayes.errors import InputError
-from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw, outward
+from dpbayes.privacy.loss_law import UNIT, Bounds, LossLaw, last_where, outward
 from dpbayes.privacy.rounding import suffix_sums
 
 # The minorant works with exp(loss); outside this range outcomes are dropped (below) or rounded down (above).
@@ -305,17 +305,6 @@ class TiltedSum:
         root, low = self._root(delta), 0.0 if self.above.whole else max(0.0, self.above.start)
         lower = outward(root, -1, low, lambda e: self.lower(e) > delta) if root > 0 else 0.0
         return Bounds(lower, self.upper_crossing(delta))
-
-
-def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
-    if high <= low or not holds(low):
-        return low
-    while True:
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            return low
-        low, high = (middle, high) if holds(middle) else (low, middle)
 
 
 # Tail probabilities are bounded at these multiples of 1 / (half a window) beyond the tilt itself.

@@ -7,11 +7,8 @@ produce counted as infinite loss. The sum has no negative term, so it keeps its 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-
-from dpbayes.privacy.rounding import suffix_sums
 
 # Unit roundoff of a double: every elementary operation has relative error at most this.
 UNIT = 2.0**-53
@@ -48,13 +45,6 @@ class LossLaw:
     ceiling: float = -np.inf  # the largest of those
     log_error: float = 0.0  # bound on the error of the logarithm of each mass
     shift: float = 0.0  # bound on the error of each loss
-
-    @cached_property
-    def _tails(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums over outcomes from each positive loss up: mass, and mass times exp(-loss)."""
-        start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        mass, loss = self.mass[start:], self.loss[start:]
-        return suffix_sums(mass), suffix_sums(mass * np.exp(-loss))
 
     @property
     def largest(self) -> float:
@@ -96,58 +86,22 @@ class LossLaw:
         top = self.highest + self.shift if delta >= self.infinite + self.missing else np.inf
         if delta == 0.0:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
-        # Solved with the errors on either side; then each end moves outward until the certified curve agrees.
-        solve = self._quantile if tail else self._solve
-        relative, shift = self._slack(0.0)
-        factor = float(np.exp(relative))
-        upper = solve((delta - self.missing - self.underflow) / factor) + shift
-        # At an atom the tail jumps: the certified point lies just below it.
-        lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
-        upper = outward(upper, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
-        lower = outward(lower, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
+        # From where the computed curve reaches delta each end moves outward until the certified curve agrees.
+        root = last_where(0.0, max(0.0, self.largest), lambda e: self.value(e, tail=tail) > delta)
+        upper = outward(root, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
+        lower = outward(root, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
         return Bounds(lower, max(0.0, min(top, upper)))
 
-    def _solve(self, delta: float) -> float:
-        """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
-        if delta < self.infinite:
-            return np.inf
-        if self.value(0.0) <= delta:
-            return 0.0
-        start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        loss = self.loss[start:]
-        tail_p, tail_q = self._tails
-        # On the segment that ends at loss[j] the curve is infinite + tail_p[j] - exp(epsilon) tail_q[j].
-        with np.errstate(over="ignore", invalid="ignore"):
-            knots = self.infinite + tail_p - np.exp(np.minimum(loss, 700.0)) * tail_q
-        segment = int(np.clip(np.searchsorted(-knots, -delta), 0, loss.size - 1))
-        epsilon = float(loss[segment - 1]) if segment else 0.0
-        for _ in range(100):
-            above = int(np.searchsorted(self.loss, epsilon, side="right"))
-            shrink = self.mass[above:] * np.exp(epsilon - self.loss[above:])
-            slope = float(np.sum(shrink))
-            if slope == 0.0:
-                # Flat as far as exp reaches: go on where it reaches the next loss.
-                ahead = float(self.loss[above]) - 700.0 if above < self.loss.size else epsilon
-                if ahead <= epsilon:
-                    return min(epsilon, self.largest)
-                epsilon = ahead
-                continue
-            # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
-            step = float(np.log1p(max((self.value(epsilon) - delta) / slope, -0.999)))
-            epsilon = min(max(epsilon + step, 0.0), self.largest)
-            if abs(step) <= 2 * UNIT * max(epsilon, UNIT):
-                break
-        return epsilon
 
-    def _quantile(self, delta: float) -> float:
-        """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
-        if delta < self.infinite:
-            return np.inf
-        if self.value(0.0, tail=True) <= delta:
-            return 0.0
-        start = int(np.searchsorted(self.loss, 0.0, side="right"))
-        above = np.append(self._tails[0][1:], 0.0) + self.infinite
-        return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
+def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
+    """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
+    if high <= low or not holds(low):
+        return low
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return low
+        low, high = (middle, high) if holds(middle) else (low, middle)
 
 
 def outward(start: float, direction: int, last: float, holds: Callable[[float], bool]) -> float:
