@@ -1,12 +1,9 @@
 r"""Noise laws of released numbers as PyMC distributions, for any model.
 
-`DiscreteLaplace` (the two-sided geometric law, also `TwoSidedGeometric`) and `DiscreteGaussian` are laws on the
-integers around a real centre. `Released` is a number released under any noise law of `dpbayes.privacy`: truncated
-where the publisher truncates, and with the exact count behind it summed out where that count has a law of its own.
-They work as PyMC's own distributions do: shapes and dims, `observed`, predictive draws, `pm.logp`,
-`compute_log_likelihood`.
-
-Laplace and Gaussian noise without truncation are `pm.Laplace` and `pm.Normal`.
+`DiscreteLaplace` (two-sided geometric) and `DiscreteGaussian` are laws on the integers around a real centre. `Released`
+is a number released under any noise law of `dpbayes.privacy`: truncated where the publisher truncates, and with the
+exact count behind it summed out. They work as PyMC's own distributions do. Laplace and Gaussian noise without
+truncation are `pm.Laplace` and `pm.Normal`.
 """
 
 import hashlib

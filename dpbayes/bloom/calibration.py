@@ -1,15 +1,9 @@
 """Epsilon of Bloom filters in one call, over every pair of neighbouring inputs, and the flip probability for a target.
 
 The differing position holds logo a in D and b in D'; a `BackgroundShape` says how the logo c of all others lies to
-them. With L_a(x) = T(a, x)/T(c, x) for the transition matrix T, exchangeability gives
-
-    delta(epsilon) of D' from D = E (mean of L_b(x_j) - e^epsilon L_a(x_j))_+,  x_1, ..., x_n independent from T(c, .),
-
-one sum of independent, identically distributed terms. `worst_known_pair` keeps an epsilon that some shape reaches for
-certain and drops the shapes whose upper bound there is at most delta, until none is left. `all_pairs_epsilon` applies
-the theorem of docs/bloom.md to arbitrary backgrounds: (epsilon, delta) holds for a and b if m - 1 >= sum_c y_c mu*_c
-for weights y_c >= 0 with sum_c y_c kappa^H(c', c) >= 1 for every logo c', kappa = p/q and H the Hamming distance, where
-mu*_c is the mean number of clones of c that leaves enough of them but with a small probability (Chernoff).
+them. With L_a(x) = T(a, x)/T(c, x) for the transition matrix T, delta(epsilon) of D' from D is the mean excess of one
+sum of independent terms L_b - e^epsilon L_a. `all_pairs_epsilon` applies the theorem of docs/bloom.md to any
+background.
 """
 
 from __future__ import annotations

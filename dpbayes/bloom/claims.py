@@ -1,9 +1,7 @@
 """What a privacy number of Bloom filters stands for: its definition, and which pairs of inputs it covers.
 
-Neighbouring inputs differ in one position of the filters, whose bits may change in all of them (one-position). A person
-sets bits at one position, hashed from the person. So a person more or less, or one person's other publishers, costs a
-number once; one person exchanged for another changes up to two positions and costs more: `exchange_bound`. Which call
-covers which pairs is tabulated in docs/bloom.md.
+Neighbouring inputs differ in one position of the filters (one-position). A person more or less, or one person's other
+publishers, costs a number once; one person exchanged for another costs more: `exchange_bound`. See docs/bloom.md.
 """
 
 import math

@@ -1,23 +1,13 @@
 """Privacy of k filters for the paper's pair of inputs, with certified bounds; docs/bloom.md has the mathematics.
 
-D is all zeros, D' has ones in all k filters at one position. Counting in each position the bits y that look like D',
+D is all zeros, D' has ones in all k filters at one position. With y_i the bits of position i that look like D'
 
-    R = P(D' gives x) / P(D gives x) = (1/m) sum_i v(y_i),     v(y) = (q/p)^(2y - k),
+    R = P(D' gives x) / P(D gives x) = (1/m) sum_i v(y_i),     v(y) = (q/p)^(2y - k).
 
-with y_i ~ Binomial(k, p) independent under D, and one of them Binomial(k, q) under D'. What is asked of R mixes, over
-the y of one position, which stays exact, the sum S over the other n = m - 1 (`column_sum`):
-
-    delta(ln t) of D' from D = E_D(R - t)_+ = (1/m) sum_y P_D(y) E(v(y) + S - t m)_+
-    delta(-ln t) of D from D', times t = E_D(t - R)_+ = (1/m) sum_y P_D(y) E(t m - v(y) - S)_+.
-
-S goes to a lattice, where the law of the lattice sum S' is the n-th power of one Fourier transform, its column tilted
-towards the tail asked about. Rounding to the nearest point errs by at most `slack` but for a small probability
-(Bernstein). Splitting a value between its two neighbours, its mean kept, gives by Jensen
-
-    0 <= E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small,
-
-of second order in the lattice step. Values above x_max are dropped and counted apart: a sum with one of them is above
-x_max for certain. `ColumnSum` is the law on the event that there is none.
+What is asked of R mixes, over the y of one position, which stays exact, the sum S over the other n = m - 1
+(`column_sum`). S goes to a lattice, S': values are rounded, or split between neighbours with their mean kept, which
+gives 0 <= E(S' - x)_+ - E(S - x)_+ <= slack P(|S' - x| <= 2 slack) + small. Values above x_max are dropped and counted
+apart.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
 """True logo counts given released ones, in PyMC, and the reach that they stand for.
 
-Positions are exchangeable after the shuffle: with logo probabilities theta, a released logo is j with probability (T
-theta)_j, so the released counts are multinomial and the true counts are summed out exactly. Given theta and the
-released counts x, the true logos behind the x_j positions released as j are multinomial with probabilities
-proportional to theta_i T_ij: `draw_true_counts` puts them back.
+With logo probabilities theta a released logo is j with probability (T theta)_j, so the released counts are multinomial
+and the true counts are summed out; given theta those behind a released j are multinomial, proportional to theta_i T_ij.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def build_model(release: BloomRelease, *, concentration: float = CONCENTRATION) 
 def build_lattice_model(
     data: ReachNumbers | BloomRelease | WeeklyFilters, *, population: float, classes: int = 12
 ) -> pm.Model:
-    r"""State the model of an audience behind published reach numbers, or behind released filters; see `reach`.
+    r"""State the model of an audience behind published reach numbers, or behind released filters (docs/bloom.md).
 
     .. math::
 

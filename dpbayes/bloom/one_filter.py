@@ -1,14 +1,7 @@
 """Privacy of one filter: its output laws by enumeration, and its epsilon at the worst of all counts of ones.
 
-A filter of m bits is shuffled and every bit is flipped with probability p; the count of ones is all that is left.
-Neighbouring inputs D and D' differ in one bit (one-position), 0 in D and 1 in D', and share the other m - 1 bits,
-`count_ones` of which are 1. With C the count of output ones among the shared bits,
-
-    P(D gives t)  = q P(C = t) + p P(C = t - 1),      P(D' gives t) = p P(C = t) + q P(C = t - 1),
-
-and C is a sum of Binomial(count_ones, q) and Binomial(m - 1 - count_ones, p). Complementing bits turns count y with
-directions exchanged into m - 1 - y, so one direction (ln R large under D') over all counts covers both. With f = pmf
-and G(t) = P(C >= t),
+Neighbouring inputs D and D' differ in one bit, 0 in D and 1 in D', and share the other m - 1 bits, `count_ones` of
+which are 1. C counts the output ones among the shared bits; with f its pmf and G(t) = P(C >= t),
 
     quantile: ln R at the largest output t with P(D' gives >= t) = G(t) + q f(t - 1) > delta
     tight:    delta(epsilon) = max_t [(q - e^epsilon p) f(t - 1) - (e^epsilon - 1) G(t)].

@@ -1,16 +1,9 @@
 """People reached: debiased estimates from one release of filters, published reach numbers, and lattices of both.
 
-Debiasing by the inverse channel gives unbiased counts d of true logos. For a set S of publishers the share of
-positions with no bit in S estimates exp(-n_S / m) (uniform hashing), n_S the people that S has reached together; every
-other number of people is L = sum_S l_S n_S by inclusion and exclusion. L is locally c . d; its variance has two parts:
-flipping, estimated without bias by sum_j x_j g_j^2 - sum_i d_i c_i^2 with g the inverse channel applied to c, and
-hashing, sum_i d_i c_i^2 - (c . d)^2 / m were the number of people Poisson, less sum_T lambda_T^2 N_T for fixing the
-N_T people with exactly the publishers T, each counted lambda_T times in L.
-
-A lattice's unknown is an audience, a mixture of C classes within which publishers reach independently, class c by
-publisher i up to week t at the rate r_cit = exp(level_it + position_ci), level_it increasing in t. A set S has then
-reached population * sum_c w_c [1 - exp(-sum_(i in S) r_cit)] people, w_c the class's share of them: consistent in sets
-and weeks at every draw, and never 0. Filters take part through their positions without a bit in S; see docs/bloom.md.
+Every number of people is L = sum_S l_S n_S, n_S the people that a set S of publishers has reached together. Its
+variance has two parts. Flipping's is sum_j x_j g_j^2 - sum_i d_i c_i^2, d the debiased counts, c the local coefficients
+of L in them, g the inverse channel applied to c; hashing's is sum_i d_i c_i^2 - (c . d)^2 / m less sum_T lambda_T^2 N_T
+for the N_T people with exactly the publishers T, each counted lambda_T times in L. docs/bloom.md has the lattice.
 """
 
 import csv

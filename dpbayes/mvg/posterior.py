@@ -1,17 +1,11 @@
 r"""The posterior of a regression on released moments without a compiled model: seconds instead of minutes.
 
-The target is the posterior of `dpbayes.mvg.build_moment_model`, exactly. Given the confidential moments G of
-(constant, predictors) and the residual scale :math:`\tau`, everything else is conjugate: with the coefficients
-:math:`\beta \sim N(0, c^2 I)` and H the matrix for which the response's moments have mean :math:`H\beta`,
-
-.. math:: g \mid G, \tau \sim N\left(0,\; c^2 H H^T + \tfrac{\tau^2}{n} G + \tfrac{\sigma^2}{2} I\right),
-
-one eigenvalue problem per G for all :math:`\tau` at once. So draws are proposed in three steps: G from its posterior
-given the released G alone (Hamiltonian chains side by side in NumPy, a density of one matrix), :math:`\tau` from its
-conditional on a grid of its own per G, and :math:`\beta` from its normal conditional, in which the released
-:math:`\frac1n\sum y^2` enters linearized. What the proposal leaves out is in its importance weight, and an
-independence Metropolis-Hastings chain over the proposals makes the draws those of the posterior: its effective
-sample sizes and R-hat judge it like any other chain.
+Given the confidential moments G of (constant, predictors) and the residual scale :math:`\tau`, with the coefficients
+:math:`\beta \sim N(0, c^2 I)` and H the matrix for which the response's moments have mean :math:`H\beta`, :math:`g \mid
+G, \tau \sim N(0,\; c^2 H H^T + \tfrac{\tau^2}{n} G + \tfrac{\sigma^2}{2} I)`: one eigenvalue problem per G. Draws are
+proposed in three steps: G given the released G (Hamiltonian chains side by side), :math:`\tau` on a grid of its own per
+G, :math:`\beta` from its normal conditional, the released :math:`\frac1n\sum y^2` linearized. An independence
+Metropolis-Hastings chain over the proposals makes them draws of `dpbayes.mvg.build_moment_model`'s posterior, exactly.
 """
 
 from __future__ import annotations

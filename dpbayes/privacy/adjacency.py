@@ -1,12 +1,8 @@
 """Neighbouring datasets: what a privacy guarantee protects one of.
 
-Two relations are in use and they are not interchangeable. Under *replace-one* two datasets of the same
-size n differ in one record (a row, or the counted rows of one unit), and n is public. Under *add-remove*
-one dataset holds one record more than the other, and n is protected. A guarantee names its relation, always.
-
-A third relation labels privacy losses only. Under *one-position* two inputs to Bloom filters differ in one position,
-whose bits may change in all filters: a person more or less changes one position, a person exchanged for another two.
-So it is not replace-one, and no release of records and no ledger counts under it.
+Under *replace-one* two datasets of the same size differ in one record (a row, or the counted rows of one unit), and n
+is public. Under *add-remove* one dataset holds one record more, and n is protected. Losses of Bloom filters are
+labelled *one-position*: no release of records and no ledger counts under it.
 """
 
 import math

@@ -1,19 +1,13 @@
 """Sums of independent privacy losses with certified tails: enumeration where it is short, else tilting and FFT.
 
-*Tilting.* An FFT convolution has errors near 1e-16 of the *largest* probability, which drowns a delta of 1e-15. Here
-each law is first tilted, mass times exp(tilt * loss) and normalized, so that the composed law is centred on the very
-losses that decide the answer; the tilt is undone exactly afterwards and the error stays relative to delta (Keich 2005,
-"sFFT", J. Comput. Biol. 12).
-
-*On a grid.* From above, an outcome between two grid points is split between them so that both its P- and its Q-mass are
-kept: the hockey-stick curve is then interpolated linearly in exp(epsilon) ("connecting the dots", Doroshenko, Ghazi,
-Kamath, Kumar and Manurangsi 2022, Theorem 4.1). From below stands the greatest convex minorant of the exact values
-lowered by the interpolation gap. Both errors are quadratic in the step.
-
-*The transform.* With masses that add up to 1, each coefficient of an FFT of length N is off by at most 8 u log2 N (per
-stage a twiddle rounded to u, a complex product at sqrt(5) u and an addition; Higham 2002, section 24.1). Raising a
-coefficient F to the n multiplies that by n |F|^(n - 1) and adds n sqrt(5) u |F|^n. Summing over coefficients bounds
-the error of every output, and summing squares that of all together (Parseval). Negative outputs are set to 0.
+*Tilting.* Each law is tilted, mass times exp(tilt * loss) and normalized, so that the composed law is centred on the
+very losses that decide the answer; the tilt is undone exactly and the error stays relative to delta (Keich 2005,
+"sFFT", J. Comput. Biol. 12). *On a grid.* From above, an outcome is split between two points, its P- and Q-mass kept
+("connecting the dots", Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022, Theorem 4.1); from below stands the
+greatest convex minorant of the exact values lowered by the interpolation gap. Both errors are quadratic in the step.
+*The transform.* With masses that add up to 1, each coefficient of an FFT of length N is off by at most 8 u log2 N
+(Higham 2002, section 24.1); raising a coefficient F to the n multiplies that by n |F|^(n - 1) and adds n sqrt(5) u
+|F|^n. Summing over coefficients bounds the error of every output, summing squares that of all together (Parseval).
 """
 
 from collections.abc import Callable, Iterator, Sequence

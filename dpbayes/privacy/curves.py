@@ -1,16 +1,11 @@
 r"""Privacy curves in closed form: the Gaussian mechanism to nearly the last digit, and zero-concentrated DP.
 
-For outputs N(0, 1) and N(mu, 1), with mu = sensitivity / stddev, Balle and Wang (2018, Theorem 8) give
-:math:`\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)`, whose terms can agree in
-most of their digits. With :math:`a = \epsilon/\mu - \mu/2` and the Mills ratio :math:`m(x) = (1 - \Phi(x))/\varphi(x)`
-the exponential cancels, :math:`\delta = \varphi(a) (m(a) - m(a + \mu))`, and for small mu the difference is an integral
-of :math:`-m'(x) = 1 - x m(x)`, a continued fraction without cancellation. a is formed exactly, as two doubles.
-
-A mechanism is rho-zCDP when its Rényi divergence of every order a > 1 between neighbours is at most rho a (Bun and
-Steinke 2016, Definition 1.1); delta is the least over a of Canonne, Kamath and Steinke (2020, Proposition 12).
-
-Functions of mu, rho, epsilon and delta know no datasets and take no adjacency: the sensitivity belongs to one, and
-whatever keeps the cost (a `PrivacyLoss`, a release, a ledger) states it.
+For outputs N(0, 1) and N(mu, 1), mu = sensitivity / stddev, :math:`\delta(\epsilon) = \Phi(-a) - e^\epsilon \Phi(-a -
+\mu)` with :math:`a = \epsilon/\mu - \mu/2` (Balle and Wang 2018, Theorem 8). With the Mills ratio m the exponential
+cancels, :math:`\delta = \varphi(a) (m(a) - m(a + \mu))`, and for small mu the difference is an integral of
+:math:`-m'(x) = 1 - x m(x)`, a continued fraction without cancellation. a is formed exactly, as two doubles. Under
+rho-zCDP (Bun and Steinke 2016, Definition 1.1) delta is the least over orders a of Canonne, Kamath and Steinke (2020,
+Proposition 12).
 """
 
 import math

@@ -1,9 +1,8 @@
 """One file envelope for everything that is released, and the one reader that trusts nothing.
 
-A released noun derives from `Enveloped`, names its `FILE` kind, and says how its body is written and read. The
-file is a JSON object: ``format`` and ``schema_version``, the body, and ``digest``, the SHA-256 of everything
-else. The reader checks size, encoding, nesting, numbers, repeated keys, kind, version and digest, builds the noun
-(whose constructor checks the rest), and compares the digest of what it built: nothing is corrected on the way in.
+A released noun derives from `Enveloped`. Its file is a JSON object: ``format`` and ``schema_version``, the body, and
+``digest``, the SHA-256 of everything else. Nothing is corrected on the way in: the digest of what was built is
+compared.
 """
 
 import hashlib

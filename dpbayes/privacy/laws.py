@@ -1,12 +1,5 @@
 """The noise laws that dpbayes releases with. Each carries its facts: nothing else knows which laws exist.
 
-| law | support | cost of L1 or L2 sensitivity D |
-|---|---|---|
-| `TwoSidedGeometric(scale)` | integers | epsilon = D1 / scale |
-| `Laplace(scale)` | reals | epsilon = D1 / scale |
-| `DiscreteGaussian(stddev)` | integers | rho = D2^2 / (2 stddev^2) |
-| `Gaussian(stddev)` | reals | the same rho, and the exact curve delta(epsilon) |
-
 The conversions round outwards: the cost of the double that is stored never exceeds the cost that was asked for. A new
 law is one class here (and its distribution in `dpbayes.distributions`). Importing this module loads neither PyTensor,
 SciPy nor OpenDP.

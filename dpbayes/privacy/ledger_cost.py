@@ -1,22 +1,13 @@
-r"""What a recorded release costs, by plain addition and tightly.
+"""What a recorded release costs, by plain addition and tightly.
 
-Sums of pure costs are rational numbers: a law's cost is its sensitivity divided by its scale, both read as the doubles
-that the sampler uses; a `Guarantee` is read as the decimal that it prints as. What comes out of numerics (a Gaussian's
-epsilon at delta, a tight bound) is an upper bound.
-
-**Plain addition** adds epsilons and deltas (Dwork and Roth 2014, Theorem 3.16), also of releases chosen after looking
-at earlier ones (Rogers, Roth, Ullman and Vadhan 2016). **Tight composition** is the smallest of these upper bounds, at
-the total delta of the ledger:
-
-- plain addition;
-- Gaussian laws alone: mu = sensitivity / stddev adds in squares and the exact curve of one Gaussian holds (Dong, Roth
-  and Su 2022, Corollary 3.3), also for parameters chosen on the way (Smith and Thakurta 2022);
-- the bound of the Gaussian laws at that delta plus the epsilons of all pure mechanisms;
-- certified convolution (`dpbayes.privacy.losses`) where no discrete Gaussian takes part;
-- Renyi orders, converted as in Canonne, Kamath and Steinke 2020, Proposition 12.
-
-The last two presume that the parameters of the releases do not depend on earlier noisy answers. `docs/privacy.md` says
-why a scalar query stands for a vector, and why entries on disjoint groups add up.
+Sums of pure costs are rational numbers: sensitivity divided by scale, both read as the doubles that the sampler uses; a
+`Guarantee` is read as the decimal that it prints as. What comes out of numerics is an upper bound. Plain addition
+(Dwork and Roth 2014, Theorem 3.16) holds of releases chosen after looking at earlier ones too (Rogers, Roth, Ullman and
+Vadhan 2016). Tight composition is the smallest, at the total delta of the ledger, of plain addition; of the exact curve
+of one Gaussian, whose mu adds in squares (Dong, Roth and Su 2022, Corollary 3.3; Smith and Thakurta 2022), plus the
+epsilons of all pure mechanisms; of certified convolution where no discrete Gaussian takes part; and of Renyi orders
+(Canonne, Kamath and Steinke 2020, Proposition 12). The last two presume that no release depends on earlier noisy
+answers: docs/privacy.md.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""The file of a privacy-budget ledger: a chain of entries in SQLite, one transaction per operation.
+"""The file of a privacy-budget ledger: a chain of entries in SQLite, one transaction per operation (docs/privacy.md).
 
-An entry is one canonical JSON object. Its digest is ``SHA-256(tag | digest of the entry before | entry)``, the first
-one on 32 zero bytes: changing, dropping, adding or moving any entry but the last breaks the chain, and dropping the
-last ones contradicts the count and the digest of the head row. There is no secret in a chain; against whoever can
-rewrite the whole file stands a head noted outside (docs/privacy.md).
-
-Rollback journal and ``synchronous=EXTRA`` (a committed entry survives power loss, and the ledger stays one file that
-can be copied and opened from a read-only medium); ``BEGIN IMMEDIATE`` (whoever decides about the budget already holds
-the only write lock); a fresh connection for every operation, one at a time in a process (safe across forks and
-threads); triggers against accidents by hand. Locks work between processes of one machine. No error of SQLite leaves
-this module: what is wrong with the file is a `DamagedFileError`, what is wrong with disk, rights or lock a
-`LedgerError`.
+An entry is one canonical JSON object; its digest is ``SHA-256(tag | digest of the entry before | entry)``, the first
+one on 32 zero bytes, and a head row repeats the count and the last digest. Rollback journal and ``synchronous=EXTRA``:
+a committed entry survives power loss, and the ledger stays one file. ``BEGIN IMMEDIATE``: who decides about the budget
+holds the only write lock. A fresh connection for every operation, one at a time in a process: safe across forks and
+threads. No error of SQLite leaves this module: what is wrong with the file is a `DamagedFileError`, what is wrong with
+disk, rights or lock a `LedgerError`.
 """
 
 import contextlib

@@ -1,12 +1,9 @@
 """Exact privacy curves: what a pair of output distributions costs, and what repeating the mechanism costs.
 
-`PrivacyLoss` holds both directions of a pair (P under D, Q under a neighbour D'), because an asymmetric mechanism is
-as private as its worse direction. Numbers come with certified bounds; a plain `.epsilon()` or `.delta()` is the upper
-end, so a claim made from it holds. dp-accounting answers the same questions: `tests/privacy/test_losses_peers.py` shows
-these bounds inside of its own and at most half as wide, and deltas below its round-off of 1e-12 are answered here.
-
-The losses of the noise laws are at the end. Noise is added to one number whose largest change between neighbours is
-`sensitivity`; every law has a log-concave density, so that the largest change is the worst one.
+`PrivacyLoss` holds both directions of a pair (P under D, Q under a neighbour D'), because an asymmetric mechanism is as
+private as its worse direction. Numbers come with certified bounds; a plain `.epsilon()` or `.delta()` is the upper one.
+The losses of the noise laws are at the end: of one number that moves by its sensitivity, since log-concave noise makes
+the largest change the worst.
 """
 
 import math

@@ -1,9 +1,7 @@
 """Directed rounding, and sums that keep their digits.
 
-A number that a person wrote has two exact readings: its double, and the decimal that it prints as. Nobody
-who writes 0.1 means 0.1000000000000000055; ten such requests fit a total of 1. What is spent is therefore
-rounded up in one of the two readings, and what remains is rounded down in both, because a law calibrated to it
-takes the double.
+A number that a person wrote has two exact readings: its double, and the decimal that it prints as. What is spent is
+rounded up in one of them (ten requests of 0.1 fit a total of 1), and what remains is rounded down in both.
 """
 
 import math

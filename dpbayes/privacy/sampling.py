@@ -1,10 +1,9 @@
 """Adding noise, and choosing the best k with noise: exactly for a release, fast for a simulation.
 
-A release passes its values *through* a sampler of OpenDP: exact discrete sampling in rational arithmetic from the
-operating system's cryptographic generator; a continuous law is drawn on the lattice of spacing 2^-1074 and only then
-rounded, so that which doubles can appear does not depend on the value. `value + rng.laplace()` has neither property:
-the generator can be recovered from its outputs, and the low bits of the sum give the value away (Mironov 2012). NumPy
-generators therefore serve simulation only, and a `Release` says which of the two made it.
+A release passes its values *through* a sampler of OpenDP: exact discrete sampling from the operating system's
+generator; a continuous law is drawn on the lattice of spacing 2^-1074 and only then rounded, so that which doubles can
+appear does not depend on the value. `value + rng.laplace()` gives the value away (Mironov 2012): NumPy generators serve
+simulation only.
 """
 
 from collections.abc import Sequence
