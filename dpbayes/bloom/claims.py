@@ -7,10 +7,9 @@ publishers, costs a number once; one person exchanged for another costs more: `e
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from numbers import Real
 from typing import Any, Literal, get_args
 
-from dpbayes._arguments import instance, number, one_of, ordered, shown, whole_number
+from dpbayes._arguments import instance, number, one_of, ordered, shown, strictly_between, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.loss_law import Bounds
 
@@ -35,16 +34,13 @@ def check_definition(value: Any) -> Definition:
 
 def check_flip_prob(value: Any) -> float:
     """Return `value` as a float from 1e-12 up and below 1/2."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < number(value, "flip_prob") < 0.5:
-        raise InputError(
-            f"flip_prob must lie strictly between 0 and 0.5, got {shown(value)}; "
-            "0 publishes the bits as they are and 0.5 leaves nothing of them"
-        )
+    remedy = "0 publishes the bits as they are and 0.5 leaves nothing of them"
+    value = strictly_between(value, "flip_prob", 0, 0.5, remedy=remedy)
     if value < MIN_FLIP_PROB:
         raise InputError(
             f"flip_prob must be at least {MIN_FLIP_PROB:g}, got {value!r}; less is as good as publishing the bits"
         )
-    return float(value)
+    return value
 
 
 def check_publishers(value: Any, n_publishers: int) -> int:

@@ -11,12 +11,11 @@ are enumerated exactly. Neither definition is unimodal in the count, so no short
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpbayes._arguments import probability_below_one, whole_number
+from dpbayes._arguments import Floats, Ints, probability_below_one, whole_number
 from dpbayes.bloom.claims import PEOPLE, Definition, EpsilonClaim, check_definition, check_flip_prob
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.privacy.losses import PrivacyLoss
@@ -27,40 +26,17 @@ _FLOOR = 140.0
 _TRIM = 95.0
 
 
-@dataclass(frozen=True)
-class OutputLaws:
-    """Law of the count of output ones under two neighbouring inputs."""
-
-    first: int  # the output count of the first entry
-    without: np.ndarray  # probabilities under D, the differing bit 0
-    with_one: np.ndarray  # probabilities under D', the differing bit 1
-    missing: float  # upper bound on the probability left out, under either input
-
-    @property
-    def outputs(self) -> np.ndarray:
-        """Output counts of ones, shape (n,)."""
-        return self.first + np.arange(self.without.size)
-
-    @property
-    def log_ratio(self) -> np.ndarray:
-        """The paper's ln R: log of the probability under D' over that under D; increasing in the output count."""
-        return np.log(self.with_one / self.without)
-
-
-def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> OutputLaws:
-    """Enumerate what one filter can give out under two inputs that differ in one bit."""
+def output_laws(*, n_bits: int, flip_prob: float, count_ones: int) -> tuple[Ints, Floats, Floats]:
+    """Return what one filter can give out under two inputs that differ in one bit: counts of ones, their two laws."""
     m, p = whole_number(n_bits, "n_bits"), check_flip_prob(flip_prob)
     ones = whole_number(count_ones, "count_ones", low=0, high=m - 1)
     q = 1.0 - p
     (first_one, law_one), (first_zero, law_zero) = _binomial(ones, q), _binomial(m - 1 - ones, p)
-    first, shared = first_one + first_zero, np.convolve(law_one, law_zero)
+    shared = np.convolve(law_one, law_zero)
     without = q * np.append(shared, 0.0) + p * np.append(0.0, shared)
     with_one = p * np.append(shared, 0.0) + q * np.append(0.0, shared)
     keep = np.flatnonzero(np.minimum(without, with_one) > np.exp(-_TRIM) * without.max())
-    kept = slice(int(keep[0]), int(keep[-1]) + 1)
-    # Both laws are unimodal, so what lies outside decays from the trim level; the number of outputs bounds the sum.
-    missing = 0.0 if without.size == kept.stop - kept.start == m + 1 else (m + 1) * np.exp(-_TRIM)
-    return OutputLaws(first + kept.start, without[kept], with_one[kept], float(missing))
+    return first_one + first_zero + keep, without[keep], with_one[keep]
 
 
 def _binomial(n: int, p: float) -> tuple[int, np.ndarray]:
@@ -224,12 +200,10 @@ _ALL_BELOW = 128
 
 def one_filter_loss(*, n_bits: int, flip_prob: float, count_ones: int) -> PrivacyLoss:
     """Return the exact privacy loss of one filter: D has `count_ones` ones, D' 1 more; "backward" is ln R under D'."""
-    laws = output_laws(n_bits=n_bits, flip_prob=flip_prob, count_ones=count_ones)
-    with np.errstate(divide="ignore"):
-        log_p, log_q = np.log(laws.without), np.log(laws.with_one)
+    _, without, with_one = output_laws(n_bits=n_bits, flip_prob=flip_prob, count_ones=count_ones)
     # A convolution of that many positive terms and the running sums before it: two roundings a term.
-    log_error = max(1e-13, 2.0**-51 * laws.without.size)
-    return PrivacyLoss.from_pmfs(log_p, log_q, log_error=log_error, adjacency="one-position")
+    log_error = max(1e-13, 2.0**-51 * without.size)
+    return PrivacyLoss.from_pmfs(np.log(without), np.log(with_one), log_error=log_error, adjacency="one-position")
 
 
 def one_filter_epsilon(
