@@ -402,8 +402,7 @@ class Released(Distribution):
     'int64'
     """
 
-    rv_type = _ReleasedRV
-    rv_op = staticmethod(_released)
+    rv_type, rv_op = _ReleasedRV, staticmethod(_released)
 
     @classmethod
     def dist(
@@ -480,8 +479,7 @@ class DiscreteLaplace(Released):
     -2.906829
     """
 
-    rv_type = _ReleasedRV
-    rv_op = staticmethod(_released)
+    rv_type, rv_op = _ReleasedRV, staticmethod(_released)
 
     @classmethod
     def dist(cls, mu: Any, scale: Any, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -525,8 +523,7 @@ class DiscreteGaussian(Released):
     -2.737086
     """
 
-    rv_type = _ReleasedRV
-    rv_op = staticmethod(_released)
+    rv_type, rv_op = _ReleasedRV, staticmethod(_released)
 
     @classmethod
     def dist(cls, mu: Any, sigma: Any, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -556,6 +553,7 @@ def _released_logprob(op: _ReleasedRV, values: Sequence[Any], *inputs: Any, **kw
         logp = form.noise.logp(value, centre, spread)
     else:
         logp = _summed(form, False, value, centre, extra, spread, lower, upper)
+        logp = logp + form.noise.logp(_floats(0.0), _floats(0.0), spread)
     logp = logp - _log_released(form, centre, extra, spread, lower, upper)
     allowed = pt.ge(value, lower) & pt.le(value, upper)
     if form.is_discrete:
@@ -898,23 +896,10 @@ def _log_sum(law: Any) -> Any:
 
 
 @_loop
-def _log_constant(noise: Any, spread: Any) -> Any:
-    """Log of the noise's probability or density at zero."""
-    if noise == 0:
-        rate = 1.0 / spread
-        return math.log(-math.expm1(-rate)) - math.log1p(math.exp(-rate))
-    if noise == 1:
-        return -math.log(2.0 * spread)
-    if noise == 3:
-        return -math.log(spread) - 0.9189385332046728
-    return _log_lattice_peak(spread)
-
-
-@_loop
 def summed_counts(
     family: Any, noise: Any, bounds: Any, y: Any, mean: Any, extra: Any, spread: Any, lower: Any, upper: Any
 ) -> Any:
-    """Return each number's log-probability with its count summed out, and the slopes in mean, extra and y."""
+    """Return log-probabilities of numbers, less the noise's at 0, or of their bounds; slopes in mean, extra and y."""
     logp, in_mean, in_extra, in_y = np.empty(y.size), np.empty(y.size), np.empty(y.size), np.empty(y.size)
     for i in range(y.size):
         logp[i], in_mean[i], in_extra[i], in_y[i] = -np.inf, 0.0, 0.0, 0.0
@@ -923,7 +908,6 @@ def summed_counts(
             continue
         law = (family, noise, y[i], mean[i], extra[i], spread[i], lower[i], upper[i], bounds)
         logp[i], in_mean[i], in_extra[i], in_y[i] = _log_sum(law)
-        logp[i] += 0.0 if bounds else _log_constant(noise, spread[i])
     return logp, in_mean, in_extra, in_y
 
 

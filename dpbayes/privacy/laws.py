@@ -117,8 +117,16 @@ class NoiseLaw(ABC):
         return self._exponent(pt.as_tensor_variable(x)) + np.float64(self._log_peak)
 
     @abstractmethod
+    def _upper(self, t: Floats) -> Floats:
+        """Return P(X >= t) at t above 0."""
+
     def sf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X > x), shape of `x`; relative precision is kept in the upper tail down to 1e-300."""
+        values = np.asarray(x, dtype=np.float64)
+        above, below = (np.floor(values) + 1.0, -np.floor(values)) if self.is_discrete else (values, -values)
+        with np.errstate(over="ignore", under="ignore"):
+            tail = self._upper(np.maximum(above, below))
+        return np.asarray(np.where(above >= below, tail, 1.0 - tail))
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
         """Return P(X <= x), shape of `x`; relative precision is kept in the lower tail."""
@@ -320,12 +328,8 @@ class TwoSidedGeometric(PureNoise):
         rest = math.log(-math.expm1(-self._rate)) if self._rate < math.log(2.0) else math.log1p(-q)
         return rest - math.log1p(q)
 
-    def sf(self, x: npt.ArrayLike) -> Floats:
-        r"""Return P(X > x), :math:`q^m / (1 + q)` with :math:`m = \lfloor x \rfloor + 1` for :math:`x \ge 0`."""
-        m, rate = np.floor(np.asarray(x, dtype=np.float64)) + 1.0, self._rate
-        with np.errstate(over="ignore"):
-            tail = np.exp(-np.maximum(m, 1.0 - m) * rate) / (1.0 + math.exp(-rate))
-        return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
+    def _upper(self, t: Floats) -> Floats:
+        return np.asarray(np.exp(-t * self._rate) / (1.0 + math.exp(-self._rate)))
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
         """Return simulated noise, int64."""
@@ -381,12 +385,8 @@ class Laplace(PureNoise):
         # log 2 + log s, since 2 s overflows for the largest doubles.
         return -(math.log(2.0) + math.log(self.scale))
 
-    def sf(self, x: npt.ArrayLike) -> Floats:
-        """Return P(X > x)."""
-        values = np.asarray(x, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            half = 0.5 * np.exp(self._exponent(values))
-        return np.asarray(np.where(values >= 0, half, 1.0 - half))
+    def _upper(self, t: Floats) -> Floats:
+        return np.asarray(0.5 * np.exp(self._exponent(t)))
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Return simulated noise, float64."""
@@ -463,27 +463,18 @@ class DiscreteGaussian(ConcentratedNoise):
         # log sigma + log sqrt(2 pi), since the product overflows for the largest doubles.
         return -series if self.stddev < _THETA_CROSSING else -(math.log(self.stddev) + _LOG_SQRT_TAU + series)
 
-    def sf(self, x: npt.ArrayLike) -> Floats:
-        r"""Return P(X > x): a sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula.
-
-        With :math:`a = m - 1/2`, :math:`\sum_{k \ge m} f(k) = \int_a^\infty f + f'(a)/24 - 7 f'''(a)/5760 + \dots`
-        """
-        m = np.floor(np.asarray(x, dtype=np.float64)) + 1.0
-        tail = self._upper(np.maximum(m, 1.0 - m))
-        return np.asarray(np.where(m >= 1.0, tail, 1.0 - tail))
-
-    def _upper(self, m: Floats) -> Floats:
-        """P(X >= m) at integers m of at least 1."""
+    def _upper(self, t: Floats) -> Floats:
+        # A sum, or from sigma = 1,000 on its series by Euler and Maclaurin's midpoint formula: with a = m - 1/2,
+        # sum_(k >= m) f(k) = int_a^inf f + f'(a) / 24 - 7 f'''(a) / 5760 + ...
         sigma = self.stddev
         if sigma <= _LONGEST_SUM:
             masses = np.exp(self.log_prob(np.arange(math.ceil(39.0 * sigma) + 3)))
-            return np.asarray(np.append(suffix_sums(masses), 0.0)[np.minimum(m, masses.size).astype(np.int64)])
+            return np.asarray(np.append(suffix_sums(masses), 0.0)[np.minimum(t, masses.size).astype(np.int64)])
         from scipy.special import ndtr
 
-        with np.errstate(over="ignore", under="ignore"):
-            u = np.minimum((m - 0.5) / sigma, 40.0)
-            density = np.exp(-0.5 * u * u - _LOG_SQRT_TAU)
-            return np.asarray(ndtr(-u) - density * (u / 24.0 + 7.0 * (3.0 - u * u) * u / 5760.0 / sigma**2) / sigma**2)
+        u = np.minimum((t - 0.5) / sigma, 40.0)
+        density = np.exp(-0.5 * u * u - _LOG_SQRT_TAU)
+        return np.asarray(ndtr(-u) - density * (u / 24.0 + 7.0 * (3.0 - u * u) * u / 5760.0 / sigma**2) / sigma**2)
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
         """Return simulated noise, int64, by rejection (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
@@ -567,12 +558,10 @@ class Gaussian(ConcentratedNoise):
     def _log_peak(self) -> float:
         return -(math.log(self.stddev) + _LOG_SQRT_TAU)
 
-    def sf(self, x: npt.ArrayLike) -> Floats:
-        """Return P(X > x)."""
+    def _upper(self, t: Floats) -> Floats:
         from scipy.special import ndtr
 
-        with np.errstate(over="ignore"):
-            return np.asarray(ndtr(-np.asarray(x, dtype=np.float64) / self.stddev))
+        return np.asarray(ndtr(-t / self.stddev))
 
     def simulate(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Return simulated noise, float64."""
