@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import Floats, Ints, generator, instance, whole_number
+from dpbayes._arguments import Floats, generator, instance, whole_number
 from dpbayes.mvg.regression import RegressionPriors, WhitenedMoments
 
 if TYPE_CHECKING:
@@ -97,19 +97,14 @@ class Problem:
         self.dimension = 2 * count + len(self.lower[0])
         self.slopes = data.slopes
 
-    def split(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return means (N, q) and factors (N, q, q)."""
+    def grams(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return G (N, p, p), the whitened means and the root of the whitened scatter."""
         q = self.count
         factor = np.zeros((*x.shape[:-1], q, q))
         factor[..., range(q), range(q)] = np.exp(x[..., q : 2 * q])
         factor[..., self.lower[0], self.lower[1]] = x[..., 2 * q :]
-        return x[..., :q], factor
-
-    def grams(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return G (N, p, p), the whitened means and the root of the whitened scatter."""
-        means, factor = self.split(x)
-        white, root = means @ self.map.T, self.shrink * (self.map @ factor)
-        gram = np.empty((*x.shape[:-1], self.count + 1, self.count + 1))
+        white, root = x[..., :q] @ self.map.T, self.shrink * (self.map @ factor)
+        gram = np.empty((*x.shape[:-1], q + 1, q + 1))
         gram[..., 0, 0] = self.constant**2
         gram[..., 0, 1:] = gram[..., 1:, 0] = self.constant * white
         gram[..., 1:, 1:] = root @ root.swapaxes(-1, -2) + white[..., :, None] * white[..., None, :]
@@ -139,9 +134,8 @@ class Problem:
         slope = np.empty_like(x)
         slope[..., :q] = by_white @ self.map - x[..., :q] / self.priors.mean**2
         diagonal = np.exp(x[..., q : 2 * q])
-        slope[..., q : 2 * q] = (
-            by_factor[..., range(q), range(q)] * diagonal + self.degrees - np.arange(q) - diagonal**2
-        )
+        pulled = by_factor[..., range(q), range(q)] * diagonal
+        slope[..., q : 2 * q] = pulled + self.degrees - np.arange(q) - diagonal**2
         slope[..., 2 * q :] = by_factor[..., self.lower[0], self.lower[1]] - x[..., 2 * q :]
         return value, slope
 
@@ -154,10 +148,8 @@ class Problem:
         floor = 0.05 * self.priors.spread**2
         factor = np.linalg.cholesky((vectors * np.clip(values, floor, 9.0 * self.priors.spread**2)) @ vectors.T)
         factor = factor * math.sqrt(self.degrees) / self.priors.spread
-        limit = 3.0 * self.priors.mean
-        return np.concatenate(
-            [np.clip(inverse @ white, -limit, limit), np.log(np.diagonal(factor)), factor[self.lower]]
-        )
+        means = np.clip(inverse @ white, -3.0 * self.priors.mean, 3.0 * self.priors.mean)
+        return np.concatenate([means, np.log(np.diagonal(factor)), factor[self.lower]])
 
     def log_joint(self, x: Floats, beta: Floats, tau: Floats) -> tuple[dict[str, Floats], Floats]:
         """Log-densities of the parts of the prior, and of all released moments, up to constants."""
@@ -182,11 +174,8 @@ class Problem:
         both = np.linalg.solve(covariance, np.stack([misfit, fitted], axis=-1))
         first = -0.5 * np.sum(misfit * both[..., 0], axis=1) - 0.5 * np.linalg.slogdet(covariance)[1]
         mean = explained + self.n * t + 2.0 * t * np.sum(fitted * both[..., 0], axis=1)
-        variance = (
-            t * (4.0 * explained + 2.0 * self.n * t)
-            + self.stddev**2
-            - 4.0 * t**2 * np.sum(fitted * both[..., 1], axis=1)
-        )
+        variance = t * (4.0 * explained + 2.0 * self.n * t) + self.stddev**2
+        variance -= 4.0 * t**2 * np.sum(fitted * both[..., 1], axis=1)
         return first, -0.5 * (self.square - mean) ** 2 / variance - 0.5 * np.log(variance)
 
 
@@ -209,19 +198,15 @@ def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> 
             x, accepted = _trajectory(problem, x, root, step, rng)
             moves += np.any(x != before, axis=1)
             step *= math.exp(0.3 * (accepted - 0.8))
-        x = _rescued(x, moves / length, rng)
+        still = moves < length / 3.0
+        if np.any(~still):  # walkers for whom the common step is too long, and who stand still, go where others are
+            x = np.where(still[:, None], x[rng.choice(np.flatnonzero(~still), len(x))], x)
         root = _spread_root(x)
     kept = np.empty((iterations, CHAINS * _WALKERS, problem.dimension))
     for i in range(iterations):
         x, _ = _trajectory(problem, x, root, step, rng)
         kept[i] = x
     return kept.reshape(iterations, CHAINS, _WALKERS, problem.dimension)
-
-
-def _rescued(x: Floats, moved: Floats, rng: np.random.Generator) -> Floats:
-    """Put walkers that start where the common step is too long for them, and stand still, where others are."""
-    still = moved < 1.0 / 3.0
-    return np.where(still[:, None], x[rng.choice(np.flatnonzero(~still), len(x))], x) if np.any(~still) else x
 
 
 def _curvature_root(problem: Problem, mode: Floats) -> Floats:
@@ -350,9 +335,9 @@ class _GivenGram:
         edges = np.broadcast_to(reach * np.linspace(0.0, 1.0, _NODES + 1) ** 2, (size, _NODES + 1))
         for _ in range(3):  # each round moves the cells to where the last one found the mass
             edges = _refined(edges, self._cell_masses(edges))
-        masses = self._cell_masses(edges)
-        cell = _pick(masses, uniform)
-        rows = np.arange(size)
+        masses, rows = self._cell_masses(edges), np.arange(size)
+        cumulative = np.cumsum(masses, axis=1)
+        cell = np.minimum(np.sum(cumulative < uniform * cumulative[:, -1:], axis=1), _NODES - 1)
         low, high = edges[rows, cell], edges[rows, cell + 1]
         return low + (high - low) * inside, np.log(masses[rows, cell] / (high - low))
 
@@ -372,9 +357,8 @@ class _GivenGram:
         shrunk = self._shrunk(tau[:, None])[1][:, 0]
         z = self.response * shrunk
         mean = np.einsum("nij,nj->ni", self.gain, z)
-        precise = np.eye(p) * problem.priors.coefficient**2 - (self.gain * shrunk[:, None, :]) @ self.gain.swapaxes(
-            1, 2
-        )
+        taken = (self.gain * shrunk[:, None, :]) @ self.gain.swapaxes(1, 2)
+        precise = np.eye(p) * problem.priors.coefficient**2 - taken
         values, vectors = np.linalg.eigh((precise + precise.swapaxes(1, 2)) / 2.0)
         values = np.maximum(values, 1e-14 * values[:, -1:])
         free = mean + np.einsum("nij,nj->ni", vectors * np.sqrt(values)[:, None, :], normal)
@@ -388,9 +372,7 @@ class _GivenGram:
         linear = expected + np.sum(slope * (beta - mean), axis=1)
         exact = problem.log_likelihood(self.gram, beta, tau)[1]
         log_ratio = exact + 0.5 * (problem.square - linear) ** 2 / rest + 0.5 * np.log(rest)
-        log_ratio -= 0.5 * (problem.square - expected) ** 2 / (along + rest)
-        log_ratio -= 0.5 * np.log(along + rest)
-        return beta, log_ratio
+        return beta, log_ratio - 0.5 * (problem.square - expected) ** 2 / (along + rest) - 0.5 * np.log(along + rest)
 
 
 def _dot(first: Floats, second: Floats) -> Floats:
@@ -415,13 +397,6 @@ def _refined(edges: Floats, masses: Floats) -> Floats:
     part = (levels - cumulative[rows, cell]) / share[rows, cell]
     inner = edges[rows, cell] + part * (edges[rows, cell + 1] - edges[rows, cell])
     return np.concatenate([edges[:, :1], inner, edges[:, -1:]], axis=1)
-
-
-def _pick(masses: Floats, uniform: Floats) -> Ints:
-    """Draw one cell per row by its probability."""
-    cumulative = np.cumsum(masses, axis=1)
-    chosen = np.sum(cumulative < uniform * cumulative[:, -1:], axis=1)
-    return np.minimum(chosen, masses.shape[1] - 1)
 
 
 def _trace(problem: Problem, chains: list[dict[str, Floats]], draws: int, seed: int, seconds: float) -> xr.DataTree:

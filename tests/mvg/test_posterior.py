@@ -45,7 +45,6 @@ def test_target_is_the_density_of_the_pymc_model(mixing):
     problem, model = Problem(data, PRIORS), build_moment_model(data)
     compiled = model.compile_logp(jacobian=False)
     x, beta, tau = _points(problem, 5, 2)
-    means, factor = problem.split(x)
     # The density of the chain is in logarithms of the factor's diagonal, the model's in its squares: d(F^2) / dlog F.
     jacobian = np.log(2.0) + 2.0 * x[:, 2:4]
     theirs = []
@@ -54,9 +53,9 @@ def test_target_is_the_density_of_the_pymc_model(mixing):
             "intercept_range": beta[i, 0],
             "coefficient_range": beta[i, 1:],
             "residual_range": tau[i],
-            "mean_range": means[i],
-            "scatter_diagonal": np.diagonal(factor[i]) ** 2,
-            "scatter_lower": factor[i][np.tril_indices(2, -1)],
+            "mean_range": x[i, :2],
+            "scatter_diagonal": np.exp(2.0 * x[i, 2:4]),
+            "scatter_lower": x[i, 4:],
         }
         theirs.append(float(compiled(coordinates_of(model, point))))
     first, second = problem.log_likelihood(problem.grams(x)[0], beta, tau)
