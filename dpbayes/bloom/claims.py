@@ -37,9 +37,7 @@ def check_flip_prob(value: Any) -> float:
     remedy = "0 publishes the bits as they are and 0.5 leaves nothing of them"
     value = strictly_between(value, "flip_prob", 0, 0.5, remedy=remedy)
     if value < MIN_FLIP_PROB:
-        raise InputError(
-            f"flip_prob must be at least {MIN_FLIP_PROB:g}, got {value!r}; less is as good as publishing the bits"
-        )
+        raise InputError(f"flip_prob must be at least {MIN_FLIP_PROB:g}, got {value!r}; less publishes the bits")
     return value
 
 

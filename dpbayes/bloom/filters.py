@@ -288,7 +288,7 @@ class BloomRelease(Enveloped):
         expect(body, "adjacency flip_prob sampler decay counts", "a release of Bloom filters")
         if body["adjacency"] != "one-position":
             raise DamagedFileError(
-                f"its adjacency is {shown(body['adjacency'])}, and that of Bloom filters is one-position"
+                f"its adjacency is {shown(body['adjacency'])}; that of Bloom filters is one-position"
             )
         return cls(np.array(body["counts"], dtype=np.int64), body["flip_prob"], body["sampler"], body["decay"])
 

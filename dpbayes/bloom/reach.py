@@ -411,7 +411,5 @@ class ReachLattice:
             return list(range(len(self.publishers)))
         names = ordered(publishers, "publishers", remedy="give a list of names", kind=str)
         if not names or (unknown := [name for name in names if name not in self.publishers]):
-            raise InputError(
-                f"publishers must be some of {self.publishers}, got {shown(names if not names else unknown)}"
-            )
+            raise InputError(f"publishers must be some of {self.publishers}, got {shown(unknown if names else names)}")
         return [self.publishers.index(name) for name in dict.fromkeys(names)]

@@ -77,8 +77,7 @@ class Attribute:
             raise InputError(f"attribute {self.name!r} has no levels; list them in order, from its codebook")
         if len(self.levels) < 2:
             raise InputError(
-                f"attribute {self.name!r} needs at least two levels, got {list(self.levels)!r}; "
-                "leave out an attribute that is constant"
+                f"attribute {self.name!r} needs at least two levels, got {list(self.levels)!r}; leave it out"
             )
         if len(set(self.levels)) < len(self.levels):
             raise InputError(f"attribute {self.name!r} repeats level {_repeated(levels)!r}; list each level once")
@@ -257,7 +256,7 @@ def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
         given = {str(level): label for level, label in labels.items()}
         if unknown := sorted(given.keys() - set(map(str, levels))):
             raise InputError(
-                f"labels of {name!r} are for {shown(unknown)}, which are no levels; it has {shown(list(levels))}"
+                f"labels of {name!r} are for {shown(unknown)}, no levels of it; those are {shown(list(levels))}"
             )
         called = tuple(given.get(str(level), str(level)) for level in levels) if given else ()
     else:
@@ -268,9 +267,7 @@ def _labels(labels: Labels, attribute: Attribute) -> tuple[str, ...]:
         if not isinstance(label, str) or not label.strip():
             raise InputError(f"labels of {name!r} must be text, got {shown(label)}; put it in quotes")
     if len(set(called)) < len(called):
-        raise InputError(
-            f"two levels of {name!r} are labelled {shown(_repeated(called))}; give each level a label of its own"
-        )
+        raise InputError(f"two levels of {name!r} are labelled {shown(_repeated(called))}; give each its own label")
     return called
 
 
@@ -282,9 +279,7 @@ def _repeated(values: Iterable[Level]) -> Level:
 def _as_level(level: Any, name: str) -> Level:
     """Return a level as text or an int of Python: NumPy's count as such, as `unique` gives them."""
     if isinstance(level, str) and len(level) > LONGEST_NAME:
-        raise InputError(
-            f"a level of {name!r} has {len(level):,} characters, and {LONGEST_NAME:,} are the most; recode it"
-        )
+        raise InputError(f"a level of {name!r} has {len(level):,} characters, above {LONGEST_NAME:,}; recode it")
     if isinstance(level, str):
         return str(level)
     if isinstance(level, bool) or not isinstance(level, int | np.integer):

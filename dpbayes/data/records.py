@@ -128,8 +128,7 @@ def require_columns(frame: pl.LazyFrame, names: Iterable[str], path: Path, *, so
     for name in wanted:
         if kinds[name].is_nested() or kinds[name] == pl.Duration:
             raise InputError(
-                f"{path.name} has a column {name!r} of type {kinds[name]}, which is neither level nor number; write "
-                "texts or numbers"
+                f"{path.name} has a column {name!r} of type {kinds[name]}, no level or number; write texts or numbers"
             )
 
 

@@ -62,8 +62,7 @@ class Marginal:
         counts = as_array(self.counts, f"table {where}")
         if counts.shape != self.domain.shape:
             raise InputError(
-                f"table {where} has shape {counts.shape}, its domain {self.domain.shape}; "
-                "give one count for each combination of levels"
+                f"table {where} has shape {counts.shape}, its domain {self.domain.shape}; give one count per cell"
             )
         if counts.dtype.kind not in "iuf" or not np.all(np.isfinite(counts) & (counts == np.floor(counts))):
             raise InputError(f"table {where} holds a value that is not a whole number; counts are integers")
@@ -139,7 +138,7 @@ def check_consistent(tables: Sequence[Marginal]) -> int:
                 )
         if table.total != tables[0].total:
             raise InputError(
-                f"{_pair(tables[0], table)} disagree on the number of records; count them on the same records"
+                f"{_pair(tables[0], table)} disagree on the number of records; count them on the same ones"
             )
     # Each table says once what it shares with any other: two say it of thousands of pairs.
     sets = [frozenset(table.attributes) for table in tables]
@@ -288,8 +287,7 @@ def _check_columns(wanted: Iterable[str], columns: Container[str]) -> None:
     for name in wanted:
         if name not in columns:
             raise MissingColumnError(
-                f"column {name!r} is not in the data; correct its spelling, or let the first line of a CSV file name "
-                "its columns"
+                f"column {name!r} is not in the data; correct it, or let the first line of a CSV file name its columns"
             )
 
 

@@ -85,9 +85,7 @@ class Covariance:
             if values.shape != (self.size,):
                 raise InputError(f"variances must have shape ({self.size},), got {values.shape}")
             if not np.all(good := np.isfinite(values) & (values > 0)):
-                raise InputError(
-                    f"variances must be positive and finite, got {values[~good][0]:g}; every direction needs noise"
-                )
+                raise InputError(f"variances must be positive and finite, got {values[~good][0]:g}; all need noise")
             values.flags.writeable = False
             object.__setattr__(self, "variances", values)
         if self.directions is not None:

@@ -138,9 +138,7 @@ class MomentQuery:
         radius = box_maximum(row.precision(), self.ranges.widths / 2.0)
         k2, r2 = (self.intercept or 0.0) * (self.intercept or 0.0), radius.value
         if not math.isfinite(k2 + r2):
-            raise InputError(
-                f"intercept {self.intercept} or the ranges are too large: their squares overflow; rescale them"
-            )
+            raise InputError(f"the squares of intercept {self.intercept} or of the ranges overflow; rescale them")
         # k equal records that all become k other equal ones move the sum k times as far, so it is attained alike.
         times = self.rows_per_unit / self.n
         if self.ranges.adjacency == "add-remove":

@@ -220,8 +220,7 @@ def _coordinates(
     matrix = shape.matrix()[np.ix_(order, order)]
     if np.max(np.abs(matrix[-1, :-1])) > 1e-12 * math.sqrt(float(np.max(np.diagonal(matrix))) * float(matrix[-1, -1])):
         raise InputError(
-            "the noise mixes the response with a predictor; give the response a direction of its own, or release with "
-            "a diagonal shape"
+            "the noise mixes the response with a predictor; give it a direction of its own, or release a diagonal shape"
         )
     factor = np.zeros_like(matrix)
     factor[:-1, :-1] = np.linalg.cholesky(matrix[:-1, :-1])

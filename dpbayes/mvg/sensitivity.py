@@ -200,8 +200,7 @@ def clip_records(records: npt.ArrayLike, ranges: FeatureRanges) -> Floats:
         raise InputError("records must be numbers; code categories as numbers inside the stated ranges") from None
     if values.ndim != 2 or values.shape[0] != ranges.size or values.shape[1] < 1:
         raise InputError(
-            f"records must have shape ({ranges.size}, n), one row per feature, got {values.shape}; transpose a table "
-            "with one row per record"
+            f"records must have shape ({ranges.size}, n), one row per feature, got {values.shape}; transpose a table"
         )
     low, high = ranges.lower[:, None], ranges.upper[:, None]
     return np.clip(np.where(np.isfinite(values), values, ranges.middle[:, None]), low, high)

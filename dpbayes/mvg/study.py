@@ -161,9 +161,7 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
     if data.unit is not None:
         require_columns(lazy, [data.unit], path, source="data.unit")
         if data.unit in names:
-            raise InputError(
-                f"the unit {data.unit!r} is also a column to release; name another, or leave data.unit out"
-            )
+            raise InputError(f"the unit {data.unit!r} is also a column to release; change it, or leave data.unit out")
     with readable(path):
         schema = lazy.select(names).collect_schema()
     text = [name for name, kind in schema.items() if not (kind.is_numeric() or kind == pl.Boolean)]
@@ -172,7 +170,7 @@ def load_records(data: Data, beside: Path, *, columns: Sequence[str] | None = No
             some = lazy.limit(1).collect()
         _require_rows(some, path)
         raise InputError(
-            f"{path.name} has columns that are not numbers: {', '.join(text)}; code them inside data.ranges"
+            f"{path.name} has columns that are no numbers: {', '.join(text)}; code them inside data.ranges"
         )
     with readable(path):
         numbers = lazy.with_columns(pl.col(names).cast(pl.Float64))

@@ -192,7 +192,7 @@ def _mu(epsilon: float, delta: float) -> float:
     goal = _goal(delta)
     if _log_delta(_LEAST_MU, epsilon) > goal:
         raise InputError(
-            f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles can describe; raise delta or epsilon"
+            f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles hold; raise delta or epsilon"
         )
     return _bisect(lambda mu: _log_delta(mu, epsilon) <= goal, _LEAST_MU, _LARGEST_MU) * (1 - 4e-15)
 
@@ -277,9 +277,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         return _log_zcdp_delta(rho, loss) <= target
 
     if not holds(sys.float_info.min):
-        raise InputError(
-            f"epsilon {loss!r} at delta {delta!r} needs a rho below the smallest double; ask for a larger epsilon"
-        )
+        raise InputError(f"epsilon {loss!r} at delta {delta!r} needs a rho below all doubles; ask for a larger epsilon")
     return _bisect(holds, sys.float_info.min, sys.float_info.max)
 
 

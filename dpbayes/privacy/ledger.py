@@ -593,7 +593,7 @@ def public_text(value: Any, name: str, *, most: int = 500) -> str:
 def _read_name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InputError(
-            f"mechanism must be a short lower-case name, got {shown(value):.80}; for example 'two-sided-geometric'"
+            f"mechanism must be a short lower-case name, got {shown(value):.80}; such as 'two-sided-geometric'"
         )
     return value
 

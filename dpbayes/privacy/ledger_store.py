@@ -267,8 +267,7 @@ def _check_header(connection: sqlite3.Connection, path: Path) -> None:
         raise damaged(f"{path} is not a privacy-budget ledger of dpbayes, or its header is damaged")
     if version != SCHEMA_VERSION:
         raise DamagedFileError(
-            f"{path} has schema version {version}, this package reads {SCHEMA_VERSION}; use the version of dpbayes "
-            "that made it"
+            f"{path} has schema version {version}, not {SCHEMA_VERSION}; use the version of dpbayes that made it"
         )
 
 

@@ -166,8 +166,7 @@ class PrivacyLoss:
         if isinstance(other, PrivacyLoss):
             if other.adjacency != self.adjacency:
                 raise InputError(
-                    f"losses under adjacency {self.adjacency} and {other.adjacency} do not compose; derive both under "
-                    "the same relation"
+                    f"losses under adjacency {self.adjacency} and {other.adjacency} do not compose; use one relation"
                 )
             return self._map(other, ComposedLoss.join)
         runs = whole_number(other, "the number of runs", remedy="a loss also composes with another loss")
@@ -338,7 +337,7 @@ def randomized_response_loss(*, truth_probability: float, categories: int = 2) -
         raise InputError(f"categories must be a whole number of at least 2, got {categories!r}")
     if not 0.0 < truth < 1.0:
         raise InputError(
-            f"truth_probability must be between 0 and 1, both excluded, got {truth_probability!r}; 1 hides nothing"
+            f"truth_probability must lie strictly between 0 and 1, got {truth_probability!r}; 1 hides nothing"
         )
     low, high = sorted((truth, other := (1.0 - truth) / (count - 1)))
     if low < sys.float_info.min:

@@ -238,9 +238,7 @@ def _check_rows(tables: Sequence[Marginal], adjacency: Adjacency, max_rows_per_u
 def _check_total_share(total_share: float | None, adjacency: Adjacency) -> Fraction:
     if adjacency == "replace-one":
         if total_share is not None:
-            raise InputError(
-                f"total_share must be left out under replace-one, where n is public; got {shown(total_share)}"
-            )
+            raise InputError(f"leave total_share out under replace-one, where n is public; got {shown(total_share)}")
         return Fraction(0)
     if total_share is None:
         raise InputError(

@@ -214,7 +214,7 @@ def join_parts(release: Release, parts: Mapping[str, Release], name: str = "part
         laws = {type(part.noise) for part in same}
         if len(same) < len(parts) or len(laws) != 1 or any(part.threshold is not None for part in same):
             raise InputError(
-                f"all parts need table {table.label} over the same levels, under one law and without a threshold"
+                f"all parts need table {table.label} of the same levels, under one law, without a threshold"
             )
         spreads = np.array([part.cell_spreads for part in same])
         law, counts = table.noise.of(float(spreads.max())), np.array([part.counts for part in same])

@@ -190,9 +190,8 @@ class _Files:
         columns = [*table.levels.values(), *table.where, *([table.value] if table.across is None else table.value)]
         columns += [given for given in (table.scale, table.variance) if isinstance(given, str)]
         if missing := [column for column in columns if column not in frame.columns]:
-            raise MissingColumnError(
-                f"{name} lacks the columns {', '.join(missing)}, which tables name; it has {shown(frame.columns[1:])}"
-            )
+            has = shown(frame.columns[1:])
+            raise MissingColumnError(f"{name} lacks the columns {', '.join(missing)}, which tables name; it has {has}")
         for column, value in table.where.items():
             frame = frame.filter(pl.col(column).cast(pl.String).str.strip_chars() == str(value))
         if frame.is_empty():
@@ -258,8 +257,7 @@ class _Part:
         found = tuple(dict.fromkeys(self.texts(self.table.levels[name])))
         if len(found) < 2:
             raise InputError(
-                f"{self.name}: {self.table.levels[name]} has the one level {found[0]!r}; leave the attribute out, or "
-                "give its levels"
+                f"{self.name}: {self.table.levels[name]} has the one level {found[0]!r}; give its levels, or omit it"
             )
         return Attribute(name, found)
 
@@ -345,9 +343,9 @@ class _Part:
         first, counts = np.unique(index, return_counts=True)
         if counts.max() > 1:
             former, row = np.flatnonzero(index == first[counts.argmax()])[:2].tolist()
+            first_row = self.rows[_ROW][former]
             raise InputError(
-                f"{self._row(row)} repeats the cell of row {self.rows[_ROW][former]}; give where, so that each cell "
-                "stands once"
+                f"{self._row(row)} repeats the cell of row {first_row}; give where, so that each stands once"
             )
         return np.asarray(index)
 
@@ -370,9 +368,7 @@ class _Part:
 def _whole(value: Any) -> int:
     """Return an exact number of records."""
     if isinstance(value, bool) or not math.isfinite(value) or value != math.floor(value) or value < 1:
-        raise InputError(
-            f"the exact number of records must be a positive whole number, got {shown(value)}; correct total"
-        )
+        raise InputError(f"the exact number of records must be whole and positive, got {shown(value)}; correct total")
     return int(value)
 
 

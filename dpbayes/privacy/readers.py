@@ -144,9 +144,7 @@ def _geography(
     if total is None and "total_con" in stated:
         total = int(stated["total_con"][0])
     if total is None and "total_dpq" not in rows:
-        raise InputError(
-            f"geography {code} has neither total_con nor total_dpq; give total, the exact number of persons"
-        )
+        raise InputError(f"geography {code} has neither total_con nor total_dpq; give total, the number of persons")
     n = total or NoisyTotal(int(rows["total_dpq"]["value"][0]), _census_law(code, rows["total_dpq"]), None, None)
     used = {name for table in tables for name in table.attributes}
     zeros: list[dict[str, int]] = []
@@ -172,9 +170,7 @@ def _query_table(code: str, row: Mapping[str, Any]) -> NoisyTable:
     domain, value = Domain(tuple(known[name] for name in names)), np.asarray(row["value"])
     shape = [size for size in row.get("query_shape") or domain.shape if size != 1]
     if value.size != domain.size or shape != list(domain.shape):
-        raise InputError(
-            f"{where} has {value.size} values of shape {shape}, and {domain.size} are expected: {domain.shape}"
-        )
+        raise InputError(f"{where} has {value.size} values of shape {shape}, not {domain.size}: {domain.shape}")
     return NoisyTable(domain, value.reshape(domain.shape), _census_law(code, row), None, None)
 
 

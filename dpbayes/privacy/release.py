@@ -528,14 +528,11 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
     """Refuse a unit that names no column, and a bound on its rows that is none or has no unit."""
     if protected_unit is not None and (not isinstance(protected_unit, str) or not protected_unit):
         raise InputError(
-            f"protected_unit must be the name of a column, got {shown(protected_unit)}; leave it out where every row "
-            "is a record"
+            f"protected_unit must name a column, got {shown(protected_unit)}; leave it out where every row is a record"
         )
     whole_number(max_rows_per_unit, "max_rows_per_unit", high=2**62)
     if protected_unit is None and max_rows_per_unit != 1:
-        raise InputError(
-            f"max_rows_per_unit = {max_rows_per_unit} needs the column whose equal values are one unit (protected_unit)"
-        )
+        raise InputError(f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column of the units")
 
 
 def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
@@ -616,8 +613,7 @@ def _checked_spreads(values: Any, shape: tuple[int, ...], noise: NoiseLaw, label
         raise InputError(f"spreads of table {label} must be positive numbers of shape {shape}, got shape {array.shape}")
     if noise.spread != array.max():
         raise InputError(
-            f"noise of table {label} must have the largest of its cells' {noise.parameter}s, {array.max():g}, got "
-            f"{noise.spread:g}"
+            f"noise of table {label} must have its largest {noise.parameter}, {array.max():g}, got {noise.spread:g}"
         )
     array.setflags(write=False)
     return array

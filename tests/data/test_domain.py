@@ -82,7 +82,7 @@ def test_a_level_without_a_label_keeps_its_own():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ({2: "old"}, r"labels of 'age' are for \['2'\], which are no levels; it has \[0, 1\]"),
+        ({2: "old"}, r"labels of 'age' are for \['2'\], no levels of it; those are \[0, 1\]"),
         (("young",), "2 levels and 1 labels; label each level"),
         (("young", "young"), "two levels of 'age' are labelled 'young'"),
         ({0: "1"}, "two levels of 'age' are labelled '1'"),

@@ -56,7 +56,7 @@ def test_levels_are_never_read_off_confidential_rows():
 
 
 def test_a_missing_column_is_named():
-    with pytest.raises(MissingColumnError, match=r"^column 'vote' is not in the data; correct its spelling, or"):
+    with pytest.raises(MissingColumnError, match=r"^column 'vote' is not in the data; correct it, or"):
         marginals(pl.DataFrame({"age": [0], "sex": ["f"]}), [["age", "vote"]], domain=DOMAIN)
 
 

@@ -237,7 +237,7 @@ def test_an_analyst_regresses_any_named_feature_on_any_others():
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1e-300), "is no noise beside a sensitivity this large"),
         (lambda r: SymmetricGaussian(MomentQuery(r, n=5), 1.0, np.eye(3)), "must have 2 rows"),
         (lambda r: MomentQuery(r, n=5, features=("x" * 2000, "y")), "name has at most 1,000 characters"),
-        (lambda r: calibrate_moments(MomentQuery(r, n=5, intercept=1e200), mu=1.0), "their squares overflow"),
+        (lambda r: calibrate_moments(MomentQuery(r, n=5, intercept=1e200), mu=1.0), "ranges overflow; rescale"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5)), "give epsilon and delta, or mu"),
         (lambda r: calibrate_moments(MomentQuery(r, n=5), mu=1.0, epsilon=1.0), "not both"),
     ],

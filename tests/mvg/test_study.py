@@ -246,7 +246,7 @@ def test_bad_columns(tmp_path):
     with pytest.raises(MissingColumnError, match="lacks the columns bmi"):
         load_records(spec.data, tmp_path)
     patients(50, 1).with_columns(bmi=pl.lit("secret")).write_csv(tmp_path / "records.csv")
-    with pytest.raises(InputError, match="columns that are not numbers: bmi") as caught:
+    with pytest.raises(InputError, match="columns that are no numbers: bmi") as caught:
         load_records(spec.data, tmp_path)
     assert "secret" not in str(caught.value)
     (tmp_path / "records.csv").unlink()

@@ -90,7 +90,7 @@ def test_census_errors(census) -> None:
         read_census_measurements(frame, geocodes="06")
     with pytest.raises(InputError, match="query hhgq_dpq: variance must be positive"):
         read_census_measurements(frame.with_columns(variance=pl.lit(-1.0)), queries=["hhgq_dpq"], total=10)
-    with pytest.raises(InputError, match=r"8 values of shape .* 2 are expected"):
+    with pytest.raises(InputError, match=r"8 values of shape .* not 2"):
         wrong = frame.filter(pl.col("query_name") == "hhgq_dpq").with_columns(query_name=pl.lit("votingage_dpq"))
         read_census_measurements(wrong, total=10)
     with pytest.raises(MissingColumnError, match="lack the columns value"):

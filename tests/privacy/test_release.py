@@ -79,7 +79,7 @@ def test_add_remove_needs_a_share_for_n():
     assert release.tables[0].sensitivity == 1
     assert release.tables[0].noise.scale == pytest.approx(1 / 0.09)
     assert release.epsilon == pytest.approx(1.0, rel=1e-15)
-    with pytest.raises(InputError, match="left out under replace-one"):
+    with pytest.raises(InputError, match="leave total_share out under replace-one"):
         seeded(total_share=0.1)
 
 
