@@ -351,7 +351,9 @@ class _Proof:
         if not usable.size:
             return np.inf
         kernel = np.array([[self._kernel(row, shapes[column]) for column in usable] for row in shapes])
-        cost = np.array([self._multiplicity(shapes[column]) for column in usable]) * needed[usable]
+        common = self.n_filters - differ
+        ways = [comb(differ, shapes[column].like_b) * comb(common, shapes[column].apart) for column in usable]
+        cost = np.array(ways) * needed[usable]
         # Scaled to ones, the variables are the shares of the budget.
         solution = linprog(np.ones(usable.size), A_ub=-kernel / cost, b_ub=-np.ones(len(shapes)), bounds=(0, None))
         if solution.status != 0:
@@ -359,9 +361,6 @@ class _Proof:
         # Whatever the solver's tolerance, the scaled point is feasible: that is the proof.
         reach = float((kernel / cost @ solution.x).min())
         return float(solution.x.sum()) / reach * (1 + 1e-9) if reach > 0 else np.inf
-
-    def _multiplicity(self, shape: BackgroundShape) -> int:
-        return comb(shape.differ, shape.like_b) * comb(self.n_filters - shape.differ, shape.apart)
 
     def _kernel(self, here: BackgroundShape, other: BackgroundShape) -> float:
         """Sum of kappa^H(c, c*) over the logos c* of shape `other`, for one c of shape `here`."""

@@ -87,18 +87,15 @@ def framingham_risk(
         if not np.all(np.isfinite(array) & (array > 0)):
             raise InputError(f"{name} must be positive and finite: its logarithm enters the score; drop such records")
         logs.append(np.log(array))
-    flags = [np.asarray(flag, dtype=float) for flag in (male, smoker, diabetes, treated)]
-    risks = [_risk(logs, flags[1:], row) for row in (_WOMEN, _MEN)]
-    return np.asarray(np.where(flags[0] > 0.5, risks[1], risks[0]))
-
-
-def _risk(logs: list[Floats], flags: list[Floats], row: tuple[float, ...]) -> Floats:
     log_age, log_total, log_hdl, log_pressure = logs
-    smoker, diabetes, treated = flags
-    pressure = np.where(treated > 0.5, row[4], row[3])
-    predictor = row[0] * log_age + row[1] * log_total + row[2] * log_hdl + pressure * log_pressure
-    predictor = predictor + row[5] * smoker + row[6] * diabetes
-    return np.asarray(-np.expm1(np.log(row[8]) * np.exp(predictor - row[7])))
+    male, smoker, diabetes, treated = (np.asarray(flag, dtype=float) for flag in (male, smoker, diabetes, treated))
+    risks = []
+    for row in (_WOMEN, _MEN):
+        pressure = np.where(treated > 0.5, row[4], row[3])
+        predictor = row[0] * log_age + row[1] * log_total + row[2] * log_hdl + pressure * log_pressure
+        predictor = predictor + row[5] * smoker + row[6] * diabetes
+        risks.append(-np.expm1(np.log(row[8]) * np.exp(predictor - row[7])))
+    return np.asarray(np.where(male > 0.5, risks[1], risks[0]))
 
 
 def patients(n: int, random_state: int | np.random.Generator) -> pl.DataFrame:

@@ -201,7 +201,9 @@ def _gram_draws(problem: Problem, rng: np.random.Generator, iterations: int) -> 
         still = moves < length / 3.0
         if np.any(~still):  # walkers for whom the common step is too long, and who stand still, go where others are
             x = np.where(still[:, None], x[rng.choice(np.flatnonzero(~still), len(x))], x)
-        root = _spread_root(x)
+        # A root of the walkers' covariance, drawn towards its diagonal where walkers are few.
+        covariance, keep = np.atleast_2d(np.cov(x, rowvar=False)), len(x) / (len(x) + 5.0 * x.shape[1])
+        root = np.linalg.cholesky(keep * covariance + (1.0 - keep) * np.diag(np.diagonal(covariance)))
     kept = np.empty((iterations, CHAINS * _WALKERS, problem.dimension))
     for i in range(iterations):
         x, _ = _trajectory(problem, x, root, step, rng)
@@ -215,13 +217,6 @@ def _curvature_root(problem: Problem, mode: Floats) -> Floats:
     slopes = problem.gram_density(mode + width)[1] - problem.gram_density(mode - width)[1]
     values, vectors = np.linalg.eigh(-(slopes + slopes.T) / 4e-5)
     return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-6 * values[-1])))
-
-
-def _spread_root(x: Floats) -> Floats:
-    """Return a root of the walkers' covariance, drawn towards its diagonal where walkers are few."""
-    covariance = np.atleast_2d(np.cov(x, rowvar=False))
-    keep = len(x) / (len(x) + 5.0 * x.shape[1])
-    return np.linalg.cholesky(keep * covariance + (1.0 - keep) * np.diag(np.diagonal(covariance)))
 
 
 def _trajectory(

@@ -65,8 +65,7 @@ class NoiseLaw(ABC):
     @classmethod
     def of(cls, spread: float) -> Self:
         """Return the law with a parameter."""
-        law: Any = cls
-        return law(spread)
+        return cls(spread)  # type: ignore[call-arg]
 
     @staticmethod
     def spread_of(variance: Any) -> Any:
@@ -89,9 +88,11 @@ class NoiseLaw(ABC):
         """A and b of the log-probability ``log_prob(0) - a |x| - b x^2``."""
 
     @property
-    @abstractmethod
     def relaxed(self) -> tuple[float, float, float]:
         """c, a and b of the log-density ``c - a |x| - b x^2`` on the real line that has this law's variance."""
+        kind = Laplace if self.is_pure else Gaussian
+        law = kind.of(float(kind.spread_of(self.variance)))
+        return law._log_peak, *law.rates
 
     @property
     @abstractmethod
@@ -228,12 +229,6 @@ class PureNoise(NoiseLaw):
         """1 / scale and 0."""
         return 1.0 / self.scale, 0.0
 
-    @property
-    def relaxed(self) -> tuple[float, float, float]:
-        """The Laplace density of this law's variance."""
-        scale = math.sqrt(0.5 * self.variance)
-        return -math.log(2.0 * scale), 1.0 / scale, 0.0
-
     def _exponent(self, x: Any) -> Any:
         return -abs(x) / np.float64(self.scale)
 
@@ -261,12 +256,6 @@ class ConcentratedNoise(NoiseLaw):
     def rates(self) -> tuple[float, float]:
         """0 and 1 / (2 stddev^2)."""
         return 0.0, 0.5 / self.stddev**2
-
-    @property
-    def relaxed(self) -> tuple[float, float, float]:
-        """The Gaussian density of this law's variance."""
-        variance = self.variance
-        return -0.5 * math.log(variance) - _LOG_SQRT_TAU, 0.0, 0.5 / variance
 
     def _exponent(self, x: Any) -> Any:
         return -0.5 * (x / np.float64(self.stddev)) ** 2

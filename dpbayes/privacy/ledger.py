@@ -292,7 +292,10 @@ class Ledger:
         target = io.StringIO()
         writer = csv.DictWriter(target, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({k: _no_formula(v) for k, v in entry.to_dict().items()} for entry in self.entries())
+        for entry in self.entries():
+            record = entry.to_dict()
+            texts = {key: text for key, text in record.items() if isinstance(text, str) and text.startswith(_FORMULA)}
+            writer.writerow(record | {key: f"'{text}" for key, text in texts.items()})
         return target.getvalue()
 
     def _repr_html_(self) -> str:
@@ -590,14 +593,6 @@ def public_text(value: Any, name: str, *, most: int = 500) -> str:
     return value
 
 
-def _read_name(value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InputError(
-            f"mechanism must be a short lower-case name, got {shown(value):.80}; such as 'two-sided-geometric'"
-        )
-    return value
-
-
 def _parse_entry(body: str) -> dict[str, Any]:
     """Return the entry that a canonical body holds, with exactly the keys of its kind."""
     entry = json.loads(body)
@@ -637,8 +632,11 @@ def _read_reservation(entry: dict[str, Any], terms: LedgerTerms) -> Reservation:
             f"not convert exactly; derive the sensitivity under {terms.adjacency}"
         )
     cost = Cost(law_from_dict(entry["law"]), entry["sensitivity"], entry["count"], entry["delta"])
-    name, purpose = _read_name(entry["mechanism"]), public_text(entry["purpose"], "purpose")
-    return Reservation(entry["seq"], _read_time(entry["time"]), name, cost, purpose)
+    if not isinstance(name := entry["mechanism"], str) or not _NAME.fullmatch(name):
+        raise InputError(
+            f"mechanism must be a short lower-case name, got {shown(name):.80}; such as 'two-sided-geometric'"
+        )
+    return Reservation(entry["seq"], _read_time(entry["time"]), name, cost, public_text(entry["purpose"], "purpose"))
 
 
 def _reservation_entry(request: Mapping[str, Any], terms: LedgerTerms) -> tuple[dict[str, Any], Cost]:
@@ -656,8 +654,3 @@ def _reservation_entry(request: Mapping[str, Any], terms: LedgerTerms) -> tuple[
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _no_formula(value: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would run."""
-    return "'" + value if isinstance(value, str) and value.startswith(_FORMULA) else value

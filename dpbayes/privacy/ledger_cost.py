@@ -179,13 +179,7 @@ def _tight_epsilon(groups: Groups, delta: float, enough: float) -> float:
     left = decimal_reading(delta) - failures
     if left < 0:
         return math.inf
-    pure = [(c.plain[0], n) for c, n in groups]
-    bounds = [math.inf]
-    if all(epsilon is not None for epsilon, _ in pure):
-        bounds.append(float_up_or_decimal(sum((epsilon * n for epsilon, n in pure if epsilon), Fraction(0))))
-    if left > 0:
-        bounds.append(epsilon_upper(groups, float_down(left), enough=enough))
-    return min(bounds)
+    return epsilon_upper(groups, float_down(left), enough=enough) if left > 0 else math.inf
 
 
 def epsilon_upper(groups: Groups, delta: float, *, enough: float = -math.inf) -> float:

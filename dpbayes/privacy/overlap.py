@@ -278,18 +278,16 @@ def _overlaps(sources: list[_Source]) -> list[_Overlap]:
     found = []
     for names in sorted(subsets, key=lambda names: (len(names), names))[:_PARTS]:
         members = tuple(k for k in usable if set(names) <= set(sources[k].names))
-        variances = np.array([_summed_variance(sources[k], names) for k in members])
         first = sources[members[0]]
         sizes = [first.shape[first.names.index(name)] for name in names]
+        summed = [math.prod(sources[k].shape) / math.prod(sizes) for k in members]  # cells that are added up
+        variances = np.array(
+            [float(sources[k].variances.mean()) * cells for k, cells in zip(members, summed, strict=True)]
+        )
         # An exact number takes all the weight.
         variances = np.maximum(variances, 1e-12 * variances.max())
         found.append(_Overlap(names, members, variances, math.prod(size - 1 for size in sizes)))
     return found
-
-
-def _summed_variance(source: _Source, names: tuple[str, ...]) -> float:
-    left = math.prod(size for name, size in zip(source.names, source.shape, strict=True) if name not in names)
-    return float(source.variances.mean()) * left
 
 
 def _part(source: _Source, values: Floats, names: tuple[str, ...]) -> Floats:

@@ -422,11 +422,15 @@ class Release(Enveloped):
         return sum(table.counts.size for table in self.tables)
 
     def _body(self) -> dict[str, Any]:
+        n: dict[str, Any] = {"public": True, "value": self.n, "unit": self.unit}
+        if isinstance(self.n, NoisyTotal):
+            n = {"public": False, "value": self.n.value, "noise": self.n.noise.to_dict()}
+            n |= {"sensitivity": self.n.sensitivity, "epsilon": self.n.epsilon}
         return {
             "adjacency": self.adjacency,
             "sampler": self.sampler,
             "domain": self.domain.to_dict(),
-            "n": _n_to_dict(self.n, self.unit),
+            "n": n,
             **self._unit(),
             "tables": [_table_to_dict(table) for table in self.tables],
             **self._optional(),
@@ -447,7 +451,12 @@ class Release(Enveloped):
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
-        n, unit = _n_from_dict(body["n"])
+        n: Any = body["n"]
+        unit: Unit = "record"
+        if n["public"] is True:
+            n, unit = n["value"], n["unit"]
+        else:
+            n = NoisyTotal(n["value"], noise_from_dict(n["noise"]), n["sensitivity"], n["epsilon"])
         domain = Domain.from_dict(body["domain"])
         return cls(
             domain,
@@ -533,19 +542,6 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
     whole_number(max_rows_per_unit, "max_rows_per_unit", high=2**62)
     if protected_unit is None and max_rows_per_unit != 1:
         raise InputError(f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column of the units")
-
-
-def _n_to_dict(n: int | NoisyTotal, unit: Unit) -> dict[str, Any]:
-    if isinstance(n, int):
-        return {"public": True, "value": n, "unit": unit}
-    noisy = {"noise": n.noise.to_dict(), "sensitivity": n.sensitivity, "epsilon": n.epsilon}
-    return {"public": False, "value": n.value, **noisy}
-
-
-def _n_from_dict(data: Any) -> tuple[int | NoisyTotal, Unit]:
-    if data["public"] is True:
-        return data["value"], data["unit"]
-    return NoisyTotal(data["value"], noise_from_dict(data["noise"]), data["sensitivity"], data["epsilon"]), "record"
 
 
 def falls_short(stated: float, exact: float) -> bool:
