@@ -296,11 +296,8 @@ _GRID = {True: tuple(range(7)), False: (0, 1, 2, 4, 7, 12, 20)}
 _SIZE = 2**12
 
 
-def all_pairs_epsilon(
-    *, n_filters: int, n_bits: int, flip_prob: float, delta: float, tolerance: float = 0.01
-) -> EpsilonClaim:
+def all_pairs_epsilon(*, n_filters: int, n_bits: int, flip_prob: float, delta: float) -> EpsilonClaim:
     """Return an epsilon (tight definition) that holds for every pair of neighbouring inputs of k filters."""
-    tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
     worst = worst_known_pair(n_filters=n_filters, n_bits=n_bits, flip_prob=flip_prob, delta=delta)
     proof = _Proof(n_filters, n_bits, flip_prob, delta)
     low, high = max(worst.lower, 1e-12), largest_loss(n_filters, flip_prob)
@@ -308,7 +305,7 @@ def all_pairs_epsilon(
     while low * step < high and not proof.holds(low * step):
         low, step = low * step, step**1.5
     high = min(high, low * step)
-    while high - low > tolerance * high:
+    while high - low > 0.01 * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if proof.holds(middle) else (middle, high)
     bounds = Bounds(worst.lower, max(high, worst.upper))

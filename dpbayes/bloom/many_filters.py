@@ -350,6 +350,7 @@ _SIDES: tuple[Side, Side] = ("upper", "lower")
 _SIZES = (2**13, 2**16, 2**19, 2**22)
 # Share of delta that the lattice's exceptional event may take.
 _EXCEPTION = 1e-5
+_TOLERANCE = 5e-4  # relative width of the bounds, about
 
 
 @dataclass(frozen=True)
@@ -359,7 +360,6 @@ class FiltersLoss:
     n_filters: int
     n_bits: int
     flip_prob: float
-    tolerance: float = 5e-4
 
     @cached_property
     def largest(self) -> float:
@@ -406,7 +406,7 @@ class FiltersLoss:
             laws = [self.law(epsilon, side, size, 1e-12, split=True) for side in _SIDES]
             lower, upper = zip(*(law.curve(np.array([epsilon])) for law in laws), strict=True)
             bounds = Bounds(float(np.max(lower)), float(np.max(upper)))
-            if bounds.width <= self.tolerance * bounds.upper:
+            if bounds.width <= _TOLERANCE * bounds.upper:
                 break
         return bounds
 
@@ -428,7 +428,7 @@ class FiltersLoss:
         for size in _SIZES[1:]:
             for place, side in enumerate(_SIDES):
                 here, other = ends[place], ends[1 - place]
-                if here.upper <= other.lower or here.width <= self.tolerance * here.upper:
+                if here.upper <= other.lower or here.width <= _TOLERANCE * here.upper:
                     continue
                 found = _root(self.law(here.upper, side, size, delta * _EXCEPTION, split=split), delta, here.upper)
                 ends[place] = Bounds(max(here.lower, found.lower), min(here.upper, found.upper))
@@ -467,12 +467,11 @@ def _root(law: RatioLaw, delta: float, largest: float) -> Bounds:
     return Bounds(lower, high)
 
 
-def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float, tolerance: float = 5e-4) -> FiltersLoss:
-    """Return the privacy loss of k filters for the paper's pair, bounded to a relative width of `tolerance` or so.
+def filters_loss(*, n_filters: int, n_bits: int, flip_prob: float) -> FiltersLoss:
+    """Return the privacy loss of k filters for the paper's pair, bounded to a relative width of 5e-4 or so.
 
     The pair is all zeros against ones in all filters at one position, in the "buffling" technical details (2020), part
     III.1, where the same law is simulated.
     """
     k, m = whole_number(n_filters, "n_filters", high=MAX_FILTERS), whole_number(n_bits, "n_bits", high=MOST_BITS)
-    tolerance = probability_below_one(tolerance, "tolerance", remedy="it is relative to epsilon")
-    return FiltersLoss(k, m, check_flip_prob(flip_prob), tolerance)
+    return FiltersLoss(k, m, check_flip_prob(flip_prob))

@@ -47,7 +47,6 @@ FUNCTIONS = {
     "delta_bounds": LOSS.delta_bounds,
     "epsilon": LOSS.epsilon,
     "definition": lambda value: LOSS.claim(0.1, definition=value),
-    "tolerance": lambda value: filters_loss(n_filters=2, n_bits=10, flip_prob=0.2, tolerance=value),
     "claim": exchange_bound,
     "flip_prob_for": lambda value: flip_prob_for(epsilon=value, delta=0.1, n_filters=1, n_bits=4),
     "count_ones": lambda value: one_filter_loss(n_bits=10, flip_prob=0.1, count_ones=value),

@@ -7,7 +7,7 @@ import pytest
 from pytensor.gradient import verify_grad
 from scipy.optimize import brentq
 
-from dpbayes.bloom.kernel import reach_of_sets
+from dpbayes.bloom.model import reach_of_sets
 
 SIZE = np.array([0.05, 0.1, 0.15, 0.2, 0.2, 0.3])
 

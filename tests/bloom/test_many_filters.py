@@ -222,7 +222,6 @@ def test_column_sum_of_two_values_is_binomial():
         ({"n_filters": 21}, "got 21"),
         ({"n_bits": 0}, "n_bits must be a whole number from 1 to 10,000,000,000, got 0"),
         ({"flip_prob": 0.6}, "got 0.6"),
-        ({"tolerance": 0.0}, "tolerance"),
     ],
 )
 def test_bad_input(change, text):
