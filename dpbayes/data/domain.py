@@ -156,13 +156,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, data: Any) -> Domain:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        InputError
-            If the structure is not a list of ``{"name": ..., "levels": [...]}``, with ``"labels"`` or without.
-        """
+        """Read what `to_dict` wrote: a list of ``{"name": ..., "levels": [...]}``, with ``"labels"`` or without."""
         if not isinstance(data, list):
             raise InputError(f"a domain is a list of attributes, got {type(data).__name__}")
         attributes = []

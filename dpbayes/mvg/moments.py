@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dpbayes._arguments import LONGEST_NAME, Floats, instance, one_of, ordered, positive_finite, shown, whole_number
+from dpbayes._arguments import (
+    LONGEST_NAME,
+    Floats,
+    instance,
+    one_of,
+    ordered,
+    positive_finite,
+    real_numbers,
+    shown,
+    whole_number,
+)
 from dpbayes.errors import InputError
 from dpbayes.mvg.matrix import (
     COVARIANCE_PARTS,
@@ -29,7 +39,7 @@ from dpbayes.mvg.matrix import (
 )
 from dpbayes.mvg.sensitivity import FeatureRanges, Maximum, box_maximum, clip_records
 from dpbayes.privacy.adjacency import Adjacency
-from dpbayes.privacy.envelope import Enveloped, FileKind, expect, matrix
+from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 from dpbayes.privacy.laws import Gaussian
 from dpbayes.privacy.release import protected_words
 from dpbayes.privacy.sampling import SamplerName, release_values, sampler_name
@@ -267,7 +277,13 @@ class MomentRelease(Enveloped):
 
     def __post_init__(self) -> None:
         instance(self.noise, SymmetricGaussian, "noise", remedy="it is the noise that was drawn")
-        array = matrix(self.value, (self.noise.query.size,) * 2, "value", symmetric=True)
+        array, shape = real_numbers(self.value, "value"), (self.query.size,) * 2
+        if array.shape != shape or not np.isfinite(array).all():
+            raise InputError(f"value must be finite numbers of shape {shape}, got shape {array.shape}")
+        if (odd := np.argwhere(array != array.T)).size:
+            row, column = map(int, odd[0])
+            pair = f"{array[row, column]!r} at {(row, column)} and {array[column, row]!r} at {(column, row)}"
+            raise InputError(f"value must be symmetric, got {pair}")
         one_of(self.sampler, get_args(SamplerName), "sampler")
         object.__setattr__(self, "value", array)
 

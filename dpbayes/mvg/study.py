@@ -314,7 +314,11 @@ def sections(spec: Spec, release: MomentRelease, result: xr.DataTree, kept: Mapp
     epsilon, data = release.noise.epsilon(delta), spec.data
     source = f"{data.n:,} generated patients, seed {data.seed}" if data.n else str(data.file or data.release)
     caption = f"Coefficients in units of {spec.regression.response} for one unit of the term, with 95 % intervals"
-    table = Table("coefficients", caption, _coefficient_columns(), [*rows, _residual_row(result, truth)])
+    residual = result["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
+    exact = None if truth is None else truth["residual_stddev"]
+    last = ("residual standard deviation", *mean_and_interval(residual).tolist(), None, None, None, exact)
+    columns = [Column("term"), *(Column(name, "#.4g", key) for name, key in _COLUMNS.items())]
+    table = Table("coefficients", caption, columns, [*rows, last])
     return Findings(
         answer=_found(rows, result, spec.regression.response),
         picture=_picture(spec, release, rows),
@@ -343,12 +347,6 @@ def _rows(trace: xr.DataTree, naive: NaiveFit, truth: dict[str, Any] | None) -> 
     theirs = [row if np.isfinite(row).all() else [None] * 3 for row in plain.tolist()]
     exact = [None] * len(ours) if truth is None else truth["estimate"]
     return [(term, *row, *other, e) for term, row, other, e in zip(naive.terms, ours, theirs, exact, strict=True)]
-
-
-def _residual_row(trace: xr.DataTree, truth: dict[str, Any] | None) -> tuple[Any, ...]:
-    draws = trace["posterior"].to_dataset()["residual_stddev"].to_numpy().ravel()
-    exact = None if truth is None else truth["residual_stddev"]
-    return ("residual standard deviation", *mean_and_interval(draws).tolist(), None, None, None, exact)
 
 
 def _found(rows: Sequence[Sequence[Any]], trace: xr.DataTree, response: str) -> str:
@@ -422,19 +420,6 @@ def _caution(rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
-def _coefficient_columns() -> list[Any]:
-    return [
-        Column("term"),
-        Column("noise-aware", "#.4g", "posterior_mean"),
-        Column("2.5 %", "#.4g", "low"),
-        Column("97.5 %", "#.4g", "high"),
-        Column("naive", "#.4g", "naive"),
-        Column("naive 2.5 %", "#.4g", "naive_low"),
-        Column("naive 97.5 %", "#.4g", "naive_high"),
-        Column("exact records", "#.4g", "exact"),
-    ]
-
-
 def _coefficient_figure(rows: Sequence[Sequence[Any]]) -> Figure:
     from dpbayes.report.plots import intervals_of_runs
 
@@ -485,6 +470,8 @@ def _prior(trace: xr.DataTree, white: WhitenedMoments) -> PageSection:
     )
 
 
+_COLUMNS = {"noise-aware": "posterior_mean", "2.5 %": "low", "97.5 %": "high", "naive": "naive"}
+_COLUMNS |= {"naive 2.5 %": "naive_low", "naive 97.5 %": "naive_high", "exact records": "exact"}
 _RESIDUAL = {"residual_stddev": "residual standard deviation"}
 _NAMED = {name: [words] for name, words in _RESIDUAL.items()}
 _CLIPPING = (

@@ -13,12 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from dpbayes._arguments import real_numbers, shown
+from dpbayes._arguments import shown
 from dpbayes._files import input_file, write_text
-from dpbayes.errors import DamagedFileError, DPBayesError, InputError
+from dpbayes.errors import DamagedFileError, DPBayesError
 
 MOST_BYTES = 1 << 30  # fifty filters of ten million bits, or moments of ten thousand columns
 _AGAIN = "ask the custodian for it again"
@@ -123,20 +120,6 @@ def expect(data: Any, keys: str, what: str) -> dict[str, Any]:
     if odd := sorted(map(str, set(data) ^ set(keys.split()))):
         raise DamagedFileError(f"{what} must have the keys {sorted(keys.split())}; missing or unknown: {shown(odd)}")
     return data
-
-
-def matrix(values: Any, shape: tuple[int, ...], name: str, *, symmetric: bool = False) -> npt.NDArray[np.float64]:
-    """Return finite numbers of a given shape, symmetric to the last bit where they must be."""
-    array = real_numbers(values, name)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite numbers of shape {shape}, got shape {array.shape}")
-    if symmetric and not np.array_equal(array, array.T):
-        row, column = np.argwhere(array != array.T)[0]
-        raise InputError(
-            f"{name} must be symmetric, got {array[row, column]!r} at {(int(row), int(column))} and "
-            f"{array[column, row]!r} at {(int(column), int(row))}"
-        )
-    return array
 
 
 def _parsed(path: Path) -> Any:

@@ -514,13 +514,7 @@ class Gaussian(ConcentratedNoise):
 
     @classmethod
     def from_epsilon(cls, epsilon: float, *, delta: float, sensitivity: float) -> Self:
-        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12.
-
-        Examples
-        --------
-        >>> round(Gaussian.from_epsilon(1.0, delta=1e-5, sensitivity=1).stddev, 8)
-        3.73063163
-        """
+        """Return the law with the least noise that is (epsilon, delta)-DP, by the exact curve, plus its 1e-12."""
         cost = number(epsilon, "epsilon"), number(delta, "delta")
         from dpbayes.privacy.curves import gaussian_stddev
 

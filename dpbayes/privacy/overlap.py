@@ -362,12 +362,6 @@ class _Bound:
     limit: Floats
     stddev: Floats
 
-    def excess(self, sources: list[_Source], values: list[Floats]) -> Floats:
-        """Return what the margin holds beyond the released cells, ``(draws, cells)``, cells in the margin's order."""
-        table, margin = sources[self.held], sources[self.other]
-        summed = _margin(table, np.nan_to_num(values[self.held]), margin.names)
-        return values[self.other].reshape(len(summed), -1) - summed
-
 
 def _margin(source: _Source, values: Floats, names: tuple[str, ...]) -> Floats:
     """Return the margin of values ``(draws, *shape)`` on some attributes, flat, in the order of the names."""
@@ -396,8 +390,9 @@ def _bounds(sources: list[_Source]) -> list[_Bound]:
 
 def _largest(bounds: list[_Bound], sources: list[_Source], values: list[Floats], *, noise: bool) -> Floats:
     """Return each bound's standardized excesses, ``(draws, cells)``, side by side; of noise alone there is no limit."""
-    parts = [
-        np.where(b.counted > 0, (b.excess(sources, values) - (0.0 if noise else b.limit)) / b.stddev, -np.inf)
-        for b in bounds
-    ]
+    parts = []
+    for b in bounds:
+        released = _margin(sources[b.held], np.nan_to_num(values[b.held]), sources[b.other].names)
+        excess = values[b.other].reshape(len(released), -1) - released - (0.0 if noise else b.limit)
+        parts.append(np.where(b.counted > 0, excess / b.stddev, -np.inf))
     return np.concatenate(parts, axis=1)
