@@ -82,16 +82,14 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
 def check_drawable(law: NoiseLaw) -> None:
     """Raise unless noise from `law` can be drawn: to be asked before a ledger records the cost."""
     parameter = check_law(law).spread
-    if law.is_discrete and parameter > _LARGEST_DISCRETE:
-        raise InputError(
-            f"{law.name} noise of {law.parameter} {parameter!r} exceeds 2**52 and would saturate 64-bit integers; "
-            "use the continuous law, or a larger privacy cost"
+    most, said = _LARGEST_CONTINUOUS, "1e+300 and would overflow doubles; use a larger privacy cost"
+    if law.is_discrete:
+        most, said = (
+            _LARGEST_DISCRETE,
+            "2**52 and would saturate 64-bit integers; use the continuous law, or a larger cost",
         )
-    if parameter > _LARGEST_CONTINUOUS:
-        raise InputError(
-            f"{law.name} noise of {law.parameter} {parameter!r} exceeds {_LARGEST_CONTINUOUS:g} and would overflow "
-            "doubles; use a larger privacy cost"
-        )
+    if parameter > most:
+        raise InputError(f"{law.name} noise of {law.parameter} {parameter!r} exceeds {said}")
 
 
 def _checked_values(values: npt.ArrayLike, law: NoiseLaw) -> npt.NDArray[Any]:
