@@ -429,11 +429,7 @@ def shuffle_flip(
 def transition_matrix(n_filters: int, flip_prob: float) -> np.ndarray:
     """Return the matrix of logo transition probabilities; it is symmetric and its rows sum to 1."""
     k, p = whole_number(n_filters, "n_filters", high=_MAX_MATRIX), check_flip_prob(flip_prob)
-    bit = np.array([[1.0 - p, p], [p, 1.0 - p]])
-    matrix = np.ones((1, 1))
-    for _ in range(k):
-        matrix = np.kron(matrix, bit)
-    return matrix
+    return apply_transition(np.eye(2**k), p)
 
 
 def largest_loss(differ: int, flip_prob: float) -> float:
@@ -445,18 +441,17 @@ def largest_loss(differ: int, flip_prob: float) -> float:
 def apply_transition(values: np.ndarray, flip_prob: float) -> np.ndarray:
     """Return the transition matrix times `values`, in k sweeps."""
     p = check_flip_prob(flip_prob)
-    return _sweep(values, 1.0 - p, p)
+    return sweep(values, np.array([[1.0 - p, p], [p, 1.0 - p]]))
 
 
 def solve_transition(values: np.ndarray, flip_prob: float) -> np.ndarray:
     """Return the inverse of the transition matrix times `values`, in k sweeps: released counts, debiased."""
     p = check_flip_prob(flip_prob)
-    scale = 1.0 - 2.0 * p
-    return _sweep(values, (1.0 - p) / scale, -p / scale)
+    return sweep(values, np.array([[1.0 - p, -p], [-p, 1.0 - p]]) / (1.0 - 2.0 * p))
 
 
-def _sweep(values: np.ndarray, same: float, other: float) -> np.ndarray:
-    """Apply [[same, other], [other, same]] along every binary digit of the first axis."""
+def sweep(values: np.ndarray, bit: np.ndarray) -> np.ndarray:
+    """Apply a 2 x 2 matrix along every binary digit of the first axis."""
     result = np.array(values, dtype=float)
     length = result.shape[0] if result.ndim else 0
     if length < 2 or length & (length - 1):
@@ -464,9 +459,7 @@ def _sweep(values: np.ndarray, same: float, other: float) -> np.ndarray:
     stride = 1
     while stride < length:
         pairs = result.reshape(length // (2 * stride), 2, stride, -1)
-        pairs[:] = np.stack(
-            [same * pairs[:, 0] + other * pairs[:, 1], other * pairs[:, 0] + same * pairs[:, 1]], axis=1
-        )
+        pairs[:] = np.einsum("ij,ajbc->aibc", bit, pairs)
         stride *= 2
     return result
 

@@ -27,7 +27,7 @@ from dpbayes._arguments import (
 )
 from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, check_publishers
-from dpbayes.bloom.filters import BitDistribution, BloomRelease
+from dpbayes.bloom.filters import BitDistribution, BloomRelease, sweep
 from dpbayes.errors import DamagedFileError, InputError
 from dpbayes.privacy.envelope import Enveloped, FileKind, expect
 
@@ -135,13 +135,7 @@ def estimate_reach(release: BloomRelease) -> ReachEstimate:
 
 def subset_sums(values: np.ndarray, *, inverse: bool = False) -> np.ndarray:
     """Sum over all subsets of each set (zeta transform), or undo that (Moebius)."""
-    result = np.array(values, dtype=float)
-    stride = 1
-    while stride < result.size:
-        pairs = result.reshape(-1, 2, stride)
-        pairs[:, 1] += -pairs[:, 0] if inverse else pairs[:, 0]
-        stride *= 2
-    return result
+    return sweep(values, np.array([[1.0, 0.0], [-1.0 if inverse else 1.0, 1.0]]))
 
 
 MAX_PUBLISHERS, _MAX_ROWS = 10, 100_000
