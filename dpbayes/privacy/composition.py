@@ -286,7 +286,7 @@ class TiltedSum:
         """Epsilon in the window up to which the curve as computed is above `delta`."""
         low = 0.0 if self.above.whole else max(0.0, self.above.start)
         finite = delta - self.infinite.lower
-        return last_where(low, self.above.end, lambda e: self.above.scale * self.above.value(e)[0] > finite)
+        return last_where(low, max(low, self.above.end), lambda e: self.above.scale * self.above.value(e)[0] > finite)
 
     def upper_crossing(self, delta: float) -> float:
         """Upper end, within the window, of the smallest epsilon >= 0 where the curve is at most `delta`."""

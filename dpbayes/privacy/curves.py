@@ -20,7 +20,7 @@ import numpy as np
 from dpbayes._arguments import positive_finite, probability_below_one, real_numbers, shown, whole_number
 from dpbayes.errors import InputError
 from dpbayes.privacy.adjacency import Adjacency, check_adjacency
-from dpbayes.privacy.loss_law import Bounds
+from dpbayes.privacy.loss_law import Bounds, last_where
 
 _LOG_SQRT_TAU = 0.91893853320467274178
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -173,7 +173,7 @@ def _epsilon(mu: float, goal: float) -> float:
     enough = mu * (max(-0.5 * mu, math.sqrt(max(0.0, -2 * (goal + math.log(2))))) + 0.5 * mu) + sys.float_info.min
     while _log_delta(mu, enough) > goal:
         enough *= 2.0
-    return _bisect(lambda epsilon: _log_delta(mu, epsilon) <= goal, enough, sys.float_info.min)
+    return last_where(enough, sys.float_info.min, lambda epsilon: _log_delta(mu, epsilon) <= goal)
 
 
 def gaussian_epsilon_upper(mu: float, delta: float) -> float:
@@ -194,7 +194,7 @@ def _mu(epsilon: float, delta: float) -> float:
         raise InputError(
             f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles hold; raise delta or epsilon"
         )
-    return _bisect(lambda mu: _log_delta(mu, epsilon) <= goal, _LEAST_MU, _LARGEST_MU) * (1 - 4e-15)
+    return last_where(_LEAST_MU, _LARGEST_MU, lambda mu: _log_delta(mu, epsilon) <= goal) * (1 - 4e-15)
 
 
 def _checked(value: Any, name: str, words: str, holds: Callable[[np.ndarray], Any], remedy: str = "") -> np.ndarray:
@@ -253,7 +253,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         enough *= 2.0
     if not math.isfinite(enough):
         return math.inf
-    return _bisect(lambda loss: _log_zcdp_delta(cost, loss) <= target, enough, sys.float_info.min)
+    return last_where(enough, sys.float_info.min, lambda loss: _log_zcdp_delta(cost, loss) <= target)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -278,7 +278,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
     if not holds(sys.float_info.min):
         raise InputError(f"epsilon {loss!r} at delta {delta!r} needs a rho below all doubles; ask for a larger epsilon")
-    return _bisect(holds, sys.float_info.min, sys.float_info.max)
+    return last_where(sys.float_info.min, sys.float_info.max, holds)
 
 
 def _log_zcdp_delta(rho: float, epsilon: float) -> float:
@@ -300,14 +300,3 @@ def _log_zcdp_delta(rho: float, epsilon: float) -> float:
         return math.inf
     # Each term is right to a few units in the last place: stay above the truth by that much.
     return math.fsum(terms) + 8.0 * sys.float_info.epsilon * sum(abs(term) for term in terms)
-
-
-def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
-    """Return a double next to where a monotone condition stops holding; it holds at `good`, both are positive."""
-    for _ in range(200):
-        near = max(good, bad) <= 2.0 * min(good, bad)
-        middle = good + 0.5 * (bad - good) if near else math.sqrt(good) * math.sqrt(bad)
-        if not min(good, bad) < middle < max(good, bad):
-            break
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good

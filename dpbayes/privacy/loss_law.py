@@ -5,6 +5,7 @@ the law of that number under P: ``delta(epsilon) = E_P[(1 - exp(epsilon - loss))
 produce counted as infinite loss. The sum has no negative term, so it keeps its relative accuracy where delta is 1e-300.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -94,12 +95,14 @@ class LossLaw:
 
 
 def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Largest point of [low, high] up to which `holds` holds; `low` when it holds nowhere."""
-    if high <= low or not holds(low):
+    """Last double from `low` towards `high`, neither below 0, where `holds` still holds; `low` if it holds nowhere."""
+    if low == high or not holds(low):
         return low
     while True:
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
+        small, large = sorted((low, high))
+        near = small == 0.0 or large <= 2.0 * small
+        middle = small + 0.5 * (large - small) if near else math.sqrt(small) * math.sqrt(large)
+        if not small < middle < large:
             return low
         low, high = (middle, high) if holds(middle) else (low, middle)
 

@@ -204,7 +204,7 @@ RESPONSE = {"truth_probability": 0.5}
         (discrete_gaussian_loss, {"stddev": 1e-160}, "sensitivity of 1 over noise of spread 1e-160"),
         (discrete_gaussian_loss, {"stddev": 1.0, "sensitivity": 1e300}, r"sensitivity of 1e\+300 over noise"),
         (discrete_gaussian_loss, {"stddev": 1e7}, "stddev must be at most 1e6, got 1e"),
-        (randomized_response_loss, {"truth_probability": 1.0}, "truth_probability must be between 0 and 1"),
+        (randomized_response_loss, {"truth_probability": 1.0}, "truth_probability must lie strictly between 0 and 1"),
         (randomized_response_loss, RESPONSE | {"categories": 1}, "whole number of at least 2, got 1"),
         (randomized_response_loss, RESPONSE | {"categories": np.nan}, "categories must be a number"),
         (randomized_response_loss, RESPONSE | {"categories": None}, "categories must be a number, got"),
