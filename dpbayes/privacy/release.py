@@ -537,11 +537,11 @@ def check_unit(protected_unit: Any, max_rows_per_unit: Any) -> None:
     """Refuse a unit that names no column, and a bound on its rows that is none or has no unit."""
     if protected_unit is not None and (not isinstance(protected_unit, str) or not protected_unit):
         raise InputError(
-            f"protected_unit must name a column, got {shown(protected_unit)}; leave it out where every row is a record"
+            f"protected_unit must be the name of a column, got {shown(protected_unit)}; or None where rows are records"
         )
     whole_number(max_rows_per_unit, "max_rows_per_unit", high=2**62)
     if protected_unit is None and max_rows_per_unit != 1:
-        raise InputError(f"max_rows_per_unit = {max_rows_per_unit} needs protected_unit, the column of the units")
+        raise InputError(f"max_rows_per_unit = {max_rows_per_unit} needs the column of the units, protected_unit")
 
 
 def falls_short(stated: float, exact: float) -> bool:
