@@ -466,22 +466,14 @@ class Tilter:
         return self._root(small)
 
     def _root(self, reached: Callable[[float, float, float, float], bool]) -> float:
-        """Smallest tilt where `reached`, or where the tilted total already sits on its largest value."""
+        """Smallest tilt, to a bit, where `reached`, or where the tilted total already sits on its largest value."""
         most = sum(float(loss[-1]) * count for loss, _, count in self._coarse)
 
         def done(tilt: float) -> bool:
             value, slope, curvature = self._cumulants(tilt)
             return most - slope <= np.sqrt(curvature) + 1e-12 * abs(most) or reached(tilt, value, slope, curvature)
 
-        if done(0.0):
-            return 0.0
-        low, high = 0.0, 1.0
-        while not done(high) and high < 1e9:
-            low, high = high, 2 * high
-        for _ in range(20):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if done(middle) else (middle, high)
-        return high
+        return last_where(0.0, 1e9, lambda tilt: not done(tilt))
 
     def tilted_sum(self, tilt: float) -> TiltedSum:
         """Compose at `tilt`, widening the window until next to nothing wraps around it."""

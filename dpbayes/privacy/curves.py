@@ -283,18 +283,8 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 def _log_zcdp_delta(rho: float, epsilon: float) -> float:
     """Upper end of log delta, minimised over the Rényi order a = 1 + shift."""
-
-    def slope(shift: float) -> float:
-        return (2.0 * shift + 1.0) * rho - epsilon - math.log1p(1.0 / shift)
-
-    low, high = 1e-12, 1.0
-    while high < min(_LARGEST_SHIFT, 1e300 / epsilon) and slope(high) < 0:
-        low, high = high, 2.0 * high
-    for _ in range(100):
-        middle = math.sqrt(low) * math.sqrt(high)
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    most = min(_LARGEST_SHIFT, 1e300 / epsilon)
+    high = last_where(1e-12, most, lambda shift: (2.0 * shift + 1.0) * rho - epsilon - math.log1p(1.0 / shift) < 0)
     terms = (high * ((high + 1.0) * rho), -high * epsilon, -high * math.log1p(1.0 / high), -math.log1p(high))
     if not all(map(math.isfinite, terms)):
         return math.inf

@@ -63,16 +63,13 @@ class LossLaw:
         mass = self.mass[start:]
         return self.infinite + float(np.sum(mass if tail else mass * -np.expm1(epsilon - self.loss[start:])))
 
-    def _slack(self, epsilon: float) -> tuple[float, float]:
-        """Relative error of a computed sum and error of its argument, rounding included."""
-        magnitude = max(abs(epsilon), abs(self.largest) if self.loss.size else 0.0)
-        return self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
-
     def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the P-mass of losses above it."""
         if epsilon == -np.inf:
             return Bounds(1.0, 1.0)
-        relative, shift = self._slack(epsilon if np.isfinite(epsilon) else 0.0)
+        # Relative error of a computed sum, and error of its argument, rounding included.
+        magnitude = max(abs(epsilon) if np.isfinite(epsilon) else 0.0, abs(self.largest) if self.loss.size else 0.0)
+        relative, shift = self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
         if epsilon - self.shift >= self.highest:
             error = float(np.exp(relative))
             return Bounds(self.infinite / error, min(1.0, self.infinite * error + self.missing))
@@ -109,8 +106,6 @@ def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float
 
 def outward(start: float, direction: int, last: float, holds: Callable[[float], bool]) -> float:
     """First point from `start` outward where `holds` certifies a bound; past `last` only 0 or infinity is certain."""
-    if not np.isfinite(start):
-        return start
     gap, inner, outer = UNIT * max(1.0, abs(start)), start, start
     while not holds(outer):
         if (outer - last) * direction >= 0:
