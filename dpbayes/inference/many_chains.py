@@ -59,6 +59,7 @@ _ANNEALING_STEPS = 60  # the most of a trajectory while chains are annealed
 _ADAM_RATE, _ADAM_FORGETS = 0.1, 0.1  # a step of Adam's, and the weight of its gradient in their means
 _CLIMB, _CLIMBS = 100, 30  # steps of Adam's in a part of the climb, and the most parts
 _LAST = 50  # steps of Adam's in which what was held climbs too
+_TOGETHER, _KEPT_TOGETHER = 64, 256  # draws of which what is recorded is evaluated, and what is kept is drawn
 _FIRST_MOVES, _FIRST_STEPS = 24, 5  # short trajectories that look for a step where chains have climbed
 _SETTLING_TIME = 3.0  # length of a trajectory from there
 _CHANGE = 1.0  # interquartile ranges of the chains' log-likelihoods: they climb and settle on while they change by more
@@ -625,8 +626,8 @@ def draw_many[Judged](
 
     A further round adds as many chains as the first has: one that stays near its mode has little more to say. What was
     drawn before the log-likelihood was flat is dropped, and what was drawn with steps that diverged: all chains draw
-    again, twice as long or with smaller steps. `complete` says what is kept of the variables that a set of chains has
-    drawn, given these and the number of the set. Returns what `judge` makes of them, and statistics, by chain and draw.
+    again, twice as long or with smaller steps. `complete` says what is kept of the variables at some draws (1, draw,
+    ...), given these and the number of the part. Returns what `judge` makes of them, and statistics, by chain and draw.
     """
     started, place, found = time.perf_counter(), 0, list[Finding]()
     workers = max(1, min(cores, settings.batches))
@@ -704,11 +705,25 @@ class _Run:
             stats = {name: np.stack([_end_to_end(one[name]) for one in kept]) for name in _KEPT if name != "points"}
             if not np.isfinite(stats["lp"]).all():
                 raise IncompleteSamplingError(_NOT_FINITE)
-            points = np.stack([_end_to_end(one["points"]) for one in kept])
-            self.variables = _side_by_side(self.variables, self.complete(_recorded(self.density, points), self.drawn))
+            points = np.stack([_end_to_end(one.pop("points")) for one in kept])
+            self.variables = _side_by_side(self.variables, self._recorded(points))
             self.stats = _side_by_side(self.stats, stats)
             self.drawn += 1
         return self.variables, self.stats
+
+    def _recorded(self, points: Floats) -> dict[str, Floats]:
+        """Evaluate what is kept at points (batch, draw, values): some after others, for memory."""
+        flat, found = points.reshape(-1, points.shape[-1]), dict[str, Floats]()
+        parts = range(0, len(flat), _KEPT_TOGETHER)
+        for place, start in enumerate(parts, len(parts) * self.drawn):
+            some = flat[start : start + _KEPT_TOGETHER]
+            each = [self.density.recorded(some[at : at + _TOGETHER]) for at in range(0, len(some), _TOGETHER)]
+            variables = {name: np.concatenate([one[name] for one in each])[None] for name in each[0]}
+            del each
+            for name, values in self.complete(variables, place).items():
+                own = found.setdefault(name, np.empty((len(flat), *values.shape[2:]), values.dtype))
+                own[start : start + _KEPT_TOGETHER] = values[0]
+        return {name: values.reshape(*points.shape[:2], *values.shape[1:]) for name, values in found.items()}
 
 
 def _settle_all(pool: ThreadPoolExecutor, batches: Sequence[Batch], moves: int, meter: _Meter) -> None:
@@ -744,13 +759,3 @@ def _side_by_side(former: dict[str, Floats], new: dict[str, Floats]) -> dict[str
 def _end_to_end(kept: Floats) -> Floats:
     """Lay (draw, chain, ...) end to end, chain after chain."""
     return np.swapaxes(kept, 0, 1).reshape(-1, *kept.shape[2:])
-
-
-def _recorded(density: BatchedDensity, points: Floats, together: int = 64) -> dict[str, Floats]:
-    """Evaluate what the model records at points (batch, draw, values)."""
-    flat, found = points.reshape(-1, points.shape[-1]), dict[str, Floats]()
-    for place in range(0, len(flat), together):
-        for name, values in density.recorded(flat[place : place + together]).items():
-            own = found.setdefault(name, np.empty((len(flat), *values.shape[1:]), values.dtype))
-            own[place : place + together] = values
-    return {name: values.reshape(*points.shape[:2], *values.shape[1:]) for name, values in found.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from dpbayes.privacy.release import Release
-
-_DRAWS_TOGETHER = 512  # for which exact counts are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +88,9 @@ class Completion:
         mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
         counts = np.array(mean.to_numpy())
         variances = posterior["given_variance"].transpose(*mean.dims).to_numpy()
-        # Some draws at a time: what is drawn from takes several times the memory of their counts.
-        for chain, first in product(range(len(counts)), range(0, counts.shape[1], _DRAWS_TOGETHER)):
-            some = np.s_[chain, first : first + _DRAWS_TOGETHER]
-            own = counts[some]
+        for own, spread in zip(counts, variances, strict=True):  # of a chain
             for block in self.tables.blocks:
-                own[:, block.places] += _rest_of(block, own, variances[some], data, limits, rng)
+                own[:, block.places] += _rest_of(block, own, spread, data, limits, rng)
             own[:] = turned(self.release, data["rotation"].T, own)
         return mean.copy(data=counts)
 

@@ -457,7 +457,7 @@ def test_a_further_round_adds_chains_unless_those_before_drifted_or_diverged(
     expected = np.array(dropped)[:, None] + spacing * np.arange(1, 9)
     found = stats["lp"].reshape(2, len(dropped), 8, 8)  # of batches, sets, chains and draws
     np.testing.assert_array_equal(found, np.broadcast_to(expected[:, None], found.shape))
-    place = np.repeat(0.25 * np.arange(len(dropped)), found.shape[2] * found.shape[3])  # of the set that drew it
+    place = np.repeat(0.25 * np.arange(len(dropped)), 64)  # of the set that drew it
     np.testing.assert_array_equal(variables["theta"], stats["lp"] + place)
     assert lengths == [moves for moves in tuned for _ in range(2)]
     assert sorted(steps) == pytest.approx([0.07, 0.1] if "divergences" in checks else [0.1])
