@@ -59,7 +59,7 @@ _ANNEALING_STEPS = 60  # the most of a trajectory while chains are annealed
 _ADAM_RATE, _ADAM_FORGETS = 0.1, 0.1  # a step of Adam's, and the weight of its gradient in their means
 _CLIMB, _CLIMBS = 100, 30  # steps of Adam's in a part of the climb, and the most parts
 _LAST = 50  # steps of Adam's in which what was held climbs too
-_TOGETHER, _KEPT_TOGETHER = 64, 256  # draws of which what is recorded is evaluated, and what is kept is drawn
+_TOGETHER, _KEPT_TOGETHER = 64, 256  # draws of which what is recorded is evaluated, and what is kept is drawn, at least
 _FIRST_MOVES, _FIRST_STEPS = 24, 5  # short trajectories that look for a step where chains have climbed
 _SETTLING_TIME = 3.0  # length of a trajectory from there
 _CHANGE = 1.0  # interquartile ranges of the chains' log-likelihoods: they climb and settle on while they change by more
@@ -714,15 +714,16 @@ class _Run:
     def _recorded(self, points: Floats) -> dict[str, Floats]:
         """Evaluate what is kept at points (batch, draw, values): some after others, for memory."""
         flat, found = points.reshape(-1, points.shape[-1]), dict[str, Floats]()
-        parts = range(0, len(flat), _KEPT_TOGETHER)
+        together = max(_KEPT_TOGETHER, 2**20 // points.shape[-1])
+        parts = range(0, len(flat), together)
         for place, start in enumerate(parts, len(parts) * self.drawn):
-            some = flat[start : start + _KEPT_TOGETHER]
+            some = flat[start : start + together]
             each = [self.density.recorded(some[at : at + _TOGETHER]) for at in range(0, len(some), _TOGETHER)]
             variables = {name: np.concatenate([one[name] for one in each])[None] for name in each[0]}
             del each
             for name, values in self.complete(variables, place).items():
                 own = found.setdefault(name, np.empty((len(flat), *values.shape[2:]), values.dtype))
-                own[start : start + _KEPT_TOGETHER] = values[0]
+                own[start : start + together] = values[0]
         return {name: values.reshape(*points.shape[:2], *values.shape[1:]) for name, values in found.items()}
 
 
