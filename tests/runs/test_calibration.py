@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from dpbayes.cli.main import app
 from dpbayes.data import datasets
 from dpbayes.errors import ExistingRunError, InputError, SpecError
-from dpbayes.inference import sbc
 from dpbayes.inference.sampling import NutsSettings
 from dpbayes.inference.sbc import prior_simulator
-from dpbayes.runs import execute, load_spec
+from dpbayes.runs import calibration, execute, load_spec
 from dpbayes.runs.calibration import calibrate, calibration_document, calibration_of, judge
 
 ACS = "models/acs_latent_class.toml"
@@ -150,7 +149,7 @@ def test_a_study_of_a_release_is_not_extended_by_another_one(write, tmp_path, mo
     from dpbayes.privacy import release_tables
 
     labels = []
-    monkeypatch.setattr(sbc, "simulate_and_rank", lambda *_, label, **__: labels.append(label) or 1 / 0)
+    monkeypatch.setattr(calibration, "simulate_and_rank", lambda *_, label, **__: labels.append(label) or 1 / 0)
     loaded = write('system = "latent-class"\ntitle = "t"\n[data]\nrelease = "release.json"\n')
     for epsilon in (0.5, 0.5, 1.0):
         release = release_tables(datasets.acs_tables(), epsilon=epsilon, rng=np.random.default_rng(1))
@@ -238,7 +237,7 @@ def test_the_folder_holds_page_facts_and_ranks(monkeypatch, tmp_path, power, pas
         (options["folder"] / "study.json").write_text("{}")
         return _study(_pit(np.random.default_rng(3), power))
 
-    monkeypatch.setattr(sbc, "simulate_and_rank", run)
+    monkeypatch.setattr(calibration, "simulate_and_rank", run)
     arguments = ["sbc", ACS, "-n", "200", "--n-records", "500", "--out", str(tmp_path / "sbc"), "--draws", "80"]
     result = CliRunner().invoke(app, [*arguments, "--chains", "1", "--quiet"])
     assert result.exit_code == (0 if passed else 3), result.output
