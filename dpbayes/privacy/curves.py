@@ -59,7 +59,7 @@ def gaussian_epsilon(mu: Any, delta: Any) -> Any:
     19.42366
     """
     mu, delta = _positive(mu, "mu"), _inside(delta)
-    value = np.vectorize(_epsilon, otypes=[float])(mu, np.log(delta))
+    value = np.vectorize(_epsilon, otypes=[float])(mu, delta)
     return float(value) if np.ndim(value) == 0 else value
 
 
@@ -154,8 +154,11 @@ def _mean_slope(a: float, mu: float) -> float:
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of delta at `epsilon`."""
-    a, low = _centre(mu, epsilon)
+    return _log_delta_at(*_centre(mu, epsilon), mu)
+
+
+def _log_delta_at(a: float, low: float, mu: float) -> float:
+    """Logarithm of delta with ``a + low`` for epsilon / mu - mu / 2."""
     if a > 1e9:
         return -math.inf
     if a < -1.0:
@@ -165,21 +168,32 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return -0.5 * a * a - a * low - _LOG_SQRT_TAU + math.log(mu) + math.log(_mean_slope(a + low, mu))
 
 
-def _epsilon(mu: float, goal: float) -> float:
-    """Return the smallest epsilon at which the logarithm of delta is at most `goal`."""
+def _epsilon(mu: float, delta: float) -> float:
+    goal = math.log(delta)
     if _log_delta(mu, 0.0) <= goal:
         return 0.0
-    # delta < 1 - Phi(a) <= exp(-a**2 / 2) / 2 puts this epsilon right of the root, but for roundings.
-    enough = mu * (max(-0.5 * mu, math.sqrt(max(0.0, -2 * (goal + math.log(2))))) + 0.5 * mu) + sys.float_info.min
-    while _log_delta(mu, enough) > goal:
-        enough *= 2.0
-    return last_where(enough, sys.float_info.min, lambda epsilon: _log_delta(mu, epsilon) <= goal)
+    # ln delta is concave in a, and delta < 1 - Phi(a) <= exp(-a**2 / 2) / 2 puts this start right of the root: Newton
+    # comes down to it.
+    a = max(-0.5 * mu, math.sqrt(max(0.0, -2 * (goal + math.log(2)))))
+    for _ in range(200):
+        slope = -_mills(a + mu) / _mean_slope(a, mu)
+        step = (goal - _log_delta_at(a, 0.0, mu)) / slope
+        a += step
+        if abs(step) <= 1e-15 * max(abs(a), mu):
+            break
+    return max(0.0, mu * (a + 0.5 * mu))
 
 
 def gaussian_epsilon_upper(mu: float, delta: float) -> float:
-    """Return an epsilon at which the curve, roundings included, confirms `delta`."""
+    """Return `gaussian_epsilon` rounded up by 1e-15 of itself, or by twice what the curve needs to confirm it."""
     # Near delta = 1 the roundings are those of numbers of size 1, not of the logarithm.
-    return _epsilon(mu, _goal(delta) - 4.5e-16)
+    epsilon, goal = _epsilon(mu, delta), _goal(delta) - 4.5e-16
+    for doublings in range(15):
+        most = epsilon * (1 + 1e-15 * 2**doublings)
+        if _log_delta(mu, most) <= goal:
+            return most
+    # A delta next to 1, where the curve is flat to the last digit.
+    return _epsilon(mu * (1 + 1e-10), delta) * (1 + 1e-10)
 
 
 def _goal(delta: float) -> float:
@@ -188,13 +202,30 @@ def _goal(delta: float) -> float:
 
 
 def _mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu at which the curve confirms (epsilon, delta), less 4e-15 of itself."""
+    """Return the largest mu that gives (epsilon, delta), less what the curve needs to confirm it (4e-15)."""
     goal = _goal(delta)
-    if _log_delta(_LEAST_MU, epsilon) > goal:
-        raise InputError(
-            f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles hold; raise delta or epsilon"
-        )
-    return last_where(_LEAST_MU, _LARGEST_MU, lambda mu: _log_delta(mu, epsilon) <= goal) * (1 - 4e-15)
+    low, high = _LEAST_MU, _LARGEST_MU
+    mu = math.sqrt(2.0) * math.sqrt(epsilon + 5e-7)
+    # d ln delta / d ln mu = mu phi(a) / delta; Newton on ln mu inside a bracket.
+    for _ in range(200):
+        a, rest = _centre(mu, epsilon)
+        value = _log_delta_at(a, rest, mu)
+        low, high = (mu, high) if value < goal else (low, mu)
+        # At -30 delta is 1 to 200 digits, and the slope below it overflows.
+        is_smooth = a > -30.0 and math.isfinite(value)
+        proposal = mu * math.exp(min((goal - value) * _mean_slope(a, mu), 700.0)) if is_smooth else math.inf
+        if not low <= proposal <= high:
+            proposal = math.sqrt(low) * math.sqrt(high)
+        if abs(proposal - mu) <= 1e-15 * mu:
+            break
+        mu = proposal
+    for margin in (4e-15, 1e-13, 1e-11):
+        least = mu * (1 - margin)
+        if _log_delta(least, epsilon) <= goal:
+            return least
+    raise InputError(
+        f"epsilon {epsilon:g} at delta {delta:g} needs more noise than doubles can describe; raise delta or epsilon"
+    )
 
 
 def _checked(value: Any, name: str, words: str, holds: Callable[[np.ndarray], Any], remedy: str = "") -> np.ndarray:

@@ -8,8 +8,11 @@ produce counted as infinite loss. The sum has no negative term, so it keeps its 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+from dpbayes.privacy.rounding import suffix_sums
 
 # Unit roundoff of a double: every elementary operation has relative error at most this.
 UNIT = 2.0**-53
@@ -47,6 +50,13 @@ class LossLaw:
     log_error: float = 0.0  # bound on the error of the logarithm of each mass
     shift: float = 0.0  # bound on the error of each loss
 
+    @cached_property
+    def _tails(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over outcomes from each positive loss up: mass, and mass times exp(-loss)."""
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        mass, loss = self.mass[start:], self.loss[start:]
+        return suffix_sums(mass), suffix_sums(mass * np.exp(-loss))
+
     @property
     def largest(self) -> float:
         """The largest listed loss; minus infinity when there is none."""
@@ -63,13 +73,16 @@ class LossLaw:
         mass = self.mass[start:]
         return self.infinite + float(np.sum(mass if tail else mass * -np.expm1(epsilon - self.loss[start:])))
 
+    def _slack(self, epsilon: float) -> tuple[float, float]:
+        """Relative error of a computed sum and error of its argument, rounding included."""
+        magnitude = max(abs(epsilon), abs(self.largest) if self.loss.size else 0.0)
+        return self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
+
     def bounds(self, epsilon: float, *, tail: bool = False) -> Bounds:
         """Return certified bounds of the hockey-stick divergence at `epsilon`, or of the P-mass of losses above it."""
         if epsilon == -np.inf:
             return Bounds(1.0, 1.0)
-        # Relative error of a computed sum, and error of its argument, rounding included.
-        magnitude = max(abs(epsilon) if np.isfinite(epsilon) else 0.0, abs(self.largest) if self.loss.size else 0.0)
-        relative, shift = self.log_error + _SUM_ERROR, self.shift + 4 * UNIT * magnitude
+        relative, shift = self._slack(epsilon if np.isfinite(epsilon) else 0.0)
         if epsilon - self.shift >= self.highest:
             error = float(np.exp(relative))
             return Bounds(self.infinite / error, min(1.0, self.infinite * error + self.missing))
@@ -84,11 +97,58 @@ class LossLaw:
         top = self.highest + self.shift if delta >= self.infinite + self.missing else np.inf
         if delta == 0.0:
             return Bounds(max(0.0, self.highest - self.shift), max(0.0, top))
-        # From where the computed curve reaches delta each end moves outward until the certified curve agrees.
-        root = last_where(0.0, max(0.0, self.largest), lambda e: self.value(e, tail=tail) > delta)
-        upper = outward(root, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
-        lower = outward(root, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
+        # Solved with the errors on either side; then each end moves outward until the certified curve agrees.
+        solve = self._quantile if tail else self._solve
+        relative, shift = self._slack(0.0)
+        factor = float(np.exp(relative))
+        upper = solve((delta - self.missing - self.underflow) / factor) + shift
+        # At an atom the tail jumps: the certified point lies just below it.
+        lower = float(np.nextafter(solve(min(1.0, delta * factor)), -np.inf)) - shift
+        upper = outward(upper, +1, self.largest + 1.0, lambda e: self.bounds(e, tail=tail).upper <= delta)
+        lower = outward(lower, -1, 0.0, lambda e: self.bounds(e, tail=tail).lower >= delta)
         return Bounds(lower, max(0.0, min(top, upper)))
+
+    def _solve(self, delta: float) -> float:
+        """Epsilon where the computed curve reaches `delta`; 0 when it starts below, infinite when it never does."""
+        if delta < self.infinite:
+            return np.inf
+        if self.value(0.0) <= delta:
+            return 0.0
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        loss = self.loss[start:]
+        tail_p, tail_q = self._tails
+        # On the segment that ends at loss[j] the curve is infinite + tail_p[j] - exp(epsilon) tail_q[j].
+        with np.errstate(over="ignore", invalid="ignore"):
+            knots = self.infinite + tail_p - np.exp(np.minimum(loss, 700.0)) * tail_q
+        segment = int(np.clip(np.searchsorted(-knots, -delta), 0, loss.size - 1))
+        epsilon = float(loss[segment - 1]) if segment else 0.0
+        for _ in range(100):
+            above = int(np.searchsorted(self.loss, epsilon, side="right"))
+            shrink = self.mass[above:] * np.exp(epsilon - self.loss[above:])
+            slope = float(np.sum(shrink))
+            if slope == 0.0:
+                # Flat as far as exp reaches: go on where it reaches the next loss.
+                ahead = float(self.loss[above]) - 700.0 if above < self.loss.size else epsilon
+                if ahead <= epsilon:
+                    return min(epsilon, self.largest)
+                epsilon = ahead
+                continue
+            # Newton in exp(epsilon), exact on a segment; the curve is convex there, so it never passes the root twice.
+            step = float(np.log1p(max((self.value(epsilon) - delta) / slope, -0.999)))
+            epsilon = min(max(epsilon + step, 0.0), self.largest)
+            if abs(step) <= 2 * UNIT * max(epsilon, UNIT):
+                break
+        return epsilon
+
+    def _quantile(self, delta: float) -> float:
+        """Smallest loss that the computed tail exceeds with mass at most `delta`; 0 when that is negative."""
+        if delta < self.infinite:
+            return np.inf
+        if self.value(0.0, tail=True) <= delta:
+            return 0.0
+        start = int(np.searchsorted(self.loss, 0.0, side="right"))
+        above = np.append(self._tails[0][1:], 0.0) + self.infinite
+        return float(self.loss[start:][int(np.searchsorted(-above, -delta))])
 
 
 def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float:
@@ -106,6 +166,8 @@ def last_where(low: float, high: float, holds: Callable[[float], bool]) -> float
 
 def outward(start: float, direction: int, last: float, holds: Callable[[float], bool]) -> float:
     """First point from `start` outward where `holds` certifies a bound; past `last` only 0 or infinity is certain."""
+    if not np.isfinite(start):
+        return start
     gap, inner, outer = UNIT * max(1.0, abs(start)), start, start
     while not holds(outer):
         if (outer - last) * direction >= 0:
