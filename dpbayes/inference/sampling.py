@@ -512,6 +512,45 @@ def settings_of(method: Method, settings: Mapping[str, Any]) -> NutsSettings | M
     return kind(**settings)
 
 
+_SAMPLE = ("chain", "draw")
+
+
+class _Kept:
+    """What is kept of the draws of many chains, and the judgement on them."""
+
+    def __init__(
+        self, model: "pm.Model", settings: ManyChainSettings, completed: Callable[["xr.Dataset", int], "xr.Dataset"]
+    ):
+        self.model, self.settings, self.completed = model, settings, completed
+        self.judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
+
+    def complete(self, variables: dict[str, Any], place: int) -> dict[str, Any]:
+        """Return the variables of some draws with what is drawn given them."""
+        found = self.completed(_plain(_numbered(_dataset(self.model, variables, _SAMPLE))), place)
+        found = found.transpose(*_SAMPLE, ...)
+        # Dimensions and coordinates, without draws.
+        self.form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)
+        return {str(name): values.to_numpy() for name, values in found.items()}
+
+    def judge(self, variables: dict[str, Any], stats: dict[str, Any]) -> tuple["xr.Dataset", list[Finding]]:
+        """Return the posterior, and what is short of it."""
+        shape = stats["lp"].shape
+        members = shape[1] // self.settings.draws
+        arrays = {name: (self.form[name].dims, values, self.form[name].attrs) for name, values in variables.items()}
+        posterior = _numbered(self.form.drop_vars([*_SAMPLE, *arrays]).assign(arrays))
+        values = [posterior[name].to_numpy().reshape(*shape, -1) for name in self.judged]
+        draws = np.concatenate([np.moveaxis(one, -1, 0) for one in values])
+        places = [Quantity(str(place)) for place in range(len(draws))]
+        findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
+        diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
+        findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
+        return posterior, [finding for finding in findings if not finding.passed]
+
+
+def _numbered(found: "xr.Dataset") -> "xr.Dataset":
+    return found.assign_coords({name: range(found.sizes[name]) for name in _SAMPLE})
+
+
 def _many(
     compiled: CompiledModel,
     settings: ManyChainSettings,
@@ -523,47 +562,21 @@ def _many(
     """Run many chains; return the completed posterior, statistics and attributes as a trace has them."""
     import xarray as xr
 
-    model = compiled.model
-    judged = _declared(model) or tuple(variable.name for variable in model.unobserved_RVs)
-    sample_dims = ("chain", "draw")
-
-    form = xr.Dataset()  # dimensions and coordinates of what is kept
-
-    def numbered(found: xr.Dataset) -> xr.Dataset:
-        return found.assign_coords({name: range(found.sizes[name]) for name in sample_dims})
-
-    def complete(variables: dict[str, Any], place: int) -> dict[str, Any]:
-        nonlocal form
-        found = completed(_plain(numbered(_dataset(model, variables, sample_dims))), place).transpose(*sample_dims, ...)
-        form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)
-        return {str(name): values.to_numpy() for name, values in found.items()}
-
-    def judge(variables: dict[str, Any], stats: dict[str, Any]) -> tuple[xr.Dataset, list[Finding]]:
-        shape = stats["lp"].shape
-        members = shape[1] // settings.draws
-        arrays = {name: (form[name].dims, values, form[name].attrs) for name, values in variables.items()}
-        posterior = numbered(xr.Dataset(arrays, coords=form.drop_vars(sample_dims).coords))
-        draws = np.concatenate([np.moveaxis(posterior[name].to_numpy().reshape(*shape, -1), -1, 0) for name in judged])
-        places = [Quantity(str(place)) for place in range(len(draws))]
-        findings, _ = mixing_findings_of(draws, places, rhat_max=1.01, ess_min=400.0, members=members)
-        diverging = Finding.of("divergences", "transitions", stats["diverging"].mean(), DIVERGENT_SHARE, "")
-        findings = [*findings, drift_finding(stats["likelihood"], members), diverging]
-        return posterior, [finding for finding in findings if not finding.passed]
-
+    kept = _Kept(compiled.model, settings, completed)
     posterior, stats, said = draw_many(
         compiled.program,
         settings,
         random_seed=seed,
         cores=cores or len(os.sched_getaffinity(0)),
-        complete=complete,
-        judge=judge,
+        complete=kept.complete,
+        judge=kept.judge,
         progress=progress,
     )
     member = np.tile(posterior["draw"].to_numpy() // settings.draws, (settings.batches, 1))
-    kept = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
-            "n_steps": "steps", "step_size": "step"}  # fmt: skip
-    statistics = {name: (sample_dims, stats[source]) for name, source in kept.items()}
-    sample_stats = xr.Dataset(statistics | {"member": (sample_dims, member)}, coords=posterior[[*sample_dims]].coords)
+    names = {"lp": "lp", "log_likelihood": "likelihood", "diverging": "diverging", "acceptance_rate": "accept",
+             "n_steps": "steps", "step_size": "step"}  # fmt: skip
+    statistics = {name: (_SAMPLE, stats[source]) for name, source in names.items()}
+    sample_stats = xr.Dataset(statistics | {"member": (_SAMPLE, member)}, coords=posterior[[*_SAMPLE]].coords)
     attributes = {
         "sampler": f"dpbayes many chains ({settings.backend})",
         "sampler_settings": json.dumps(asdict(settings) | {"rounds": said["rounds"]}),

@@ -202,10 +202,10 @@ def default_likelihood(release: Release, *, zeros: bool = False, overdispersion:
 
 
 def noise_keeps_its_law(release: Release) -> bool:
-    """Return whether tables that are taken jointly see more of the noise than its variances, for time.
+    """Return whether tables that are taken jointly see the noise's own law, or, to save time, its variances alone.
 
-    The deviations of the exact counts are unknowns then, more than a hundred, and the corners of Laplace laws make
-    steps small. Where sampling is more than noise, their sums are nearly normal.
+    With its own law the deviations of the exact counts are unknowns, and the corners of Laplace laws make steps small.
+    Where sampling is more than noise there is nothing to gain: their sum is nearly normal.
     """
     if release.n_counts <= FEW_CELLS:
         return True

@@ -81,15 +81,11 @@ def release_values(values: npt.ArrayLike, law: NoiseLaw, *, rng: np.random.Gener
 
 def check_drawable(law: NoiseLaw) -> None:
     """Raise unless noise from `law` can be drawn: to be asked before a ledger records the cost."""
-    parameter = check_law(law).spread
-    most, said = _LARGEST_CONTINUOUS, "1e+300 and would overflow doubles; use a larger privacy cost"
-    if law.is_discrete:
-        most, said = (
-            _LARGEST_DISCRETE,
-            "2**52 and would saturate 64-bit integers; use the continuous law, or a larger cost",
-        )
-    if parameter > most:
-        raise InputError(f"{law.name} noise of {law.parameter} {parameter!r} exceeds {said}")
+    given = f"{law.name} noise of {law.parameter} {check_law(law).spread!r} exceeds"
+    if law.is_discrete and law.spread > _LARGEST_DISCRETE:
+        raise InputError(f"{given} 2**52 and would saturate 64-bit integers; use the continuous law, or a larger cost")
+    if law.spread > _LARGEST_CONTINUOUS:
+        raise InputError(f"{given} {_LARGEST_CONTINUOUS:g} and would overflow doubles; use a larger privacy cost")
 
 
 def _checked_values(values: npt.ArrayLike, law: NoiseLaw) -> npt.NDArray[Any]:

@@ -87,6 +87,12 @@ def show_probability(value: float, digits: int = 3) -> str:
     return f"< {step:.{digits}f}" if value < step / 2 else f"{value:.{digits}f}"
 
 
+def _column(given: Column | str | Sequence[str]) -> Column:
+    if isinstance(given, Column):
+        return given
+    return Column(given) if isinstance(given, str) else Column(*given)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of raw values under a name that no other has; the page rounds them, ``facts.json`` does not."""
@@ -98,9 +104,7 @@ class Table:
     folded: bool = False  # a line on the page, until it is opened
 
     def __post_init__(self) -> None:
-        pairs = [(one,) if isinstance(one, str | Column) else one for one in self.columns]
-        made = [one[0] if isinstance(one[0], Column) else Column(*one) for one in pairs]
-        object.__setattr__(self, "columns", made)
+        object.__setattr__(self, "columns", [_column(one) for one in self.columns])
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise InputError(f"table {self.name!r} has {len(self.columns)} columns and a row of {len(row)} values")
