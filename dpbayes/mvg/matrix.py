@@ -167,11 +167,17 @@ class Covariance:
         return Covariance(self.size, self.eigenvalues * factor, self.directions)
 
     def colour(self, array: Floats) -> Floats:
-        """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance."""
+        """Return ``W diag(sqrt(v)) array``: rows of independent unit noise become rows with this covariance.
+
+        A diagonal covariance scales `array` in place and returns it; an identity returns it untouched.
+        """
         if self.variances is None:
             return array
-        scaled = array * np.sqrt(self.variances).reshape(-1, *[1] * (array.ndim - 1))
-        return scaled if self.directions is None else np.asarray(self.directions @ scaled)
+        scales = np.sqrt(self.variances)
+        if self.directions is None:
+            array *= scales.reshape(-1, *[1] * (array.ndim - 1))
+            return array
+        return np.asarray((self.directions * scales) @ array)
 
     def whiten(self, array: Floats) -> Floats:
         """Return ``diag(1 / sqrt(v)) W' array``, the inverse of `colour`; `array` is left alone."""
