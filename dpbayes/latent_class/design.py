@@ -40,6 +40,7 @@ LOW_RATIO = 0.5  # of sampling to noise (`sampling_ratio`), above which all tabl
 SEVERAL_CELLS = 600  # taken jointly, up to which noise that sampling does not hide keeps its law
 HIDDEN_RATIO = 0.02  # up to which the prior decides how strong dependence may be
 FEW_RATIO = 0.2  # up to which noise leaves no more classes than the prior has
+ROUNDING = 1e-3  # of a count, in standard deviations of its noise, that chains may be moved by
 START_RATIO = 0.05  # above which chains start near the released shares, and are not annealed
 # Classes times levels beyond which chains are more and rounds fewer, and beyond which chains are fewer, for time.
 SEVERAL, LARGE = 1_500, 4_000
@@ -210,6 +211,12 @@ def noise_keeps_its_law(release: Release) -> bool:
     if release.n_counts <= FEW_CELLS:
         return True
     return release.n_counts <= SEVERAL_CELLS and _ratio(release) <= 1.0
+
+
+def single_precision_suffices(release: Release) -> bool:
+    """Return whether an expected count of 24 bits is off by at most a thousandth of its noise's standard deviation."""
+    least = min(table.variances.min() for table in release.tables) ** 0.5
+    return bool(release.size * 2.0**-24 <= ROUNDING * least)
 
 
 def _ratio(release: Release) -> float:

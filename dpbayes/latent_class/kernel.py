@@ -43,69 +43,100 @@ from scipy.special import erfcx
 
 from dpbayes._arguments import Floats, Ints
 
-_STRETCH, _DEGREE = 3.75, 14
-_TOGETHER = 8  # factors of densities whose logarithm is taken at once
+_STRETCH = 3.75
+_LANES, _TOGETHER = 16, 12  # products of densities side by side, and factors of each until its logarithm is taken
+# Scale and variance of the noise of entries that are no cells: more than squares of single precision can be.
+NO_SCALE, NO_VARIANCE = 1e15, 1e30
 # PyTensor keeps compiled code on disk by this key: other checkouts and later versions must not find it there.
 _SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
-def _polynomial() -> tuple[float, ...]:
+def _polynomial(degree: int) -> tuple[float, ...]:
     """Return the coefficients, highest power first, of E(z) (1 + 2z) in t = (z - 3.75)/(z + 3.75); z >= 0."""
     nodes = np.cos(np.pi * (np.arange(200) + 0.5) / 200)
     z = _STRETCH * (1.0 + nodes) / (1.0 - nodes)
-    fitted = np.polynomial.chebyshev.chebfit(nodes, erfcx(z) * (1.0 + 2.0 * z), _DEGREE)
+    fitted = np.polynomial.chebyshev.chebfit(nodes, erfcx(z) * (1.0 + 2.0 * z), degree)
     return tuple(np.polynomial.chebyshev.cheb2poly(fitted)[::-1].tolist())
 
 
-_COEFFICIENTS = _polynomial()
+_COEFFICIENTS, _FEW_COEFFICIENTS = _polynomial(14), _polynomial(9)  # those of single precision are to 1e-6
 _EXPONENTIAL = tuple(1.0 / math.factorial(power) for power in range(11, -1, -1))  # below half of log 2, to 1e-14
 _LOG2_E, _LOG_2 = 1.0 / math.log(2.0), (0.693147180369123816490, 1.90821492927058770002e-10)
 _ROOT_PI = math.sqrt(math.pi)
-_LAST_BITS = 1.5 * 2.0**52
+_LAST_BITS, _LAST_SINGLE = 1.5 * 2.0**52, 1.5 * 2.0**23
+_EPSILON = 1e-12  # tells double from single precision: the compiler folds the question
 
 
 @dataclass(frozen=True, eq=False)
 class Rectangles:
     """Cells as entries of a few products of matrices: a rectangle's rows are products of columns, its columns the last.
 
-    `bounds` (rectangle, 6) says where the rows of `left`, the entries of `right` and the cells of each begin and end;
-    `at` says which entry of its rectangle a cell is, and `order` in which order cells stand here.
+    `bounds` (rectangle, 6) says where the rows of `left`, the entries of `right` and the entries of each product begin
+    and end; `cells` says which cell each of these is, -1 where it is none.
     """
 
     left: Ints
     right: Ints
-    at: Ints
     bounds: Ints
-    order: Ints
+    cells: Ints
 
     @classmethod
     def of(cls, left: Ints, parts: Ints, owner: Ints) -> Rectangles:
         """Arrange cells (product of `left`, last column); products of the same attributes (`owner`) stay together."""
-        _, kinds = np.unique(owner[left], axis=0, return_inverse=True)
-        merged: list[tuple[Ints, Ints]] = []
-        for kind in range(kinds.max() + 1):
-            rows = np.flatnonzero(kinds.ravel() == kind)
-            alone = rows, np.unique(parts[np.isin(parts[:, 0], rows), 1])
-            both = (np.union1d(merged[-1][0], rows), np.union1d(merged[-1][1], alone[1])) if merged else alone
-            if merged and _work(*both) <= _work(*merged[-1]) + _work(*alone):
-                merged[-1] = both
-            else:
-                merged.append(alone)
-        cells, at, sizes = [], [], []
-        for rows, columns in merged:
-            own = np.flatnonzero(np.isin(parts[:, 0], rows))
-            cells.append(own)
-            at.append(np.searchsorted(rows, parts[own, 0]) * len(columns) + np.searchsorted(columns, parts[own, 1]))
-            sizes.append((len(rows), len(columns), len(own)))
+        found, copies = [], _copies(parts)
+        for copy in range(copies.max() + 1):  # cells of a table that was released again
+            own = np.flatnonzero(copies == copy)
+            for rows, columns in _merged(left, parts[own], owner):
+                mine = own[np.isin(parts[own, 0], rows)]
+                cells = np.full((len(rows), len(columns)), -1)
+                cells[np.searchsorted(rows, parts[mine, 0]), np.searchsorted(columns, parts[mine, 1])] = mine
+                found.append((left[rows], columns, cells.ravel()))
+        sizes = np.array([list(map(len, one)) for one in found])
         ends = np.cumsum(sizes, axis=0)
-        bounds = np.stack([ends - sizes, ends], axis=2).reshape(len(merged), 6)
-        rows, columns = (np.concatenate(one) for one in zip(*merged, strict=True))
-        return cls(left[rows], columns, np.concatenate(at), bounds, np.concatenate(cells))
+        bounds = np.stack([ends - sizes, ends], axis=2).reshape(len(found), 6)
+        lefts, rights, cells = map(np.concatenate, zip(*found, strict=True))
+        return cls(lefts, rights, bounds, cells)
+
+    @property
+    def order(self) -> Ints:
+        """In which order cells stand here."""
+        return self.cells[self.cells >= 0]
+
+    def entries(self, of_cells: Any, other: Any) -> Any:
+        """Return values of the cells, which stand in `order`, by entry; `other` where an entry is no cell."""
+        found = np.full(len(self.cells), other)
+        found[self.cells >= 0] = of_cells
+        return found
 
     @property
     def arrays(self) -> dict[str, Ints]:
         """What the operation takes, by name."""
-        return {"rows": self.left, "columns": self.right, "at": self.at, "bounds": self.bounds}
+        return {"rows": self.left, "columns": self.right, "bounds": self.bounds}
+
+
+def _copies(parts: Ints) -> Ints:
+    """Return how many of the cells before each are the same."""
+    _, same, counts = np.unique(parts, axis=0, return_inverse=True, return_counts=True)
+    order, found = np.argsort(same.ravel(), kind="stable"), np.empty(len(parts), dtype=np.int64)
+    found[order] = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return found
+
+
+def _merged(left: Ints, parts: Ints, owner: Ints) -> list[tuple[Ints, Ints]]:
+    """Return rows and columns of rectangles, those of other attributes in one where that is less work."""
+    _, kinds = np.unique(owner[left], axis=0, return_inverse=True)
+    merged: list[tuple[Ints, Ints]] = []
+    for kind in range(kinds.max() + 1):
+        rows = np.intersect1d(np.flatnonzero(kinds.ravel() == kind), parts[:, 0])
+        if not rows.size:
+            continue
+        alone = rows, np.unique(parts[np.isin(parts[:, 0], rows), 1])
+        both = (np.union1d(merged[-1][0], rows), np.union1d(merged[-1][1], alone[1])) if merged else alone
+        if merged and _work(*both) <= _work(*merged[-1]) + _work(*alone):
+            merged[-1] = both
+        else:
+            merged.append(alone)
+    return merged
 
 
 def _work(rows: Ints, columns: Ints) -> int:
@@ -115,73 +146,131 @@ def _work(rows: Ints, columns: Ints) -> int:
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def scaled_erfc(z: float) -> float:
-    """Return exp(z^2) erfc(z) for z >= 0 (Shepherd and Laframboise 1981), to a relative error of 1e-10."""
-    below, above = 1.0 + 2.0 * z, z + _STRETCH
-    inverse = 1.0 / (below * above)
-    t, value = (z - _STRETCH) * below * inverse, 0.0
-    for coefficient in literal_unroll(_COEFFICIENTS):
-        value = value * t + coefficient
+    """Return exp(z^2) erfc(z) for z >= 0 (Shepherd and Laframboise 1981), to a relative error of 1e-10, or z's own."""
+    real = type(z)
+    below, above = real(1.0) + real(2.0) * z, z + real(_STRETCH)
+    inverse = real(1.0) / (below * above)
+    t, value = (z - real(_STRETCH)) * below * inverse, real(0.0)
+    if real(1.0) + real(_EPSILON) > real(1.0):
+        for coefficient in literal_unroll(_COEFFICIENTS):
+            value = value * t + real(coefficient)
+    else:
+        for coefficient in literal_unroll(_FEW_COEFFICIENTS):
+            value = value * t + real(coefficient)
     return value * above * inverse
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _exponential(rest: float) -> float:
+    """Return exp(rest) for at most half of log 2 on either side of 0."""
+    real = type(rest)
+    value = real(0.0)
+    if real(1.0) + real(_EPSILON) > real(1.0):
+        for coefficient in literal_unroll(_EXPONENTIAL):
+            value = value * rest + real(coefficient)
+    else:
+        for coefficient in literal_unroll(_EXPONENTIAL[-7:]):
+            value = value * rest + real(coefficient)
+    return value
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _sum(values: Floats) -> float:
+    """Return the sum in double precision."""
+    lanes, whole = np.zeros(_LANES), len(values) - len(values) % _LANES
+    for start in range(0, whole, _LANES):
+        for j in range(_LANES):
+            lanes[j] += values[start + j]
+    for i in range(whole, len(values)):
+        lanes[i - whole] += values[i]
+    return lanes.sum()
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _log_product(values: Floats) -> float:
+    """Return the logarithm of the product in double precision."""
+    lanes, whole, found = np.ones(_LANES), len(values) - len(values) % _LANES, 0.0
+    for factor, start in enumerate(range(0, whole, _LANES)):
+        for j in range(_LANES):
+            lanes[j] *= values[start + j]
+        if factor % _TOGETHER == _TOGETHER - 1:
+            for j in range(_LANES):
+                found += math.log(lanes[j])
+                lanes[j] = 1.0
+    for i in range(whole, len(values)):
+        lanes[i - whole] *= values[i]
+    return found + np.log(lanes).sum()
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _falling(x: float, v: float, b: float) -> float:
-    """Return minus the square of z_-, where that is negative, else 0; where exp underflows, -700."""
-    below = min(v / b - abs(x), 0.0)
-    return max(-0.5 * below * below / v, -700.0)
+    """Return minus the square of z_-, where that is negative, else 0; where exp is next to nothing, -700 or -60."""
+    real = type(x)
+    below, least = min(v / b - abs(x), real(0.0)), real(-700.0 if real(1.0) + real(_EPSILON) > real(1.0) else -60.0)
+    return max(real(-0.5) * below * below / v, least)
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _powers_of_two(x: Floats, v: Floats, b: Floats, found: Floats) -> None:
+    """Write 2^m, m the whole number next to the power of the second summand's exponential in units of log 2.
+
+    Added to 1.5 2^52 it stands in a number's last bits, from where it is shifted to the exponent's.
+    """
+    real = x.dtype.type
+    if x.itemsize == 8:
+        for i in range(len(x)):
+            found[i] = _falling(x[i], v[i], b[i]) * real(_LOG2_E) + real(_LAST_BITS)
+        bits = found.view(np.int64)
+        for i in range(len(x)):
+            bits[i] = (bits[i] + 1023) << 52
+    else:
+        for i in range(len(x)):
+            found[i] = _falling(x[i], v[i], b[i]) * real(_LOG2_E) + real(_LAST_SINGLE)
+        bits_of_singles = found.view(np.int32)
+        for i in range(len(x)):
+            bits_of_singles[i] = (bits_of_singles[i] + np.int32(127)) << np.int32(23)
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def normal_laplace(x: Floats, v: Floats, b: Floats, in_x: Floats, in_v: Floats) -> float:
-    """Return the sum of log f; write the derivatives in x and v to the last two arrays.
+    """Return the sum of log f, but for scales of `NO_SCALE`; write the derivatives in x and v to the last two arrays.
 
-    Loops without branches, so that the processor takes several cells at a time; exp(t) is 2^m exp(t - m log 2), m
-    whole: added to 1.5 2^52 it stands in a number's last bits, from where it is shifted to the exponent's.
+    Loops without branches, so that the processor takes several cells at a time, twice as many in single precision;
+    exp(t) is 2^m exp(t - m log 2), m whole.
     """
-    terms, scales = np.empty(len(x)), np.empty(len(x))
-    bits = scales.view(np.int64)
+    real, scales, terms = x.dtype.type, np.empty(len(x), x.dtype), np.empty(len(x), x.dtype)
+    half, one, two, last = real(0.5), real(1.0), real(2.0), real(_LAST_BITS if x.itemsize == 8 else _LAST_SINGLE)
+    _powers_of_two(x, v, b, scales)
     for i in range(len(x)):
-        scales[i] = _falling(x[i], v[i], b[i]) * _LOG2_E + _LAST_BITS
-    for i in range(len(x)):
-        bits[i] = (bits[i] + 1023) << 52
-    for i in range(len(x)):
-        r, rate, precision = abs(x[i]), 1.0 / b[i], 1.0 / v[i]
-        shift, root = v[i] * rate, math.sqrt(0.5 * precision)
+        r, rate, precision = abs(x[i]), one / b[i], one / v[i]
+        shift, root = v[i] * rate, np.sqrt(half * precision)
         near, far = scaled_erfc(abs(shift - r) * root), scaled_erfc((shift + r) * root)
         power = _falling(x[i], v[i], b[i])
-        whole = (power * _LOG2_E + _LAST_BITS) - _LAST_BITS
-        rest, share = (power - whole * _LOG_2[0]) - whole * _LOG_2[1], 0.0
-        for coefficient in literal_unroll(_EXPONENTIAL):
-            share = share * rest + coefficient
-        share *= scales[i]
+        whole = (power * real(_LOG2_E) + last) - last
+        share = scales[i] * _exponential((power - whole * real(_LOG_2[0])) - whole * real(_LOG_2[1]))
         inside = shift >= r
-        minus, plus = near if inside else 2.0 - share * near, share * far
+        minus, plus = near if inside else two - share * near, share * far
         total = minus + plus
         slope = (plus - minus) * rate / total
-        in_x[i] = -slope if x[i] < 0.0 else slope
-        in_v[i] = 0.5 * rate * rate * (1.0 - share * 4.0 * b[i] * root / (_ROOT_PI * total))
-        terms[i] = -0.5 * r * r * precision if inside else (0.5 * shift - r) * rate
-        scales[i] = 0.25 * total * rate
-    found, product = 0.0, 1.0
-    for i in range(len(x)):
-        found, product = found + terms[i], product * scales[i]
-        if i % _TOGETHER == _TOGETHER - 1:
-            found, product = found + math.log(product), 1.0
-    return found + math.log(product)
+        in_x[i] = -slope if x[i] < real(0.0) else slope
+        in_v[i] = half * rate * rate * (one - share * real(4.0) * b[i] * root / (real(_ROOT_PI) * total))
+        terms[i] = -half * r * r * precision if inside else (half * shift - r) * rate
+        scales[i] = real(0.25) * total * rate
+        scales[i] = scales[i] if b[i] < real(0.5 * NO_SCALE) else one
+    return _sum(terms) + _log_product(scales)
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def normal(x: Floats, v: Floats, in_x: Floats, in_v: Floats) -> float:
-    """Return the sum of the normal log-densities; write their derivatives to the last two arrays."""
-    found, product = -0.5 * len(x) * math.log(2.0 * math.pi), 1.0
+    """Return the sum of normal log-densities, but for `NO_VARIANCE`; write derivatives to the last two arrays."""
+    real, terms, precisions = x.dtype.type, np.empty(len(x), x.dtype), np.empty(len(x), x.dtype)
     for i in range(len(x)):
-        in_x[i] = -x[i] / v[i]
-        in_v[i] = 0.5 * (in_x[i] * in_x[i] - 1.0 / v[i])
-        found += 0.5 * x[i] * in_x[i]
-        product *= v[i]
-        if i % _TOGETHER == _TOGETHER - 1:
-            found, product = found - 0.5 * math.log(product), 1.0
-    return found - 0.5 * math.log(product)
+        precision = real(1.0) / v[i]
+        in_x[i] = -x[i] * precision
+        in_v[i] = real(0.5) * (in_x[i] * in_x[i] - precision)
+        terms[i] = real(0.5) * x[i] * in_x[i]
+        precisions[i] = precision / real(2.0 * math.pi) if v[i] < real(0.5 * NO_VARIANCE) else real(1.0)
+    return _sum(terms) + 0.5 * _log_product(precisions)
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
@@ -370,56 +459,53 @@ def _columns_back(
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _density(
-    varied_n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats, at: Any
+    varied_n: float, mean: Floats, spread: Floats, value: Floats, floor: Floats, scale: Floats, limit: Floats
 ) -> tuple[float, float]:
     """Return a rectangle's log-density and its slope in n; `mean` and `spread` become the slopes in themselves."""
-    counts, spreads = mean.reshape(-1), spread.reshape(-1)
-    off, varied = np.empty(len(at)), np.empty(len(at))
-    in_x, in_v, in_n = np.empty(len(at)), np.empty(len(at)), 0.0
-    for i in range(len(at)):
-        off[i] = value[i] - counts[at[i]]
-        varied[i] = varied_n * spreads[at[i]] + floor[i]
+    counts, spreads, times, in_n = mean.reshape(-1), spread.reshape(-1), value.dtype.type(varied_n), 0.0
+    off, varied = np.empty(len(value), value.dtype), np.empty(len(value), value.dtype)
+    in_x, in_v = np.empty(len(value), value.dtype), np.empty(len(value), value.dtype)
+    for i in range(len(value)):
+        off[i] = value[i] - counts[i]
+        varied[i] = times * spreads[i] + floor[i]
     for i in range(len(limit)):
         off[i] = 0.0 if value[i] == -math.inf else off[i]
     total = normal_laplace(off, varied, scale, in_x, in_v) if len(scale) else normal(off, varied, in_x, in_v)
     for i in range(len(limit)):
         if value[i] == -math.inf:
-            b = scale[i] if len(scale) else 0.0
-            total -= math.log(0.5 * log_below(0.0, varied[i], b)[1])  # the density at 0, which is not the count's
-            log_chance, in_x[i], in_v[i] = log_below(limit[i] - counts[at[i]], varied[i], b)
+            b, v = float(scale[i]) if len(scale) else 0.0, float(varied[i])
+            total -= math.log(0.5 * log_below(0.0, v, b)[1])  # the density at 0, which is not the count's
+            log_chance, in_x[i], in_v[i] = log_below(float(limit[i] - counts[i]), v, b)
             total += log_chance
-    for i in range(len(at)):
-        in_n += in_v[i] * spreads[at[i]]
-    for i in range(len(counts)):
-        counts[i], spreads[i] = 0.0, 0.0
-    for i in range(len(at)):
-        counts[at[i]] -= in_x[i]
-        spreads[at[i]] += varied_n * in_v[i]
+    for i in range(len(value)):
+        in_n += in_v[i] * spreads[i]
+        counts[i], spreads[i] = -in_x[i], times * in_v[i]
     return total, in_n
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _matrices(
     rows: Any, columns: Any, records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
-    state: Floats,
+    state: Floats, like: Floats,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
-    """Return the factors of a rectangle's products, and fill the state of its rows.
+    """Return the factors of a rectangle's products, of the precision of `like`, and fill the state of its rows.
 
     Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
     """
-    k, final = len(weights), state.shape[1] - 1
-    forward, first, rest = np.empty((len(rows), 2 * k)), np.empty((len(rows), k)), np.empty((len(rows), k))
-    last, varied, second = np.empty((len(columns), 2 * k)), np.empty((len(columns), k)), np.empty((len(columns), k))
+    k, final, (r, c), real = len(weights), state.shape[1] - 1, (len(rows), len(columns)), like.dtype
+    forward, first, rest = np.empty((r, 2 * k), real), np.empty((r, k), real), np.empty((r, k), real)
+    last, varied, second = np.empty((c, 2 * k), real), np.empty((c, k), real), np.empty((c, k), real)
     for i in range(len(rows)):
         _product(rows[i], means, variances, moves, state[i])
         for h in range(k):
             product = state[i, final, 0, h]
             forward[i, h], forward[i, k + h] = records[h] * product + state[i, final, 1, h], product
             first[i, h], rest[i, h] = weights[h] * state[i, final, 2, h], weights[h] * state[i, final, 3, h]
-    for j in range(len(columns)):
+    for j in range(c):
         for h in range(k):
             last[j, h], last[j, k + h] = means[columns[j], h], moves[columns[j], h]
             varied[j, h] = variances[columns[j], h]
+        for h in range(k if final else 0):
             second[j, h] = means[columns[j], h] ** 2 + variances[columns[j], h]
     return forward, first, rest, last, varied, second
 
@@ -427,8 +513,7 @@ def _matrices(
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
-    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
-    rectangles: Any,
+    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
     in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Return the log-density and its slopes in n and dispersion; write those in weights, profiles and deviations.
@@ -446,15 +531,15 @@ def _cells(
     for place in range(len(rectangles)):
         rows = left[rectangles[place, 0] : rectangles[place, 1]]
         columns = right[rectangles[place, 2] : rectangles[place, 3]]
-        cells = slice(rectangles[place, 4], rectangles[place, 5])
+        own = slice(rectangles[place, 4], rectangles[place, 5])
         state = np.empty((len(rows), factors, 5, k))
         forward, first, rest, last, varied, second = _matrices(
-            rows, columns, records, weights, means, variances, moves, state
+            rows, columns, records, weights, means, variances, moves, state, value
         )
         counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
         if factors > 1:
             spread += np.dot(rest, second.T)
-        found = _density(varied_n, counts, spread, value[cells], floor[cells], scale[cells], limit[cells], at[cells])
+        found = _density(varied_n, counts, spread, value[own], floor[own], scale[own], limit[own])
         total, in_varied_n = total + found[0], in_varied_n + found[1]
         in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
         in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
@@ -490,8 +575,7 @@ def _cells(
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _points(
     weights: Floats, profiles: Floats, n: Floats, dispersion: Floats, sizes: Floats, deviations: Floats, turn: Floats,
-    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, at: Any,
-    rectangles: Any,
+    ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return points' log-densities and slopes in weights, profiles, n, dispersion, sizes and deviations.
 
@@ -504,7 +588,7 @@ def _points(
         total[i], in_n[i], in_dispersion[i] = _cells(
             weights[min(i, len(weights) - 1)], profiles[i], n[min(i, len(n) - 1)],
             dispersion[min(i, len(dispersion) - 1)], sizes[i], deviations[i],
-            turn, ends, value, floor, scale, limit, left, right, at, rectangles,
+            turn, ends, value, floor, scale, limit, left, right, rectangles,
             in_weights[i], in_profiles[i], in_sizes[i], in_deviations[i],
         )  # fmt: skip
     return total, in_weights, in_profiles, in_n, in_dispersion, in_sizes, in_deviations
@@ -513,7 +597,7 @@ def _points(
 class _Operation(Op):
     """An operation on a point or, one axis more, on many; its first inputs are differentiated, the rest are data."""
 
-    __props__ = ()
+    __props__: tuple[str, ...] = ()
     differentiated = 1
 
     def connection_pattern(self, node: Any) -> list[list[bool]]:
@@ -582,10 +666,15 @@ class ReleasedCells(_Operation):
     """The log-density of a block's cells, and its slopes in the first six inputs, which have no derivatives.
 
     `scale` is that of Laplace noise, which `floor` then leaves out; it is empty where noise is normal. Counts of -inf
-    were held back below `limit`, which is empty where none can be.
+    were held back below `limit`, which is empty where none can be. Entries that are no cells have noise of `NO_SCALE`,
+    or of `NO_VARIANCE`. For many points counts and variances may be of `single` precision, in sums of double.
     """
 
+    __props__ = ("single",)
     differentiated = 6
+
+    def __init__(self, *, single: bool = False):
+        self.single = single
 
     def make_node(self, *inputs: Any) -> Any:
         """Return the operation on weights, profiles, n, dispersion, deviations of sizes and levels, and data."""
@@ -593,6 +682,8 @@ class ReleasedCells(_Operation):
         axes = given[4].ndim - 1
         if axes:
             given[:6] = [one if one.ndim == dims + 1 else one[None] for one, dims in zip(given, _DIMS, strict=False)]
+        if axes and self.single:
+            given[8:12] = [pt.cast(one, "float32") for one in given[8:12]]
         outputs = [pt.tensor(dtype="float64", shape=(None,) * (axes + dims)) for dims in (0, *_DIMS)]
         return Apply(self, given, outputs)
 
@@ -609,11 +700,11 @@ class ReleasedCells(_Operation):
         """Evaluate in JAX, at one point."""
         import jax
 
-        *given, turn, ends, value, floor, scale, limit, left, right, at, bounds = inputs
-        law, parts = _jax_law(left.shape[1] + 1, turn.size > 0), _jax_parts(right, at, bounds)
+        *given, turn, ends, value, floor, scale, limit, left, right, bounds = inputs
+        law, parts = _jax_law(left.shape[1] + 1, turn.size > 0), _jax_parts(len(value), right, bounds)
         (mean, variance), back = jax.vjp(lambda *free: law(*free, turn, ends, left, parts), *given)
-        total, in_x, in_v = _jax_density(value, mean, variance + floor, scale, limit)
-        return (total, *back((-in_x, in_v)))
+        each, in_x, in_v = _jax_density(value, mean, variance + floor, scale, limit)
+        return (each.sum(), *back((-in_x, in_v)))
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Return the slopes times the value's cotangent."""
@@ -637,7 +728,7 @@ def _compile_cells(op: ReleasedCells, node: Any, **kwargs: Any) -> Any:
         return np.asarray(total[0]), in_w[0], in_p[0], np.asarray(in_n[0]), np.asarray(in_f[0]), in_s[0], in_d[0]
 
     many = node.inputs[4].ndim == 2
-    return _points if many else cells, f"{_SOURCE} {many}"
+    return _points if many else cells, f"{_SOURCE} {many} {op.single}"
 
 
 @register_funcify_and_cache_key(SumsWithin)
@@ -666,17 +757,17 @@ def _jax_law(order: int, turned: bool) -> Any:
     return jax_funcify(FunctionGraph(inputs, law, clone=False))
 
 
-def _jax_parts(right: Any, at: Any, bounds: Any) -> Any:
-    """Return every cell's row of `left` and its last column, from the rectangles."""
+def _jax_parts(entries: int, right: Any, bounds: Any) -> Any:
+    """Return every entry's row of `left` and its last column, from the rectangles."""
     import jax.numpy as jnp
 
-    own = bounds[jnp.searchsorted(bounds[:, 5], jnp.arange(len(at)), side="right")]
-    width = own[:, 3] - own[:, 2]
-    return jnp.stack([own[:, 0] + at // width, right[own[:, 2] + at % width]], axis=1)
+    own = bounds[jnp.searchsorted(bounds[:, 5], jnp.arange(entries), side="right")]
+    place, width = jnp.arange(entries) - own[:, 4], own[:, 3] - own[:, 2]
+    return jnp.stack([own[:, 0] + place // width, right[own[:, 2] + place % width]], axis=1)
 
 
 def _jax_density(value: Any, mean: Any, v: Any, scale: Any, limit: Any) -> tuple[Any, Any, Any]:
-    """Return the log-density of all counts, and its slopes in the released less the expected count and in v."""
+    """Return the log-densities of counts, and their slopes in the released less the expected count and in v."""
     import jax.numpy as jnp
 
     x = jnp.where(jnp.isneginf(value), 0.0, value - mean)
@@ -685,7 +776,8 @@ def _jax_density(value: Any, mean: Any, v: Any, scale: Any, limit: Any) -> tuple
         held = jnp.isneginf(value)
         found = _jax_log_below(jnp.where(held, limit - mean, 0.0), v, scale)
         each, in_x, in_v = (jnp.where(held, one, other) for one, other in zip(found, (each, in_x, in_v), strict=True))
-    return each.sum(), in_x, in_v
+    is_cell = scale < NO_SCALE if scale.size else v < NO_VARIANCE
+    return tuple(jnp.where(is_cell, one, 0.0) for one in (each, in_x, in_v))
 
 
 def _jax_scaled_erfc(z: Any) -> Any:

@@ -33,9 +33,10 @@ from dpbayes.latent_class.design import (
     margin_name,
     noise_keeps_its_law,
     released_cells,
+    single_precision_suffices,
     starts_near_shares,
 )
-from dpbayes.latent_class.kernel import ReleasedCells, SumsWithin
+from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, SumsWithin
 from dpbayes.latent_class.likelihood import (
     NUGGET,
     Block,
@@ -219,7 +220,7 @@ def build_model(
 
 
 _LEAST_VARIANCE = 1e-100  # of a count's noise
-_OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "at", "bounds")
+_OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
 
@@ -341,6 +342,7 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
 def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
     noise, laws, limits = release_noise(release), [], released_limits(release)
+    single = single_precision_suffices(release)
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
     arrays["no_turn"] = _constant("no_turn", np.zeros((0, 0)))
@@ -354,7 +356,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         for kind, _ in laws:
             places, *own = (at[f"{kind}_{name}"] for name in ("places", *_OF_BLOCK))
             turn, counts = (at["turn"], at["turned"]) if kind == "gaussian" else (at["no_turn"], value)
-            total += ReleasedCells()(*classes, turn, at["ends"], counts[places], *own)[0]
+            entries = pt.concatenate([counts, [0.0]])[places]
+            total += ReleasedCells(single=single)(*classes, turn, at["ends"], entries, *own)[0]
         return total
 
     def exact(classes: Any, at: dict[str, Any], turn: Any | None) -> tuple[Any, Any]:
@@ -391,15 +394,15 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
 
 
 def _block_data(block: Block, limits: Any) -> dict[str, Any]:
-    """Return where a block's cells stand, and what the operation takes of it."""
-    laplace = block.kind == "laplace"
+    """Return a block's cells, and what the operation takes of it: by entry, of which some may be no cells."""
+    by_entry, laplace = block.rectangles.entries, block.kind == "laplace"
     return {
         "left": block.products.left,
         "parts": block.products.parts,
-        "places": block.places,
-        "floor": (NUGGET if laplace else 1.0) * block.variances,
-        "scale": np.sqrt(0.5 * block.variances) if laplace else np.zeros(0),
-        "limit": limits if np.isfinite(limits).any() else np.zeros(0),
+        "places": by_entry(block.places, -1),
+        "floor": by_entry(NUGGET * block.variances if laplace else block.variances, 1.0 if laplace else NO_VARIANCE),
+        "scale": by_entry(np.sqrt(0.5 * block.variances), NO_SCALE) if laplace else np.zeros(0),
+        "limit": by_entry(limits, -np.inf) if np.isfinite(limits).any() else np.zeros(0),
         **block.rectangles.arrays,
     }
 

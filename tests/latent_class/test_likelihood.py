@@ -27,8 +27,8 @@ from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class import build_model, kernel
 from dpbayes.latent_class import likelihood as forms
 from dpbayes.latent_class.completion import normal_given_below, normal_given_laplace
-from dpbayes.latent_class.design import cells_of
-from dpbayes.latent_class.kernel import ReleasedCells, log_below, normal_laplace, scaled_erfc
+from dpbayes.latent_class.design import cells_of, single_precision_suffices
+from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, log_below, normal_laplace, scaled_erfc
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
 from dpbayes.privacy.release import NoisyTable, Publication, Release
 
@@ -363,8 +363,10 @@ def test_the_kernel_and_its_slopes_are_those_of_the_plain_graph(noise, threshold
     assert 20 < held.sum() < len(held) - 20 if threshold else not held.any()
     if block.kind == "laplace":
         floor, scale = forms.NUGGET * floor, np.sqrt(0.5 * floor)
-    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, value, floor, scale)
-    own += (limit if threshold else np.zeros(0),)
+    by_entry, laplace = block.rectangles.entries, block.kind == "laplace"
+    own = (np.zeros((0, 0)) if turn is None else turn, tables.ends, by_entry(value, 0.0))
+    own += (by_entry(floor, 1.0 if laplace else NO_VARIANCE), by_entry(scale, NO_SCALE) if laplace else scale)
+    own += (by_entry(limit, -np.inf) if threshold else np.zeros(0),)
     fast = ReleasedCells()(w, p, n, f, sizes, u, *own, *block.rectangles.arrays.values())[0]
     mean, variance = forms.released_law(classes, (products.left, products.parts), products.left.shape[1] + 1, turn)
     point = [rng.dirichlet(np.ones(k)), rng.normal(size=k), None, rng.normal(size=(k, columns)), 200.0, 2.5]
@@ -393,6 +395,34 @@ def test_many_points_at_once_are_each_by_itself():
             np.testing.assert_allclose(whole[place], single[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("threshold", [None, 18.0])
+@pytest.mark.parametrize("noise", [TwoSidedGeometric(6.0), DiscreteGaussian(7.0)])
+def test_chains_are_moved_in_single_precision(monkeypatch, noise, threshold):
+    """Counts are off by 2k roundings of n at most, densities by the polynomial's 1e-6 and two roundings of a term."""
+    release = mixed_release(noise)
+    release = release if threshold is None else hold_back(release, threshold)
+    single = batched_density(build_model(release, n_classes=3, likelihood="cells"), backend="interpreted")
+    monkeypatch.setattr("dpbayes.latent_class.design.ROUNDING", 0.0)
+    double = batched_density(build_model(release, n_classes=3, likelihood="cells"), backend="interpreted")
+    points = np.random.default_rng(5).normal(size=(20, double.size))
+    (prior, found, slopes), (same, wanted, exact) = (one.evaluate(points, 1.0) for one in (single, double))
+    np.testing.assert_array_equal(prior, same)
+    each = 6 * 200 * 2.0**-24 / 6.0 + 2e-6
+    assert 0 < np.abs(found - wanted).max() < release.n_counts * each
+    assert 0 < np.abs(slopes - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+def test_single_precision_is_for_releases_whose_noise_hides_it():
+    domain = Domain.from_levels({"a": (0, 1)})
+
+    def of(n, scale):
+        return Release(
+            domain, (NoisyTable(domain, [n, 0], TwoSidedGeometric(scale), 2.0, None),), "replace-one", n, "simulation"
+        )
+
+    assert single_precision_suffices(of(50_000, 3.0)) and not single_precision_suffices(of(50_000, 1.0))
+
+
 def test_the_normal_laplace_density_is_the_convolution():
     off = np.array([0.0, 0.3, -2.0, 7.0, 60.0, -400.0])
     grid = np.linspace(-700.0, 700.0, 1_400_001)
@@ -407,10 +437,11 @@ def test_the_normal_laplace_density_is_the_convolution():
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["cells", "tables"])
 @pytest.mark.parametrize(("noise", "threshold"), [(TwoSidedGeometric(6.0), 18.0), (DiscreteGaussian(7.0), None)])
-def test_jax_computes_the_same_density_and_slopes(noise, threshold, likelihood):
+def test_jax_computes_the_same_density_and_slopes(monkeypatch, noise, threshold, likelihood):
     pytest.importorskip("jax", reason="needs JAX (uv sync --extra jax)")
     release = mixed_release(noise)
     release = release if threshold is None else hold_back(release, threshold)
+    monkeypatch.setattr("dpbayes.latent_class.design.ROUNDING", 0.0)  # double precision
     model = build_model(release, n_classes=3, likelihood=likelihood)
     density = batched_density(model, backend="interpreted")
     points = np.random.default_rng(6).normal(size=(3, density.size))
