@@ -511,6 +511,46 @@ def _matrices(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _rectangle(
+    rows: Any, columns: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, varied_n: float,
+    records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
+    in_records: Floats, in_weights: Floats, in_means: Floats, in_variances: Floats, in_moves: Floats,
+) -> tuple[float, float]:  # fmt: skip
+    """Return a rectangle's log-density and its slope in `varied_n`; add those in the rest."""
+    factors, k = rows.shape[1], len(weights)
+    state, adjoint = np.empty((len(rows), factors, 5, k)), np.empty((4, k))
+    forward, first, rest, last, varied, second = _matrices(
+        rows, columns, records, weights, means, variances, moves, state, value
+    )
+    counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
+    if factors > 1:
+        spread += np.dot(rest, second.T)
+    found = _density(varied_n, counts, spread, value, floor, scale, limit)
+    in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
+    in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
+    if factors > 1:
+        in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
+        for j in range(len(columns)):
+            for h in range(k):
+                in_varied[j, h] += in_second[j, h]
+                in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
+    for j in range(len(columns)):
+        for h in range(k):
+            in_means[columns[j], h] += in_last[j, h]
+            in_variances[columns[j], h] += in_varied[j, h]
+            in_moves[columns[j], h] += in_last[j, k + h]
+    for i in range(len(rows)):
+        for h in range(k):
+            own = state[i, factors - 1]
+            in_records[h] += in_forward[i, h] * own[0, h]
+            in_weights[h] += in_first[i, h] * own[2, h] + in_rest[i, h] * own[3, h]
+            adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
+            adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
+        _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
+    return found
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _cells(
     weights: Floats, profiles: Floats, n: float, dispersion: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, left: Any, right: Any, rectangles: Any,
@@ -520,7 +560,7 @@ def _cells(
 
     `varied_n` is n as variances have it, times the dispersion.
     """
-    k, factors, total, in_varied_n, varied_n = len(weights), left.shape[1], 0.0, 0.0, n * dispersion
+    k, total, in_varied_n, varied_n = len(weights), 0.0, 0.0, n * dispersion
     records, means, variances, moves, roots, given = _columns(
         weights, profiles, n, varied_n, sizes, deviations, turn, ends
     )
@@ -528,42 +568,13 @@ def _cells(
     in_variances, in_moves = np.zeros(means.shape), np.zeros(means.shape)
     for h in range(k):
         in_weights[h] = 0.0
-    for place in range(len(rectangles)):
-        rows = left[rectangles[place, 0] : rectangles[place, 1]]
-        columns = right[rectangles[place, 2] : rectangles[place, 3]]
-        own = slice(rectangles[place, 4], rectangles[place, 5])
-        state = np.empty((len(rows), factors, 5, k))
-        forward, first, rest, last, varied, second = _matrices(
-            rows, columns, records, weights, means, variances, moves, state, value
-        )
-        counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
-        if factors > 1:
-            spread += np.dot(rest, second.T)
-        found = _density(varied_n, counts, spread, value[own], floor[own], scale[own], limit[own])
+    for bounds in rectangles:
+        rows, columns, own = left[bounds[0] : bounds[1]], right[bounds[2] : bounds[3]], slice(bounds[4], bounds[5])
+        found = _rectangle(
+            rows, columns, value[own], floor[own], scale[own], limit[own], varied_n, records, weights, means, variances,
+            moves, in_records, in_weights, in_means, in_variances, in_moves,
+        )  # fmt: skip
         total, in_varied_n = total + found[0], in_varied_n + found[1]
-        in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
-        in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
-        if factors > 1:
-            in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
-            for j in range(len(columns)):
-                for h in range(k):
-                    in_varied[j, h] += in_second[j, h]
-                    in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
-        for j in range(len(columns)):
-            for h in range(k):
-                in_means[columns[j], h] += in_last[j, h]
-                in_variances[columns[j], h] += in_varied[j, h]
-                in_moves[columns[j], h] += in_last[j, k + h]
-        adjoint = np.empty((4, k))
-        for i in range(len(rows)):
-            for h in range(k):
-                in_records[h] += in_forward[i, h] * state[i, factors - 1, 0, h]
-                in_weights[h] += (
-                    in_first[i, h] * state[i, factors - 1, 2, h] + in_rest[i, h] * state[i, factors - 1, 3, h]
-                )
-                adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
-                adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
-            _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
     in_n, in_moved_n = _columns_back(
         weights, n, varied_n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
         in_weights, in_profiles, in_sizes, in_deviations,
