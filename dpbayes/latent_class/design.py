@@ -135,8 +135,9 @@ def sampler_defaults(
     release
         512 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
         1.01. With a release, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and
-        the likelihood is cell by cell. Where classes times levels are more than 1,500, chains that climb, of a
-        population that does not vary about the mixture by default, are of 8 draws, and 896 up to 4,000.
+        the likelihood is cell by cell. Where classes times levels are more than 1,500, chains are of 8 draws, after
+        12 steps of adaptation where they climb. Up to 4,000 they are 768, or 896 where they climb and the population
+        does not vary about the mixture by default.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -161,11 +162,13 @@ def sampler_defaults(
     if size <= SEVERAL:
         slow = starts_near_shares(release) and default_likelihood(release) == "cells"
         return settings | {"tune": 48} if slow else settings
-    settings |= {"rounds": 3}  # each takes memory for as many draws again
-    if not starts_near_shares(release) or default_overdispersion(release):
+    settings |= {"draws": 8, "trajectories": 8, "rounds": 3}  # each takes memory for as many draws again
+    climb = starts_near_shares(release)
+    if climb:  # and settle, with which their scales are about right
+        settings |= {"tune": 12}
+    if size > LARGE:
         return settings
-    short = settings | {"tune": 12, "draws": 8, "trajectories": 8}
-    return short if size > LARGE else short | {"chains": 896}
+    return settings | {"chains": 896 if climb and not default_overdispersion(release) else 768}
 
 
 def starts_near_shares(release: Release) -> bool:
