@@ -136,8 +136,7 @@ def sampler_defaults(
         512 chains of 12 draws: the worst of hundreds of margins needs so many independent draws for an R-hat below
         1.01. With a release, 48 steps of adaptation where chains climb to a mode first, since noise is not large, and
         the likelihood is cell by cell. Where classes times levels are more than 1,500, chains are of 8 draws, after
-        12 steps of adaptation where they climb. Up to 4,000 they are 768, or 896 where they climb and the population
-        does not vary about the mixture by default.
+        12 steps of adaptation where they climb; up to 4,000 they are 896.
     method
         Many short chains find the modes that arrangements of the classes are; NUTS is for comparison, and for
         few tables.
@@ -163,12 +162,9 @@ def sampler_defaults(
         slow = starts_near_shares(release) and default_likelihood(release) == "cells"
         return settings | {"tune": 48} if slow else settings
     settings |= {"draws": 8, "trajectories": 8, "rounds": 3}  # each takes memory for as many draws again
-    climb = starts_near_shares(release)
-    if climb:  # and settle, with which their scales are about right
+    if starts_near_shares(release):  # there chains climb and settle, and adapt meanwhile
         settings |= {"tune": 12}
-    if size > LARGE:
-        return settings
-    return settings | {"chains": 896 if climb and not default_overdispersion(release) else 768}
+    return settings if size > LARGE else settings | {"chains": 896}
 
 
 def starts_near_shares(release: Release) -> bool:
