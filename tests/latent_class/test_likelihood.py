@@ -398,7 +398,10 @@ def test_many_points_at_once_are_each_by_itself():
 @pytest.mark.parametrize("threshold", [None, 18.0])
 @pytest.mark.parametrize("noise", [TwoSidedGeometric(6.0), DiscreteGaussian(7.0)])
 def test_chains_are_moved_in_single_precision(monkeypatch, noise, threshold):
-    """Counts are off by 2k roundings of n at most, densities by the polynomial's 1e-6 and two roundings of a term."""
+    """Counts are off by 2k roundings of n at most, densities by the polynomial's 1e-6 and two roundings of a term.
+
+    The largest slope, a sum that hardly cancels, is off by as much in proportion as a density.
+    """
     release = mixed_release(noise)
     release = release if threshold is None else hold_back(release, threshold)
     single = batched_density(build_model(release, n_classes=3, likelihood="cells"), backend="interpreted")
@@ -409,7 +412,7 @@ def test_chains_are_moved_in_single_precision(monkeypatch, noise, threshold):
     np.testing.assert_array_equal(prior, same)
     each = 6 * 200 * 2.0**-24 / 6.0 + 2e-6
     assert 0 < np.abs(found - wanted).max() < release.n_counts * each
-    assert 0 < np.abs(slopes - exact).max() < 1e-4 * np.abs(exact).max()
+    assert 0 < np.abs(slopes - exact).max() < each * np.abs(exact).max()
 
 
 def test_single_precision_is_for_releases_whose_noise_hides_it():
