@@ -293,74 +293,86 @@ def log_below(x: float, v: float, b: float) -> tuple[float, float, float]:
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _product(columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats) -> None:
+def _product(columns: Any, table: Floats, state: Floats) -> None:
     """Fill (factor, quantity, class): mean, deviation, variance of first and of higher order, and squared mean."""
-    for h in range(state.shape[2]):
-        product, deviation, first = mean[columns[0], h], moved[columns[0], h], variance[columns[0], h]
-        rest, square = 0.0, product * product
-        for place in range(len(columns)):
-            if place > 0:
-                m, v, d = mean[columns[place], h], variance[columns[place], h], moved[columns[place], h]
-                rest = rest * (m * m + v) + first * v
-                first, square = first * m * m + square * v, square * m * m
-                deviation, product = deviation * m + product * d, product * m
-            state[place, 0, h], state[place, 1, h], state[place, 2, h] = product, deviation, first
-            state[place, 3, h], state[place, 4, h] = rest, square
-
-
-@numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _product_back(
-    columns: Any, mean: Floats, variance: Floats, moved: Floats, state: Floats, adjoint: Floats,
-    in_mean: Floats, in_variance: Floats, in_moved: Floats,
-) -> None:  # fmt: skip
-    """Add to the slopes of a product's columns what the adjoint of its last state gives."""
-    for h in range(state.shape[2]):
-        in_m, in_d, in_first, in_rest, in_square = adjoint[0, h], adjoint[1, h], adjoint[2, h], adjoint[3, h], 0.0
-        for place in range(len(columns) - 1, 0, -1):
-            column = columns[place]
-            m, v, d = mean[column, h], variance[column, h], moved[column, h]
+    k = state.shape[2]
+    for h in range(k):
+        m = table[columns[0], h]
+        state[0, 0, h], state[0, 1, h], state[0, 2, h] = m, table[columns[0], k + h], table[columns[0], 2 * k + h]
+        state[0, 3, h], state[0, 4, h] = 0.0, m * m
+    for place in range(1, len(columns)):
+        for h in range(k):
+            m, d, v = table[columns[place], h], table[columns[place], k + h], table[columns[place], 2 * k + h]
             product, deviation, first = state[place - 1, 0, h], state[place - 1, 1, h], state[place - 1, 2, h]
             rest, square = state[place - 1, 3, h], state[place - 1, 4, h]
-            in_mean[column, h] += in_m * product + in_d * deviation
-            in_mean[column, h] += 2.0 * m * (in_rest * rest + in_first * first + in_square * square)
-            in_variance[column, h] += in_rest * (rest + first) + in_first * square
-            in_moved[column, h] += in_d * product
-            in_m, in_d = in_m * m + in_d * d, in_d * m
-            in_square = in_first * v + in_square * m * m
-            in_first, in_rest = in_rest * v + in_first * m * m, in_rest * (m * m + v)
-        in_mean[columns[0], h] += in_m + 2.0 * mean[columns[0], h] * in_square
-        in_variance[columns[0], h] += in_first
-        in_moved[columns[0], h] += in_d
+            state[place, 0, h], state[place, 1, h] = product * m, deviation * m + product * d
+            state[place, 2, h] = first * m * m + square * v
+            state[place, 3, h], state[place, 4, h] = rest * (m * m + v) + first * v, square * m * m
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _turned(values: Floats, matrix: Floats, ends: Any, back: bool, squared: bool) -> Floats:
-    """Return values (column, class) turned within attributes by a matrix of one block each; the last row stays."""
-    found, start, k = np.zeros(values.shape), 0, values.shape[1]
+def _product_back(columns: Any, table: Floats, state: Floats, adjoint: Floats, in_table: Floats) -> None:
+    """Add to the slopes of a product's columns what the adjoint of its last state gives; it is overwritten."""
+    k = state.shape[2]
+    for place in range(len(columns) - 1, 0, -1):
+        column = columns[place]
+        for h in range(k):
+            m, d, v = table[column, h], table[column, k + h], table[column, 2 * k + h]
+            product, deviation, first = state[place - 1, 0, h], state[place - 1, 1, h], state[place - 1, 2, h]
+            rest, square = state[place - 1, 3, h], state[place - 1, 4, h]
+            in_m, in_d, in_first, in_rest = adjoint[0, h], adjoint[1, h], adjoint[2, h], adjoint[3, h]
+            in_square = adjoint[4, h]
+            in_table[column, h] += in_m * product + in_d * deviation
+            in_table[column, h] += 2.0 * m * (in_rest * rest + in_first * first + in_square * square)
+            in_table[column, k + h] += in_d * product
+            in_table[column, 2 * k + h] += in_rest * (rest + first) + in_first * square
+            adjoint[0, h], adjoint[1, h] = in_m * m + in_d * d, in_d * m
+            adjoint[2, h], adjoint[3, h] = in_rest * v + in_first * m * m, in_rest * (m * m + v)
+            adjoint[4, h] = in_first * v + in_square * m * m
+    for h in range(k):
+        in_table[columns[0], h] += adjoint[0, h] + 2.0 * table[columns[0], h] * adjoint[4, h]
+        in_table[columns[0], k + h] += adjoint[1, h]
+        in_table[columns[0], 2 * k + h] += adjoint[2, h]
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _entry(matrix: Floats, i: int, j: int, back: bool, squared: bool) -> float:
+    found = matrix[i, j] if back else matrix[j, i]
+    return found * found if squared else found
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _turned(
+    values: Floats, matrix: Floats, ends: Any, found: Floats, first: int, to: int, width: int, back: bool, squared: bool
+) -> None:
+    """Write `width` numbers of every column, turned within attributes by a matrix of one block each, but the last's.
+
+    They begin at `first` in the values, and at `to` in what is found.
+    """
+    start = 0
     for end in ends:
         for i in range(start, end):
-            for j in range(start, end - 1, 2):  # two at a time: sums are read and written half as often
-                one, two = (matrix[i, j], matrix[i, j + 1]) if back else (matrix[j, i], matrix[j + 1, i])
-                one, two = (one * one, two * two) if squared else (one, two)
-                for h in range(k):
-                    found[i, h] += one * values[j, h] + two * values[j + 1, h]
-            if (end - start) % 2:
-                one = matrix[i, end - 1] if back else matrix[end - 1, i]
-                one = one * one if squared else one
-                for h in range(k):
-                    found[i, h] += one * values[end - 1, h]
+            for h in range(width):
+                found[i, to + h] = 0.0
+            for j in range(start, end - 3, 4):  # four at a time: sums are read and written less often
+                one, two = _entry(matrix, i, j, back, squared), _entry(matrix, i, j + 1, back, squared)
+                three, four = _entry(matrix, i, j + 2, back, squared), _entry(matrix, i, j + 3, back, squared)
+                for h in range(width):
+                    both = one * values[j, first + h] + two * values[j + 1, first + h]
+                    found[i, to + h] += both + three * values[j + 2, first + h] + four * values[j + 3, first + h]
+            for j in range(end - (end - start) % 4, end):
+                one = _entry(matrix, i, j, back, squared)
+                for h in range(width):
+                    found[i, to + h] += one * values[j, first + h]
         start = end
-    for h in range(k):
-        found[start, h] = values[start, h]
-    return found
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns(
     weights: Floats, profiles: Floats, n: float, varied_n: float, sizes: Floats, deviations: Floats, turn: Floats,
     ends: Any,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
-    """Return the classes' records, and (column, class): means, variances, deviations; roots and deviations as given.
+) -> tuple[Floats, Floats, Floats, Floats]:  # fmt: skip
+    """Return the classes' records, (column, mean or deviation or variance of each class), roots, deviations as given.
 
     `dpbayes.latent_class.likelihood.classes_of` and `columns_of` state them; the last column is that of products
     with fewer factors. Loops compile in a third of the time that expressions of arrays take.
@@ -373,14 +385,15 @@ def _columns(
         root = math.sqrt(weights[h])
         scale[h] = math.sqrt(varied_n) * root
         records[h] = n * weights[h] + scale[h] * (sizes[h] - root * total)
-    means, roots, given = np.ones((size + 1, k)), np.empty((size, k)), np.empty((size, k))
-    variances, moves = np.empty((size + 1, k)), np.zeros((size + 1, k))
+    roots, given, table = np.empty((size, k)), np.empty((size, k)), np.empty((size + 1, 3 * k))
+    for h in range(k):
+        table[size, h], table[size, k + h], table[size, 2 * k + h] = 1.0, 0.0, 0.0
     for i in range(size):
         for h in range(k):
-            means[i, h], given[i, h] = profiles[h, i], deviations[h, i]
+            table[i, h], given[i, h] = profiles[h, i], deviations[h, i]
     for i in range(size):
         for h in range(k):
-            roots[i, h] = math.sqrt(means[i, h])
+            roots[i, h] = math.sqrt(table[i, h])
     for end in ends:
         for h in range(k):
             common[h] = 0.0
@@ -389,24 +402,23 @@ def _columns(
                 common[h] += given[i, h] * roots[i, h]
         for i in range(start, end):
             for h in range(k):
-                moves[i, h] = scale[h] * (given[i, h] * roots[i, h] - means[i, h] * common[h])
+                table[i, k + h] = scale[h] * (given[i, h] * roots[i, h] - table[i, h] * common[h])
         start = end
-    if len(turn) == 0:
-        for i in range(size + 1):
-            for h in range(k):
-                variances[i, h] = means[i, h] * (1.0 - means[i, h])
-        return records, means, variances, moves, roots, given
-    turned, variances = _turned(means, turn, ends, False, False), _turned(means, turn, ends, False, True)
-    for i in range(size + 1):
+    if len(turn):
+        plain, table = table, table.copy()
+        _turned(plain, turn, ends, table, 0, 0, 2 * k, False, False)
+        _turned(plain, turn, ends, table, 0, 2 * k, k, False, True)
+    for i in range(size):
         for h in range(k):
-            variances[i, h] -= turned[i, h] * turned[i, h]
-    return records, turned, variances, _turned(moves, turn, ends, False, False), roots, given
+            square = table[i, h] * table[i, h]
+            table[i, 2 * k + h] = (table[i, 2 * k + h] if len(turn) else table[i, h]) - square
+    return records, table, roots, given
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _columns_back(
     weights: Floats, n: float, varied_n: float, sizes: Floats, turn: Floats, ends: Any, in_records: Floats,
-    in_means: Floats, in_variances: Floats, in_moves: Floats, means: Floats, roots: Floats, given: Floats,
+    in_table: Floats, table: Floats, roots: Floats, given: Floats,
     in_weights: Floats, in_profiles: Floats, in_sizes: Floats, in_deviations: Floats,
 ) -> tuple[float, float]:  # fmt: skip
     """Add the slopes in weights, and write those in profiles, sizes and deviations; return those in both n.
@@ -416,10 +428,11 @@ def _columns_back(
     k, start, total, in_total, in_n, in_varied_n = len(weights), 0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(roots)):
         for h in range(k):
-            in_means[i, h] -= 2.0 * means[i, h] * in_variances[i, h]
+            in_table[i, h] -= 2.0 * table[i, h] * in_table[i, 2 * k + h]
     if len(turn):
-        in_means, in_moves = _turned(in_means, turn, ends, True, False), _turned(in_moves, turn, ends, True, False)
-        in_variances = _turned(in_variances, turn, ends, True, True)
+        slopes, in_table = in_table, np.empty(in_table.shape)
+        _turned(slopes, turn, ends, in_table, 0, 0, 2 * k, True, False)
+        _turned(slopes, turn, ends, in_table, 2 * k, 2 * k, k, True, True)
     common, pull, in_root, scale = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     for h in range(k):
         scale[h] = math.sqrt(varied_n) * math.sqrt(weights[h])
@@ -429,19 +442,19 @@ def _columns_back(
         for i in range(start, end):
             for h in range(k):
                 common[h] += given[i, h] * roots[i, h]
-                pull[h] += in_moves[i, h] * roots[i, h] * roots[i, h]
-                in_root[h] += in_moves[i, h] * given[i, h] * roots[i, h]
+                pull[h] += in_table[i, k + h] * roots[i, h] * roots[i, h]
+                in_root[h] += in_table[i, k + h] * given[i, h] * roots[i, h]
         for h in range(k):
             in_root[h] -= pull[h] * common[h]
         for i in range(start, end):
             for h in range(k):
-                own, moved = scale[h] * (in_moves[i, h] - pull[h]), scale[h] * in_moves[i, h] * common[h]
-                in_means[i, h] += in_variances[i, h] + 0.5 * own * given[i, h] / roots[i, h] - moved
-                in_moves[i, h] = own * roots[i, h]
+                own, moved = scale[h] * (in_table[i, k + h] - pull[h]), scale[h] * in_table[i, k + h] * common[h]
+                in_table[i, h] += in_table[i, 2 * k + h] + 0.5 * own * given[i, h] / roots[i, h] - moved
+                in_table[i, k + h] = own * roots[i, h]
         start = end
     for i in range(len(roots)):
         for h in range(k):
-            in_profiles[h, i], in_deviations[h, i] = in_means[i, h], in_moves[i, h]
+            in_profiles[h, i], in_deviations[h, i] = in_table[i, h], in_table[i, k + h]
     for h in range(k):
         total += math.sqrt(weights[h]) * sizes[h]
         in_total -= math.sqrt(varied_n) * in_records[h] * weights[h]
@@ -484,69 +497,86 @@ def _density(
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
-def _matrices(
-    rows: Any, columns: Any, records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
-    state: Floats, like: Floats,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:  # fmt: skip
-    """Return the factors of a rectangle's products, of the precision of `like`, and fill the state of its rows.
+def _sides(
+    left: Any, right: Any, records: Floats, weights: Floats, table: Floats, state: Floats, real: Any
+) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
+    """Return the factors of all rectangles' products, by row and by column, and fill the state of the rows.
 
     Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
     """
-    k, final, (r, c), real = len(weights), state.shape[1] - 1, (len(rows), len(columns)), like.dtype
-    forward, first, rest = np.empty((r, 2 * k), real), np.empty((r, k), real), np.empty((r, k), real)
-    last, varied, second = np.empty((c, 2 * k), real), np.empty((c, k), real), np.empty((c, k), real)
-    for i in range(len(rows)):
-        _product(rows[i], means, variances, moves, state[i])
+    k, final, width = len(weights), state.shape[1] - 1, len(weights) if state.shape[1] > 1 else 0
+    forward, first = np.empty((len(left), 2 * k), real), np.empty((len(left), k), real)
+    last, varied = np.empty((len(right), 2 * k), real), np.empty((len(right), k), real)
+    rest, second = np.empty((len(left), width), real), np.empty((len(right), width), real)
+    for i in range(len(left)):
+        _product(left[i], table, state[i])
         for h in range(k):
             product = state[i, final, 0, h]
             forward[i, h], forward[i, k + h] = records[h] * product + state[i, final, 1, h], product
-            first[i, h], rest[i, h] = weights[h] * state[i, final, 2, h], weights[h] * state[i, final, 3, h]
-    for j in range(c):
+            first[i, h] = weights[h] * state[i, final, 2, h]
+        for h in range(width):
+            rest[i, h] = weights[h] * state[i, final, 3, h]
+    for j in range(len(right)):
+        column = right[j]
+        for h in range(2 * k):
+            last[j, h] = table[column, h]
         for h in range(k):
-            last[j, h], last[j, k + h] = means[columns[j], h], moves[columns[j], h]
-            varied[j, h] = variances[columns[j], h]
-        for h in range(k if final else 0):
-            second[j, h] = means[columns[j], h] ** 2 + variances[columns[j], h]
-    return forward, first, rest, last, varied, second
+            varied[j, h] = table[column, 2 * k + h]
+        for h in range(width):
+            second[j, h] = table[column, h] ** 2 + table[column, 2 * k + h]
+    return (forward, first, rest), (last, varied, second)
+
+
+@numba.njit(cache=False, error_model="numpy", fastmath=False)
+def _sides_back(
+    left: Any, right: Any, records: Floats, weights: Floats, table: Floats, state: Floats, in_rows: Any,
+    in_columns: Any, in_records: Floats, in_weights: Floats, in_table: Floats,
+) -> None:  # fmt: skip
+    """Add to the slopes in classes and columns, which follow from those in what `_sides` gives."""
+    (in_forward, in_first, in_rest), (in_last, in_varied, in_second) = in_rows, in_columns
+    k, final, adjoint, width = len(weights), state.shape[1] - 1, np.empty((5, len(weights))), in_rest.shape[1]
+    for j in range(len(right)):
+        column = right[j]
+        for h in range(2 * k):
+            in_table[column, h] += in_last[j, h]
+        for h in range(k):
+            in_table[column, 2 * k + h] += in_varied[j, h]
+        for h in range(width):
+            in_table[column, h] += 2.0 * table[column, h] * in_second[j, h]
+            in_table[column, 2 * k + h] += in_second[j, h]
+    for i in range(len(left)):
+        own = state[i, final]
+        for h in range(k):
+            in_records[h] += in_forward[i, h] * own[0, h]
+            in_weights[h] += in_first[i, h] * own[2, h]
+            adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
+            adjoint[2, h], adjoint[3, h], adjoint[4, h] = in_first[i, h] * weights[h], 0.0, 0.0
+        for h in range(width):
+            in_weights[h] += in_rest[i, h] * own[3, h]
+            adjoint[3, h] = in_rest[i, h] * weights[h]
+        _product_back(left[i], table, state[i], adjoint, in_table)
 
 
 @numba.njit(cache=False, error_model="numpy", fastmath=False)
 def _rectangle(
-    rows: Any, columns: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, varied_n: float,
-    records: Floats, weights: Floats, means: Floats, variances: Floats, moves: Floats,
-    in_records: Floats, in_weights: Floats, in_means: Floats, in_variances: Floats, in_moves: Floats,
+    left: Any, right: Any, value: Floats, floor: Floats, scale: Floats, limit: Floats, varied_n: float,
+    records: Floats, weights: Floats, table: Floats, in_records: Floats, in_weights: Floats, in_table: Floats,
 ) -> tuple[float, float]:  # fmt: skip
-    """Return a rectangle's log-density and its slope in `varied_n`; add those in the rest."""
-    factors, k = rows.shape[1], len(weights)
-    state, adjoint = np.empty((len(rows), factors, 5, k)), np.empty((4, k))
-    forward, first, rest, last, varied, second = _matrices(
-        rows, columns, records, weights, means, variances, moves, state, value
-    )
+    """Return a rectangle's log-density and its slope in `varied_n`; add those in the classes and columns."""
+    state = np.empty((len(left), left.shape[1], 5, len(weights)))
+    rows, columns = _sides(left, right, records, weights, table, state, value.dtype)
+    (forward, first, rest), (last, varied, second) = rows, columns
     counts, spread = np.dot(forward, last.T), np.dot(first, varied.T)
-    if factors > 1:
+    if rest.shape[1]:
         spread += np.dot(rest, second.T)
     found = _density(varied_n, counts, spread, value, floor, scale, limit)
-    in_last, in_varied = np.dot(counts.T, forward), np.dot(spread.T, first)
-    in_forward, in_first, in_rest = np.dot(counts, last), np.dot(spread, varied), np.zeros_like(rest)
-    if factors > 1:
-        in_second, in_rest = np.dot(spread.T, rest), np.dot(spread, second)
-        for j in range(len(columns)):
-            for h in range(k):
-                in_varied[j, h] += in_second[j, h]
-                in_last[j, h] += 2.0 * last[j, h] * in_second[j, h]
-    for j in range(len(columns)):
-        for h in range(k):
-            in_means[columns[j], h] += in_last[j, h]
-            in_variances[columns[j], h] += in_varied[j, h]
-            in_moves[columns[j], h] += in_last[j, k + h]
-    for i in range(len(rows)):
-        for h in range(k):
-            own = state[i, factors - 1]
-            in_records[h] += in_forward[i, h] * own[0, h]
-            in_weights[h] += in_first[i, h] * own[2, h] + in_rest[i, h] * own[3, h]
-            adjoint[0, h], adjoint[1, h] = in_forward[i, h] * records[h] + in_forward[i, k + h], in_forward[i, h]
-            adjoint[2, h], adjoint[3, h] = in_first[i, h] * weights[h], in_rest[i, h] * weights[h]
-        _product_back(rows[i], means, variances, moves, state[i], adjoint, in_means, in_variances, in_moves)
+    in_rest, in_second = np.empty_like(rest), np.empty_like(second)
+    if rest.shape[1]:
+        np.dot(spread, second, in_rest)
+        np.dot(spread.T, rest, in_second)
+    in_rows = np.dot(counts, last), np.dot(spread, varied), in_rest
+    in_columns = np.dot(counts.T, forward), np.dot(spread.T, first), in_second
+    _sides_back(left, right, records, weights, table, state, in_rows, in_columns, in_records, in_weights, in_table)
     return found
 
 
@@ -561,23 +591,20 @@ def _cells(
     `varied_n` is n as variances have it, times the dispersion.
     """
     k, total, in_varied_n, varied_n = len(weights), 0.0, 0.0, n * dispersion
-    records, means, variances, moves, roots, given = _columns(
-        weights, profiles, n, varied_n, sizes, deviations, turn, ends
-    )
-    in_records, in_means = np.zeros(k), np.zeros(means.shape)
-    in_variances, in_moves = np.zeros(means.shape), np.zeros(means.shape)
+    records, table, roots, given = _columns(weights, profiles, n, varied_n, sizes, deviations, turn, ends)
+    in_records, in_table = np.zeros(k), np.zeros(table.shape)
     for h in range(k):
         in_weights[h] = 0.0
     for bounds in rectangles:
         rows, columns, own = left[bounds[0] : bounds[1]], right[bounds[2] : bounds[3]], slice(bounds[4], bounds[5])
         found = _rectangle(
-            rows, columns, value[own], floor[own], scale[own], limit[own], varied_n, records, weights, means, variances,
-            moves, in_records, in_weights, in_means, in_variances, in_moves,
+            rows, columns, value[own], floor[own], scale[own], limit[own], varied_n, records, weights, table,
+            in_records, in_weights, in_table,
         )  # fmt: skip
         total, in_varied_n = total + found[0], in_varied_n + found[1]
     in_n, in_moved_n = _columns_back(
-        weights, n, varied_n, sizes, turn, ends, in_records, in_means, in_variances, in_moves, means, roots, given,
-        in_weights, in_profiles, in_sizes, in_deviations,
+        weights, n, varied_n, sizes, turn, ends, in_records, in_table, table, roots, given, in_weights, in_profiles,
+        in_sizes, in_deviations,
     )  # fmt: skip
     in_varied_n += in_moved_n
     return total, in_n + dispersion * in_varied_n, n * in_varied_n
