@@ -21,6 +21,7 @@ import numpy as np
 
 from dpbayes._arguments import instance, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
+from dpbayes.inference.callbacks import callbacks
 from dpbayes.inference.convergence import (
     DIVERGENT_SHARE,
     Finding,
@@ -88,7 +89,13 @@ class NutsSettings:
 
 
 def _nuts(
-    program: Any, settings: NutsSettings, *, random_seed: int, progressbar: bool, progress: Progress | None
+    model: "pm.Model",
+    program: Any,
+    settings: NutsSettings,
+    *,
+    random_seed: int,
+    progressbar: bool,
+    progress: Progress | None,
 ) -> tuple["xr.Dataset", "xr.Dataset", dict[str, Any]]:
     """Run nutpie; return posterior, statistics and attributes as a trace has them."""
     import nutpie
@@ -124,7 +131,8 @@ def _nuts(
         "sampler_settings": json.dumps(settings.to_dict()),
         "sampling_seconds": time.perf_counter() - started,
     }
-    return _plain(raw["posterior"].to_dataset()), _plain(sample_stats), attributes
+    values = {str(name): array.to_numpy() for name, array in raw["posterior"].data_vars.items()}
+    return _plain(_numbered(_dataset(model, values, _SAMPLE))), _plain(sample_stats), attributes
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
@@ -186,7 +194,7 @@ class CompiledModel:
     model
         The model, untouched.
     program
-        nutpie's compiled form, or a `dpbayes.inference.many_chains.BatchedDensity`.
+        `dpbayes.inference.callbacks.Callbacks` for nutpie, or a `dpbayes.inference.many_chains.BatchedDensity`.
     compile_seconds
         Wall time of compiling.
     """
@@ -264,11 +272,10 @@ class CompiledModel:
                 posterior, sample_stats, attributes = _many(self, settings, seed, cores, said, completed)
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
-            used = {variable.name for variable in self.program.shared_var_keys}  # others enter no density
-            entering = {name: value for name, value in values.items() if name in used}
-            program = self.program.with_data(**entering) if entering else self.program
+            with data_set(self.model, values):
+                program = self.program.for_nutpie()
             posterior, sample_stats, attributes = _nuts(
-                program, settings, random_seed=seed, progressbar=progressbar, progress=progress
+                self.model, program, settings, random_seed=seed, progressbar=progressbar, progress=progress
             )
             posterior = completed(posterior)
         declared = _declared(self.model)
@@ -331,14 +338,8 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
     # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
     with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
-        program = batched_density(model, backend=backend) if many else _nutpie_program(model)
+        program = batched_density(model, backend=backend) if many else callbacks(model)
     return CompiledModel(model, program, time.perf_counter() - started)
-
-
-def _nutpie_program(model: "pm.Model") -> Any:
-    import nutpie  # loads all of ArviZ, which many chains need not
-
-    return nutpie.compile_pymc_model(model)
 
 
 def checked_seed(random_seed: int | None) -> int:
