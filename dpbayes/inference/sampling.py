@@ -317,7 +317,7 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     -----
     Compiling is not thread-safe in PyTensor: calls from several threads wait for each other here, and must not run
     while another part of the program compiles. Machine code is cached on disk (`pytensor.config.base_compiledir`) by
-    the structure of the graph, so the same model on other data of the same shape compiles in a quarter of the time.
+    the structure of the graph, so the same model on other data of the same shape compiles nothing.
     """
     import pymc as pm
 

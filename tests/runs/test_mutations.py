@@ -174,7 +174,7 @@ class _ReachedError(Exception):
 def stopped(monkeypatch):
     """Stop where a model would be compiled for sampling; what comes before is what is tested."""
 
-    monkeypatch.setattr("nutpie.compile_pymc_model", mock.Mock(side_effect=_ReachedError))
+    monkeypatch.setattr(sampling, "callbacks", mock.Mock(side_effect=_ReachedError))
     monkeypatch.setattr(sampling, "batched_density", mock.Mock(side_effect=_ReachedError))
 
 
