@@ -150,6 +150,7 @@ ALL_OFF = [
 ]
 
 
+@pytest.mark.slow
 def test_distances_of_groups_hold_no_penalty_and_sizes_that_are_off_are_counted_and_marked(tmp_path):
     """Noise of scale 200 on sizes near 100: one group gains 603 records, two are left without any."""
     folder = run(MODELS / "ide_groups.toml", tmp_path / "run", *ALL_OFF).folder

@@ -263,6 +263,7 @@ def test_the_number_of_classes_follows_from_the_tables():
     assert Design.of(domain, pairs).n_classes == 17
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [TwoSidedGeometric(40.0), Gaussian(60.0)])
 def test_prior_draws_have_the_multinomials_spread_and_the_noise(law):
     """4,000 draws of 16 counts: means and variances of standardized counts have errors below .02 and .05.
@@ -289,6 +290,7 @@ def test_new_data_make_it_the_model_of_another_release(likelihood):
     assert model.compile_logp()(point) == pytest.approx(float(other.compile_logp()(point)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_chains_start_with_equal_classes_near_the_released_shares():
     release = _release()
     model = build_model(release, n_classes=5)

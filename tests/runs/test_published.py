@@ -115,7 +115,8 @@ def strict_facts(folder: Path) -> dict:
     return json.loads((folder / "facts.json").read_text(), parse_constant=refuse)
 
 
-@pytest.mark.parametrize("form", ["tables", pytest.param("cells", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tables", "cells"])
 def test_the_latent_class_model_fits_counts_held_back(spec: Path, form: str) -> None:
     spec.write_text(with_a_threshold(spec))
     short = [

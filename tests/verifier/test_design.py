@@ -118,6 +118,7 @@ def test_the_surface_is_symmetric_and_complete():
     assert np.isnan(float(surface["coverage"].sel(beyond=0, not_beyond=0)))
 
 
+@pytest.mark.slow
 def test_truth_from_the_prior_is_covered_exactly():
     # Averaged over the prior of the truth, coverage is .95 by construction: an identity, up to the interpolation.
     nodes, weights = np.polynomial.legendre.leggauss(6)

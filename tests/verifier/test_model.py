@@ -113,6 +113,7 @@ def test_the_table_near_the_counts_is_the_whole_table():
         assert value == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_forward_draws_follow_the_density():
     # Chi-square of 20,000 prior predictive draws against the evidence of every clamped outcome at M = 3.
     # 63 degrees of freedom; the bound is the 1 - 1e-6 quantile (false alarm 1e-6).
