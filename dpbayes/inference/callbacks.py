@@ -10,13 +10,13 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes._arguments import Floats
+from dpbayes.inference.many_chains import compiled_function
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -117,9 +117,9 @@ def callbacks(model: "pm.Model") -> Callbacks:
     sizes = {"size": ends[-1], "width": sum(map(math.prod, recorded))}
     joined = pt.concatenate([value.ravel().astype("float64") for value in values])
     law = types.int64(types.uint64, doubles, doubles, doubles, data)
-    density, shared = _callback(_DENSITY, law, _function(point, [logp, slopes]), [], sizes)
+    density, shared = _callback(_DENSITY, law, compiled_function([point], [logp, slopes]), [], sizes)
     law = types.int64(types.uint64, types.uint64, doubles, doubles, data)
-    record, shared = _callback(_RECORD, law, _function(point, [joined]), shared, sizes)
+    record, shared = _callback(_RECORD, law, compiled_function([point], [joined]), shared, sizes)
     names = [variable.name for variable in kept]
     return Callbacks(density, record, shared, start, ends[-1], dict(zip(names, recorded, strict=True)))
 
@@ -145,23 +145,3 @@ def _callback(
     if code.cache_key is not None:
         CACHED_SRC_FUNCTIONS[made] = hashlib.sha256(f"callback {code.cache_key} {text}".encode()).hexdigest()
     return numba.cfunc(law, cache=code.cache_key is not None)(made), [*shared, *cells]
-
-
-def _function(point: Any, outputs: Sequence[Any]) -> Any:
-    import pytensor
-
-    return pytensor.function([point], outputs, mode=_keyed(), trust_input=True)
-
-
-@lru_cache(maxsize=1)
-def _keyed() -> Any:
-    """Return a mode of PyTensor's: numba's code carries its key on disk."""
-    from pytensor.compile.mode import NUMBA, Mode
-    from pytensor.link.numba.linker import NumbaLinker
-
-    class Keyed(NumbaLinker):
-        def jit_compile(self, fn_and_cache: Any) -> Any:
-            function, function.cache_key = fn_and_cache
-            return function
-
-    return Mode(linker=Keyed(), optimizer=NUMBA.provided_optimizer)

@@ -204,7 +204,7 @@ def _on_jax(
 
     inputs, outputs = _for_jax(model, outputs, shapes)
     try:
-        function = _function([*inputs, power], outputs, JAX)
+        function = compiled_function([*inputs, power], outputs, JAX)
     except NotImplementedError as error:
         raise InputError(f"backend 'jax' cannot compile this model ({error}); use backend = 'numba'") from None
     data = function.vm.inputs[len(inputs) + 1 :]
@@ -252,7 +252,10 @@ def _on_jax(
 
 @lru_cache(maxsize=1)
 def _unlocked() -> Any:
-    """Return a mode of PyTensor's: numba's code releases the interpreter's lock, so that batches run side by side."""
+    """Return a mode of PyTensor's: numba's code releases the interpreter's lock, so that batches run side by side.
+
+    Compiled code has the key by which its graph's is found on disk, None where it is not kept.
+    """
     from pytensor.compile.mode import NUMBA, Mode
     from pytensor.link.numba.linker import NumbaLinker
 
@@ -269,7 +272,9 @@ def _unlocked() -> Any:
                 source = inner.__code__.replace(co_filename="<string>")
                 code = FunctionType(source, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
                 CACHED_SRC_FUNCTIONS[code] = f"{key}_unlocked"
-            return numba_njit(code, final_function=True, cache=key is not None, nogil=True)
+            compiled = numba_njit(code, final_function=True, cache=key is not None, nogil=True)
+            compiled.cache_key = key
+            return compiled
 
     return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
 
@@ -282,8 +287,8 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Se
     points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
     inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
     if by == "interpreted":
-        return _one_at_a_time(_function(inputs, outputs, "FAST_COMPILE"))
-    function = _function(inputs, outputs, _unlocked())
+        return _one_at_a_time(compiled_function(inputs, outputs, "FAST_COMPILE"))
+    function = compiled_function(inputs, outputs)
     code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
     return lambda *inputs: code(*inputs, *(held[0] for held in shared))
 
@@ -298,11 +303,12 @@ def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any) -> Any:
+def compiled_function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any = None) -> Any:
+    """Compile graphs by Numba, or load their code, which may run in several threads at once; or in another mode."""
     import pytensor
 
     with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-        return pytensor.function(inputs, outputs, mode=mode, trust_input=True)
+        return pytensor.function(inputs, outputs, mode=mode or _unlocked(), trust_input=True)
 
 
 def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:

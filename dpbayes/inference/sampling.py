@@ -1,8 +1,8 @@
 """Sample a PyMC model: compile once, run, count what came back, draw the predictives, judge.
 
-nutpie is called directly rather than through `pm.sample`, for two reasons: a program compiled once serves many data
-sets, and an interrupt stays one. (Left to wait by itself, nutpie answers it with the draws it has, chains padded with
-NaN to the longest, and no error.)
+nutpie is called directly rather than through `pm.sample`, for three reasons: a program compiled once serves many data
+sets, its machine code is kept on disk, and an interrupt stays one. (Left to wait by itself, nutpie answers it with the
+draws it has, chains padded with NaN to the longest, and no error.)
 """
 
 import json

@@ -500,7 +500,7 @@ def _density(
 def _sides(
     left: Any, right: Any, records: Floats, weights: Floats, table: Floats, state: Floats, real: Any
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
-    """Return the factors of all rectangles' products, by row and by column, and fill the state of the rows.
+    """Return the factors of a rectangle's products, by row and by column, and fill the state of its rows.
 
     Counts are the first times the fourth, spreads the second times the fifth, of more factors plus third times sixth.
     """
