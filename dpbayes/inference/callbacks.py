@@ -138,7 +138,8 @@ def _callback(
         for place, array in enumerate(arrays, len(shared))
     ]
     text, code = source.format(data="".join(data), **sizes), function.vm.jit_fn
-    # The file on disk keeps the name of a module, which must be there to be imported when it is read.
+    # The file on disk is named by the source's, which changes every time where PyTensor compiles text, and keeps the
+    # name of a module, which must be there to be imported when it is read.
     names = {"__name__": __name__, "carray": numba.carray, "np": np, "isfinite": math.isfinite, "code": code}
     exec(compile(text, "<string>", "exec"), names)  # the text above, with sizes and types
     made = names[source.split("(")[0].split()[-1]]

@@ -210,12 +210,7 @@ def build_model(
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
-    model.complete_posterior = Completion(release, tables, design.recorded)
-    if profiles == "common" and starts_near_shares(release):
-        model.starts, model.held = _starts(model, k, few_classes_hold_most(release))
-    # Classes may swap labels between chains: convergence counts on what does not depend on them.
-    judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
-    model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
+    _prepare_chains(model, release, tables, design)
     return model
 
 
@@ -238,6 +233,16 @@ def _coords(release: Release, n_classes: int) -> dict[str, Sequence[Any]]:
 def _constant(name: str, value: Any) -> Any:
     """Return what does not change with the released numbers as an input of the graph, not a constant in its code."""
     return pytensor.shared(value, name=name, shape=(None,) * value.ndim)
+
+
+def _prepare_chains(model: pm.Model, release: Release, tables: Tables, design: Design) -> None:
+    """Say where chains start, what is drawn given their draws, and what their convergence is judged on."""
+    model.complete_posterior = Completion(release, tables, design.recorded)
+    if "level_scores" in model.named_vars and starts_near_shares(release):
+        model.starts, model.held = _starts(model, design.n_classes, few_classes_hold_most(release))
+    # Classes may swap labels between chains: convergence counts on what does not depend on them.
+    judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
+    model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
 
 
 def _starts(model: pm.Model, k: int, few: bool) -> tuple[Starts, tuple[str, ...]]:
