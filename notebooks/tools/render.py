@@ -1,6 +1,6 @@
 """Execute percent-format notebooks and write them beside their sources: ``python notebooks/tools/render.py mvg bloom``.
 
-``--out FOLDER`` writes them there instead, and leaves the checkout as it is.
+``--out FOLDER`` writes them there instead, and leaves the checkout as it is; ``--jobs 2`` executes two at a time.
 
 The rendered form holds the same cells (a test compares them), outputs, and nothing that changes from run to run: no
 times, no random cell ids, no machine's kernel.
@@ -8,6 +8,7 @@ times, no random cell ids, no machine's kernel.
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jupytext
@@ -36,12 +37,20 @@ def render(source: Path, out: Path = FOLDER) -> Path:
     return target
 
 
+def _timed(name: str, out: Path) -> str:
+    started = time.perf_counter()
+    target = render(FOLDER / f"{name}.py", out)
+    return f"{target.name} ({time.perf_counter() - started:.0f}s)"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    for name in given.names or sorted(path.stem for path in FOLDER.glob("*.py")):
-        started = time.perf_counter()
-        target = render(FOLDER / f"{name}.py", given.out)
-        print(f"{target.name} ({time.perf_counter() - started:.0f}s)", flush=True)
+    # From the last name on: the longest, wikimedia, does not wait for the others.
+    names = given.names or sorted((path.stem for path in FOLDER.glob("*.py")), reverse=True)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for done in pool.map(_timed, names, [given.out] * len(names)):
+            print(done, flush=True)
