@@ -13,7 +13,6 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,7 +26,7 @@ from scipy.stats import binom
 from dpbayes._arguments import function, instance, ordered, positive_finite, strictly_between, whole_number
 from dpbayes._files import file_path, write_text, write_whole
 from dpbayes.errors import DamagedFileError, ExistingRunError, IncompleteSamplingError, InputError
-from dpbayes.inference.convergence import check_convergence
+from dpbayes.inference.convergence import check_convergence, quantities_of
 from dpbayes.inference.sampling import (
     CompiledModel,
     NutsSettings,
@@ -456,33 +455,11 @@ def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
     if "prior_sbc" not in getattr(study, "children", ()):
         raise InputError("not a calibration study: the group prior_sbc is missing")
     dataset = study["prior_sbc"].to_dataset()
-    blocks, labels = [], []
-    for name, variable in dataset.data_vars.items():
-        ordered = variable.transpose("simulation", ...)
-        blocks.append(ordered.to_numpy().reshape(ordered.shape[0], -1).T)
-        labels += quantity_names(study, str(name))
-    return np.concatenate(blocks), labels, int(study.attrs["n_ranks"]) + 1
-
-
-def quantity_names(study: "xr.DataTree", name: str) -> list[str]:
-    """Return how the functions of this module write the quantities of a ranked variable, the last label fastest.
-
-    >>> import xarray as xr
-    >>> ranks = xr.DataArray(np.full((1, 3), 0.5), {"city": ["Ulm", "Bonn", "Ulm"]}, ["simulation", "city"])
-    >>> quantity_names(xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"share": ranks})}), "share")
-    ['share[city=Ulm]', 'share[city=Bonn]', 'share[city=Ulm] (2)']
-    """
-    dataset = study["prior_sbc"].to_dataset()
-    ordered, labels, met = dataset[name].transpose("simulation", ...), [], Counter[str]()
-    for index in np.ndindex(*ordered.shape[1:]):
-        parts = [
-            f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
-            for dim, place in zip(ordered.dims[1:], index, strict=True)
-        ]
-        label = f"{name}[{', '.join(parts)}]" if parts else name
-        met[label] += 1  # a table that was released twice has every label twice
-        labels.append(label if met[label] == 1 else f"{label} ({met[label]})")
-    return labels
+    ranks = [variable.transpose("simulation", ...).to_numpy() for variable in dataset.data_vars.values()]
+    one = dataset.isel(simulation=0, drop=True)
+    labels = [str(quantity) for name in dataset.data_vars for quantity in quantities_of(one, str(name))]
+    pit = np.concatenate([values.reshape(len(values), -1).T for values in ranks])
+    return pit, labels, int(study.attrs["n_ranks"]) + 1
 
 
 def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:

@@ -197,7 +197,7 @@ def sensitivities(
     parts: int,
 ) -> Sensitivities:
     """Estimate the sensitivity of every quantity to every part, and its noise."""
-    from dpbayes.inference.convergence import is_constant, quantity_draws
+    from dpbayes.inference.convergence import is_constant, quantity_draws, quantity_words
 
     quantities, draws = quantity_draws(trace, var_names=variables)
     step = -(-draws[0].size // MOST_DRAWS)
@@ -213,9 +213,7 @@ def sensitivities(
             of_name = np.moveaxis(draws[here], 0, 2)
             values[here] = _estimates(of_name, thinned)
             noise[name] = np.quantile(_estimates(_shifted(of_name), thinned), 0.95, axis=0)
-    labels: list[str] = []
-    for name in variables:
-        labels += named.get(name) or [quantity.words for quantity in quantities if quantity.name == name]
+    labels = list(quantity_words(trace["posterior"].to_dataset(), variables, named).values())
     return Sensitivities(labels, of, values, noise, parts)
 
 
