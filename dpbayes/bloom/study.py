@@ -111,6 +111,8 @@ class Sampling(Section):
 class Spec(RunSpec):
     """A run of the Bloom system."""
 
+    decisive: ClassVar[set[str]] = {"audience", "filters", "privacy"}
+
     system: Literal["bloom"]
     """The system's name."""
     data: Data = Data()
@@ -119,13 +121,6 @@ class Spec(RunSpec):
     privacy: Privacy | None = None
     lattice: Lattice | None = None
     sampling: Sampling = Sampling()
-
-    @property
-    def release_settings(self) -> dict[str, Any]:
-        """The simulated audience, its filters and their cost."""
-        if self.given_release is not None:
-            return super().release_settings
-        return self.model_dump(include={"audience", "filters", "privacy"})
 
     @model_validator(mode="after")
     def _audience_or_release(self) -> Spec:

@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from dpbayes._arguments import shown
 from dpbayes._files import file_path
-from dpbayes.errors import SpecError
+from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PublishedName
 from dpbayes.runs.registry import system_module, system_name
 
 if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain
     from dpbayes.privacy import PublishedTable, Release
 
 # Bounds far beyond any use: a number outside of them is a slip, and is refused before anything is spent.
@@ -36,13 +37,12 @@ Positive = Annotated[float, Field(gt=0, le=1e12)]
 Real = Annotated[float, Field(ge=-1e50, le=1e50)]
 Level = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # of an attribute whose levels are numbers
 
-MOST_TABLES = 10_000  # of a release
+_MOST_TABLES = 10_000  # of a release
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
 _BEYOND_USE = 2**62  # bounds that nobody needs to be told
 _LONGEST_KEY = 200  # that a message shows
 _LONGEST_MESSAGE = 1_000  # of one mistake
-_LONGEST_TEXT = 10_000
 _MODEL_FILE = "file:"
 _LISTS = re.compile(r"\[\n(?:[ ]+[^\[\]{}\n]+,\n)+[ ]*\]")  # of single values, one a line
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -50,16 +50,16 @@ _KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Z
 
 
 class Section(BaseModel):
-    """A table of a run spec: strict types, no unknown keys, frozen."""
+    """A table of a run spec: strict types, finite numbers, no unknown keys, frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _finite(cls, value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("must be finite")
-        return value
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        str_max_length=10_000,  # more no message and no page could show
+    )
 
     @model_validator(mode="after")
     def _draws_are_bounded(self) -> Any:
@@ -148,6 +148,10 @@ class PrivacySection(Section):
 class RunSpec(Section):
     """What every run spec has. Each system derives its own from this."""
 
+    decisive: ClassVar[set[str]] = {"data", "privacy"}  # sections that decide the release
+    # But for where files can be had, and what a ledger must hold.
+    idle: ClassVar[dict[str, Any]] = {"data": {"source"}, "privacy": {"ledger_head"}}
+
     system: str
     """The system to run; ``dpbayes models`` lists them."""
     title: str
@@ -179,8 +183,7 @@ class RunSpec(Section):
         """What decides the release: a run whose other settings changed goes on with the release it has."""
         if self.given_release is not None:
             return {"given": self.given_release}
-        # Where files can be had, and what a ledger must hold, changes no release.
-        return self.model_dump(include={"data", "privacy"}, exclude={"data": {"source"}, "privacy": {"ledger_head"}})
+        return self.model_dump(include=self.decisive, exclude=self.idle)
 
     @property
     def confidential_file(self) -> str | None:
@@ -226,6 +229,16 @@ CENSUS_QUERIES = (
     *("votingage_dpq", "hispanic_dpq", "cenrace_dpq", "votingage * hispanic_dpq", "votingage * cenrace_dpq"),
     *("hispanic * cenrace_dpq", "votingage * hispanic * cenrace_dpq"),
 )
+
+
+def check_tables(tables: Sequence[Sequence[str]], domain: Domain, *, key: str) -> None:
+    """Refuse tables without attributes, of unknown ones or of one twice, and more tables than a release holds."""
+    if not tables or not all(tables):
+        raise InputError(f"{key} must name one attribute or more per table, got {shown(tables)}; name at least one")
+    if len(tables) > _MOST_TABLES:
+        raise InputError(f"{key} name {len(tables):,} tables, and a release holds at most {_MOST_TABLES:,}")
+    for names in tables:
+        domain.project(names)
 
 
 class PublishedData(UnitSection):
@@ -407,7 +420,6 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
         raise SpecError(f"{path.name} is not valid TOML: {error}") from None
     for override in overrides:
         _apply(data, override)
-    _refuse_long_texts(data, path.name)
     if "system" not in data:
         raise SpecError(f'{path.name} names no system; add a first line such as system = "latent-class"')
     module = system_module(data["system"], beside=path.parent, allow_python=allow_python)
@@ -433,16 +445,6 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError):
         raise SpecError(f"{name} holds a number of too many digits, or brackets nested too deeply") from None
-
-
-def _refuse_long_texts(data: dict[str, Any], name: str) -> None:
-    """Refuse a text that no message and no page could show."""
-    nodes: list[Any] = [data]
-    for node in nodes:
-        if isinstance(node, str) and len(node) > _LONGEST_TEXT:
-            start = shown(node[:60])
-            raise SpecError(f"{name}: a text has at most {_LONGEST_TEXT:,} characters, got {len(node):,}: {start}...")
-        nodes += [*node, *node.values()] if isinstance(node, dict) else node if isinstance(node, list) else []
 
 
 def _apply(data: dict[str, Any], override: str) -> None:

@@ -252,6 +252,13 @@ class Pilot(Section):
 class Spec(RunSpec):
     """A run of the verifier: a verification, a study of designs, or claims tried on a pilot."""
 
+    decisive: ClassVar[set[str]] = {"data", "privacy", "questions"}
+    # What is publicly known of the records only warns.
+    idle: ClassVar[dict[str, Any]] = RunSpec.idle | {
+        "data": {"source", "level_shares", "n_units"},
+        "questions": {"__all__": {"skew"}},
+    }
+
     system: Literal["verifier"]
     """The system's name."""
     data: Data | None = None
@@ -260,15 +267,6 @@ class Spec(RunSpec):
     model: Model = Model()
     surface: Surface | None = None
     pilot: Pilot | None = None
-
-    @property
-    def release_settings(self) -> dict[str, Any]:
-        """What is asked of which records; what is publicly known of them only warns."""
-        if self.given_release is not None:
-            return super().release_settings
-        said: Any = {"data": {"source", "level_shares", "n_units"}, "questions": {"__all__": {"skew"}}}
-        said["privacy"] = {"ledger_head"}
-        return self.model_dump(include={"data", "privacy", "questions"}, exclude=said)
 
     @model_validator(mode="after")
     def _one_study(self) -> Spec:
