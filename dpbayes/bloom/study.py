@@ -18,7 +18,7 @@ from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, Weekly
 from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
 from dpbayes.errors import SpecError
 from dpbayes.privacy.loss_law import Bounds
-from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_range
 from dpbayes.report.document import Section as PageSection
 from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
 from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, show_interval, simulation_warning
@@ -208,11 +208,7 @@ def read_release(path: Path) -> _Release:
 
 def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:
     """Return the flip probability in words, or its range over weeks."""
-    return f"flip probability {_span([week.flip_prob for week in release.weeks], format)}"
-
-
-def _span(values: list[Any], format: str) -> str:
-    return " to ".join(f"{value:{format}}" for value in dict.fromkeys((min(values), max(values))))
+    return f"flip probability {show_range([week.flip_prob for week in release.weeks], format)}"
 
 
 def describe(spec: Spec, release: _Release) -> str:
@@ -220,7 +216,7 @@ def describe(spec: Spec, release: _Release) -> str:
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
-    size = _span([week.n_bits for week in release.weeks], ",")
+    size = show_range([week.n_bits for week in release.weeks], ",")
     filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
     if isinstance(release, WeeklyFilters):
         filters += f", {release.n_weeks} weeks"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbayes.errors import InputError
+from dpbayes.report.document import show_range
 
 if TYPE_CHECKING:
     from dpbayes.privacy.ledger import Ledger, Reservation
@@ -273,13 +274,8 @@ def _law(group: Sequence[Reservation]) -> str:
         words = [name] if name == entries[0].mechanism else [f"{entries[0].mechanism} ({name})"]
         for key in ("scale", "stddev"):
             if values := [value for entry in entries if (value := entry.cost.law.to_dict().get(key)) is not None]:
-                words.append(f"{key} {_span(values)}")
+                words.append(f"{key} {show_range(values, '.4g')}")
         if values := [entry.cost.sensitivity for entry in entries if entry.cost.sensitivity is not None]:
-            words.append(f"sensitivity {_span(values)}")
+            words.append(f"sensitivity {show_range(values, '.4g')}")
         lines.append(", ".join(words))
     return "\n".join(lines)
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
-    return low if low == high else f"{low} to {high}"

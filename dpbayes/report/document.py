@@ -77,6 +77,15 @@ def show_number(value: float, format: str) -> str:
     return text if any(sign in text for sign in "123456789n") else text.lstrip("+-")
 
 
+def show_range(values: Sequence[float], format: str) -> str:
+    """Return the least and the largest of some numbers as text, once where they print alike.
+
+    >>> show_range([3, 1, 2], "d"), show_range([0.101, 0.099], ".2f")
+    ('1 to 3', '0.10')
+    """
+    return " to ".join(dict.fromkeys(f"{value:{format}}" for value in (min(values), max(values))))
+
+
 def show_probability(value: float, digits: int = 3) -> str:
     """Return a probability as text that does not claim certainty by rounding."""
     if value in (0, 1):

@@ -152,9 +152,7 @@ def ladder_panels(
             axis.set_xticks(place, labels, rotation=30, ha="right", fontsize=8)
             axis.set_xlim(-0.5, len(labels) - 0.5)
         elif place.min() > 0 and place.max() >= 8 * place.min():
-            axis.set_xscale("log")
-            axis.set_xticks(place, [f"{value:g}" for value in place])
-            axis.minorticks_off()
+            log_ticks(axis, place)
     if ladder is not None:
         figure.supxlabel(ladder[0], fontsize=9)
     return figure
@@ -180,6 +178,13 @@ def intervals_of_runs(titles: Sequence[str], estimates: Floats, labels: Sequence
     axis.set_xlabel(unit, fontsize=9)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(4, runs), frameon=False, fontsize=9)
     return figure
+
+
+def log_ticks(axis: Axes, at: Floats) -> None:
+    """Give an axis a logarithmic scale with these ticks alone."""
+    axis.set_xscale("log")
+    axis.set_xticks(at, [f"{value:g}" for value in at])
+    axis.minorticks_off()
 
 
 def _scale(axis: Axes, low: Floats, middle: Floats, high: Floats) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats
-from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table
+from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table, show_range
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -257,8 +257,7 @@ def shares_section(
         shares.append(noise / (noise + other) if noise + other > 0 else 0.0)
         deviations = (math.sqrt(variance) for variance in (noise + other, noise, other))
         rows.append((name, *deviations, shares[-1], *(float(values[i]) for _, values in beside)))
-    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
-    range_text = f"{' to '.join(ends)}\N{NO-BREAK SPACE}%"
+    range_text = show_range([100 * share for share in shares], ".0f") + "\N{NO-BREAK SPACE}%"
     text = f"The privacy noise accounts for {range_text} of the posterior variance, {rest} for the rest. {meaning}"
     columns = [Column(subject, key="quantity"), Column("standard deviation", format, "sd")]
     columns += [Column(f"{PRIVACY} alone", format, "privacy_sd"), Column(f"{rest} alone", format, "rest_sd")]

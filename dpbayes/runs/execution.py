@@ -27,7 +27,7 @@ from dpbayes.data.domain import check_rows
 from dpbayes.data.records import require_file
 from dpbayes.errors import ExistingRunError, InputError
 from dpbayes.privacy.release import NoisyTable, Release, in_a_line, read_release
-from dpbayes.report.document import Document, plain, write_report
+from dpbayes.report.document import Document, plain, show_range, write_report
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -444,7 +444,7 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
         return []
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
-        many = f", {_range([design.size / size for size in sizes])} records per cell" if known else ""
+        many = f", {show_range([design.size / size for size in sizes], ',.3g')} records per cell" if known else ""
         spread = _spread(design.tables)
         return [f"  tables of {min(sizes):,} to {max(sizes):,} cells; {spread} in every cell{many}"]
     lines = []
@@ -459,12 +459,7 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
 
 def _spread(tables: Sequence[NoisyTable]) -> str:
     ends = [math.sqrt(end) for table in tables for end in (table.variances.min(), table.variances.max())]
-    return f"noise of standard deviation {_range(ends)}"
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):,.3g}", f"{max(values):,.3g}"
-    return low if low == high else f"{low} to {high}"
+    return f"noise of standard deviation {show_range(ends, ',.3g')}"
 
 
 def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:
