@@ -20,7 +20,7 @@ from dpbayes.errors import SpecError
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_range
 from dpbayes.report.document import Section as PageSection
-from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
+from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, show_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Tune
@@ -252,17 +252,9 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
         context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
         context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
-    settings, (build, _, sampling) = spec.sampling, _modelled(spec, release)
-    return sample(
-        build(),
-        draws=settings.draws,
-        tune=settings.tune,
-        chains=settings.chains,
-        random_seed=settings.seed,
-        progressbar=False,
-        progress=context.progress,
-        **sampling,
-    )
+    build, _, sampling = _modelled(spec, release)
+    sampling |= spec.sampling.model_dump(exclude={"seed"}) | {"random_seed": spec.sampling.seed}
+    return sample(build(), progressbar=False, progress=context.progress, **sampling)
 
 
 def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:
@@ -347,14 +339,12 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
     reached, rows = mean_and_interval(posterior), _estimates(release, truth)
-    prior = _prior_section(result, release, posterior, step)
     return Findings(
         answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
         picture=_reach_picture(rows, posterior),
-        caution=prior.caution,
         sections=[
             _reach_section(rows, posterior),
-            prior,
+            _prior_section(result, release, posterior, step),
             _sources_section(true, law, release.n_filters, seed=spec.sampling.seed + 2),
             _privacy_section(claims, release),
         ],
@@ -523,7 +513,7 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
     )
 
 
-def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PriorSection:
+def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PageSection:
     """Judge the prior of the logo shares, by those shares and by the reach drawn from them, one draw in `step`."""
     import xarray as xr
 

@@ -322,12 +322,10 @@ def read_run(folder: str | Path) -> RunFacts:
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
-    if not isinstance(facts, dict) or not facts.keys() >= _PARTS:
-        raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
-    if any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
-        raise DamagedFileError(
-            f"{folder}/facts.json is of an earlier version; write it again with `dpbayes report {folder}`"
-        )
+    whole = isinstance(facts, dict) and facts.keys() >= _PARTS
+    if not whole or any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
+        said = f"{folder}/facts.json holds no facts, or is of an earlier version"
+        raise DamagedFileError(f"{said}; write it again with `dpbayes report {folder}`")
     return RunFacts(folder, folder.name, settings, facts)
 
 

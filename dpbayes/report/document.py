@@ -159,6 +159,7 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+    caution: str = ""  # what it adds to the first screen, unless the page says more there
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,8 @@ def framed(
         raise InputError("a study without a convergence check must say in Findings.verdict whether its numbers hold")
     provenance = _provenance(made, release) | dict(findings.provenance)
     rest: dict[str, Any] = {"facts": findings.facts, "privacy": terms, "picture": findings.picture}
-    return Document(
-        title, question, findings.answer, verdict, headline, sections, provenance, caution=findings.caution, **rest
-    )
+    rest["caution"] = findings.caution or " ".join(filter(None, (section.caution for section in sections)))
+    return Document(title, question, findings.answer, verdict, headline, sections, provenance, **rest)
 
 
 def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, str]:

@@ -30,13 +30,6 @@ _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
 
 
-@dataclass(frozen=True)
-class PriorSection(Section):
-    """The section, and its finding in a sentence for the first screen; empty where nothing is sensitive."""
-
-    caution: str = ""
-
-
 def prior_section(
     trace: xr.DataTree,
     log_prior: Mapping[str, xr.DataArray],
@@ -47,8 +40,8 @@ def prior_section(
     answers: Sequence[str] = (),
     called: Mapping[str, str] | None = None,
     named: Mapping[str, Sequence[str]] | None = None,
-) -> PriorSection:
-    """Build the section on sensitivity to the prior, and to the likelihood where it is known.
+) -> Section:
+    """Build the section on sensitivity to the prior, with a caution where there is some; to the likelihood if known.
 
     The sensitivity of a quantity is the rate, per doubling of the exponent, at which the cumulative Jensen-Shannon
     distance between its posterior under ``prior^a`` and under the prior grows at a = 1. Posteriors for a = 0.99 and
@@ -62,7 +55,7 @@ def prior_section(
     except ValueError as error:
         if "tail values" not in str(error):  # ArviZ's words where draws repeat one value
             raise
-        return PriorSection(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
+        return Section(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
     asked = np.isin(found.variables, list(answers))
     listed = np.lexsort((-found.largest, ~found.to_prior, ~asked))[:MOST_ROWS].tolist()
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
@@ -83,7 +76,7 @@ def prior_section(
         Table("prior_sensitivity", caption, columns, [*rows, *chance]),
         Paragraph(_likelihood_text(found) if known else _UNKNOWN),
     ]
-    return PriorSection(_TITLE, blocks, caution=_caution(found, asked, called))
+    return Section(_TITLE, blocks, caution=_caution(found, asked, called))
 
 
 def _caution(found: Sensitivities, asked: Flags, called: Mapping[str, str]) -> str:

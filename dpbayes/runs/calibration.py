@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,12 @@ def calibrate(
     """
     found = calibration_of(loaded, n_records=n_records)
     folder = _folder(loaded, out)
-    if settings is None:
-        base = SBC_SETTINGS
-        settings = NutsSettings(draws=base.draws, tune=base.tune, chains=base.chains, **found.sampling)
+    settings = settings or replace(SBC_SETTINGS, **found.sampling)
     release = finished_release(loaded)
     decided = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
     echo(f"calibration: {n_simulations} simulations, {found.design}")
-    waiting = Progress(echo) if progressbar and not sys.stderr.isatty() else nullcontext()
-    if isinstance(waiting, Progress):
-        waiting.at("simulating, fitting and ranking")
-    with waiting:
+    speaks = progressbar and not sys.stderr.isatty()
+    with Progress(echo, "simulating, fitting and ranking") if speaks else nullcontext():
         study = simulate_and_rank(
             found.build_model,
             simulate=found.simulate,

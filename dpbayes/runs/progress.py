@@ -12,12 +12,17 @@ class Progress:
     """What a run is at: plain lines, or on a terminal one line that is rewritten; never ten seconds of silence."""
 
     def __init__(
-        self, echo: Callable[[str], None], *, terminal: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        echo: Callable[[str], None],
+        stage: str = "preparing",
+        *,
+        terminal: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.echo, self.terminal, self.clock = echo, terminal, clock
         self.lock, self.ended = threading.RLock(), threading.Event()
         self.spoke, self.finished = clock(), ""
-        self.at("preparing")
+        self.at(stage)
 
     def at(self, stage: str) -> None:
         """Enter a stage without a word; `tick` speaks of it where it takes long."""
