@@ -437,7 +437,7 @@ def plot_ranks(
     figure = Figure(figsize=(4.0 * columns, 3.0 * -(-len(names) // columns)), layout="constrained")
     grid = np.arange(bins + 1) / bins
     for place, name in enumerate(names):
-        pit = dataset[name].transpose("simulation", ...).to_numpy().reshape(dataset.sizes["simulation"], -1).T
+        pit = _pit(dataset, name)
         axes: Any = figure.add_subplot(-(-len(names) // columns), columns, place + 1)
         lower, upper = _band(pit.shape[1], bins, prob)
         axes.fill_between(grid, lower - grid, upper - grid, color="0.85", linewidth=0)
@@ -455,11 +455,14 @@ def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
     if "prior_sbc" not in getattr(study, "children", ()):
         raise InputError("not a calibration study: the group prior_sbc is missing")
     dataset = study["prior_sbc"].to_dataset()
-    ranks = [variable.transpose("simulation", ...).to_numpy() for variable in dataset.data_vars.values()]
-    one = dataset.isel(simulation=0, drop=True)
-    labels = [str(quantity) for name in dataset.data_vars for quantity in quantities_of(one, str(name))]
-    pit = np.concatenate([values.reshape(len(values), -1).T for values in ranks])
-    return pit, labels, int(study.attrs["n_ranks"]) + 1
+    names = list(map(str, dataset.data_vars))
+    labels = [str(quantity) for name in names for quantity in quantities_of(dataset, name)]
+    return np.concatenate([_pit(dataset, name) for name in names]), labels, int(study.attrs["n_ranks"]) + 1
+
+
+def _pit(dataset: "xr.Dataset", name: str) -> np.ndarray:
+    """Return the PIT values of a ranked variable (quantities, simulations), the last label fastest."""
+    return dataset[name].transpose("simulation", ...).to_numpy().reshape(dataset.sizes["simulation"], -1).T
 
 
 def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:

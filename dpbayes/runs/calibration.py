@@ -150,7 +150,7 @@ def judge(
     study: xr.DataTree, *, called: Mapping[str, str] | None = None, named: Mapping[str, Sequence[str]] | None = None
 ) -> CalibrationVerdict:
     """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
-    ranks = study["prior_sbc"].to_dataset().isel(simulation=0, drop=True)
+    ranks = study["prior_sbc"].to_dataset()
     words = {name: given_name(name).replace("_", " ") for name in map(str, ranks.data_vars)} | dict(called or {})
     words |= quantity_words(ranks, map(str, ranks.data_vars), named or {}, words)
     p_values, coverages = uniformity(study), coverage(study)
@@ -222,9 +222,9 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
     rows: list[list[Any]] = []
-    ranks = study["prior_sbc"].to_dataset().isel(simulation=0, drop=True)
-    for name in map(str, ranks.data_vars):
-        labels = [str(quantity) for quantity in quantities_of(ranks, name)]
+    dataset = study["prior_sbc"].to_dataset()
+    for name in map(str, dataset.data_vars):
+        labels = list(map(str, quantities_of(dataset, name)))
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
         rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
