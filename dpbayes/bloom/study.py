@@ -252,9 +252,17 @@ def fit(spec: Spec, release: _Release, context: Context) -> xr.DataTree:
     if not isinstance(release, ReachNumbers) and not (context.folder / f"{_CERTIFICATE}.json").exists():
         context.echo("privacy: certifying other definitions and all pairs (up to a minute)")
         context.keep(_CERTIFICATE, _certificate(release, _delta(spec)))
-    build, _, sampling = _modelled(spec, release)
-    sampling |= spec.sampling.model_dump(exclude={"seed"}) | {"random_seed": spec.sampling.seed}
-    return sample(build(), progressbar=False, progress=context.progress, **sampling)
+    settings, (build, _, sampling) = spec.sampling, _modelled(spec, release)
+    return sample(
+        build(),
+        draws=settings.draws,
+        tune=settings.tune,
+        chains=settings.chains,
+        random_seed=settings.seed,
+        progressbar=False,
+        progress=context.progress,
+        **sampling,
+    )
 
 
 def calibration(spec: Spec, design: _Release, beside: Path, n_records: int | None) -> Calibration:

@@ -19,7 +19,7 @@ from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.inference.convergence import quantities_of, quantity_words
 from dpbayes.inference.sampling import NutsSettings
 from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, simulate_and_rank, uniformity
-from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
+from dpbayes.report.compare import differing_settings, read_run, read_settings, show
 from dpbayes.report.document import Callout, Document, Fact, Figure, Paragraph, Section, Table, write_report
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
@@ -263,10 +263,10 @@ def _fits_section(study: xr.DataTree) -> Section:
 
 def calibration_section(run: str | Path, study: str | Path) -> Section:
     """Build the section on calibration of a run's page (`dpbayes report RUN --sbc STUDY`)."""
-    ours, theirs = RunFacts(Path(run), "", read_settings(Path(run)), {}), read_run(study)
+    ours, theirs = read_settings(Path(run)), read_run(study)
     if not (Path(study) / "ranks.nc").is_file():
         raise FileNotFoundError(f"{study} is no calibration study: it has no ranks.nc; make one with `dpbayes sbc`")
-    system, calibrated = ours.settings.get("system"), theirs.settings.get("system")
+    system, calibrated = ours.get("system"), theirs.settings.get("system")
     if system != calibrated:
         raise InputError(f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's spec")
     verdict = theirs.facts["verdict"]
@@ -277,7 +277,7 @@ def calibration_section(run: str | Path, study: str | Path) -> Section:
     # Sampler settings, synthesis and seeds are the study's own; what was calibrated is the design and the model.
     differing = {
         name: values
-        for name, values in differing_settings([ours, theirs]).items()
+        for name, values in differing_settings([ours, theirs.settings]).items()
         if name.partition(".")[0] not in ("sampling", "synthesis") and not name.endswith("seed")
     }
     columns = ["setting", "this run", "the study"]
