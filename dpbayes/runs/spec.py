@@ -7,12 +7,13 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -506,12 +507,20 @@ def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
 
 def _fields(spec: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     """Return the keys that a section of the spec may have."""
-    model: Any = spec
+    model: type[BaseModel] | None = spec
     for key in location:
-        field = getattr(model, "model_fields", {}).get(key)
-        candidates = [] if field is None else [field.annotation, *getattr(field.annotation, "__args__", ())]
-        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
-    return list(getattr(model, "model_fields", {}))
+        if isinstance(key, str):  # not the place in an array of tables
+            field = None if model is None else model.model_fields.get(key)
+            model = None if field is None else _section_in(field.annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section, single or in an array of tables, that a key takes; None if it takes none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    many = get_args(annotation) if get_origin(annotation) in (list, Union, UnionType) else ()
+    return next(filter(None, map(_section_in, many)), None)
 
 
 def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
@@ -565,35 +574,25 @@ class SpecSection:
 
 def spec_sections(system: str) -> list[SpecSection]:
     """Return the sections that a system's run spec may have, with their keys; those at the top of the file first."""
-    schema = system_module(system).Spec.model_json_schema()
-    tables = {name: found for name, field in schema["properties"].items() if (found := _table(field, schema["$defs"]))}
-    plain = {name: field for name, field in schema["properties"].items() if name not in tables}
-    sections = [SpecSection("", schema.get("description", ""), True, _keys(plain, schema))]
-    for name, (heading, table) in tables.items():
-        meaning = _one_line(table.get("description", ""))
-        required = name in schema.get("required", ())
-        sections.append(SpecSection(heading.format(name), meaning, required, _keys(table["properties"], table)))
+    spec = system_module(system).Spec
+    models = {name: found for name, field in spec.model_fields.items() if (found := _section_in(field.annotation))}
+    sections = [_section("", spec, required=True, but=models)]
+    for name, model in models.items():
+        field = spec.model_fields[name]
+        heading = f"[[{name}]]" if "list[" in str(field.annotation) else f"[{name}]"
+        sections.append(_section(heading, model, required=field.is_required()))
     return sorted(sections, key=lambda section: section.heading.startswith("[["))  # arrays of tables come last
 
 
-def _table(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the heading and the schema of a field that is a table, or an array of tables."""
-    arrays = [option["items"] for option in (field, *field.get("anyOf", ())) if "items" in option]
-    for heading, form in (("[{}]", field), *(("[[{}]]", items) for items in arrays)):
-        for option in (form, *form.get("anyOf", ())):
-            if "$ref" in option:
-                return heading, definitions[option["$ref"].rpartition("/")[2]]
-    return None
-
-
-def _keys(fields: Mapping[str, Any], owner: Mapping[str, Any]) -> tuple[SpecKey, ...]:
-    """Return the keys of a section; JSON's numbers, texts, lists and truth values are TOML's."""
-    keys = []
-    for name, field in fields.items():
-        default = "optional" if field.get("default") is None else f"default {json.dumps(field['default'])}"
-        rule = "required" if name in owner.get("required", ()) else default
-        keys.append(SpecKey(name, _takes(field), rule, _one_line(field.get("description", ""))))
-    return tuple(keys)
+def _section(heading: str, model: type[BaseModel], *, required: bool, but: Collection[str] = ()) -> SpecSection:
+    """Return a section with its keys; JSON's numbers, texts, lists and truth values are TOML's."""
+    schema, keys = model.model_json_schema(), []
+    for name, field in schema["properties"].items():
+        if name not in but:
+            default = "optional" if field.get("default") is None else f"default {json.dumps(field['default'])}"
+            rule = "required" if name in schema.get("required", ()) else default
+            keys.append(SpecKey(name, _takes(field), rule, _one_line(field.get("description", ""))))
+    return SpecSection(heading, _one_line(schema.get("description", "")), required, tuple(keys))
 
 
 def _takes(field: Mapping[str, Any]) -> str:
