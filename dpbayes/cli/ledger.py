@@ -60,8 +60,8 @@ def show(path: LedgerFile, head: Head = None) -> None:
 
     opened = open_ledger(path, expected_head=head)
     _show_budget(opened)
-    if opened.entries():
-        _show_releases(opened)
+    if entries := opened.entries():
+        _show_releases(entries)
     if waiting := opened.unconfirmed():
         numbers = ", ".join(str(release.entry) for release in waiting)
         typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
@@ -121,18 +121,13 @@ def _show_budget(ledger: "Ledger") -> None:
     show_table(("", "epsilon", "delta"), rows, title=title)
 
 
-def _show_releases(ledger: "Ledger") -> None:
+def _show_releases(entries: Sequence["Reservation"]) -> None:
     """Print one row per release: the entries that were confirmed together for one purpose, and their sum."""
-    groups = [list(group) for _, group in itertools.groupby(ledger.entries(), key=_release)]
-    with_delta = any(entry.cost.plain[1] for group in groups for entry in group)
+    releases = itertools.groupby(entries, key=lambda entry: (entry.digest, entry.mechanism, entry.purpose))
+    with_delta = any(entry.cost.plain[1] for entry in entries)
     head = ["entries", "UTC", "queries", "epsilon", *(["delta"] if with_delta else []), "purpose, noise"]
     typer.echo("")
-    show_table(head, [_cells(group, with_delta=with_delta) for group in groups])
-
-
-def _release(entry: "Reservation") -> tuple[str | None, str, str]:
-    """Return what neighbouring entries of one release have in common."""
-    return entry.digest, entry.mechanism, entry.purpose
+    show_table(head, [_cells(list(group), with_delta=with_delta) for _, group in releases])
 
 
 def _cells(group: Sequence["Reservation"], *, with_delta: bool) -> list[str]:
@@ -161,10 +156,9 @@ def _law(group: Sequence["Reservation"]) -> str:
     for name, same in itertools.groupby(group, key=lambda entry: entry.cost.law.name):
         entries = list(same)
         words = [name] if name == entries[0].mechanism else [f"{entries[0].mechanism} ({name})"]
-        for key in ("scale", "stddev"):
-            if values := [value for entry in entries if (value := entry.cost.law.to_dict().get(key)) is not None]:
+        told = [entry.cost.law.to_dict() | {"sensitivity": entry.cost.sensitivity} for entry in entries]
+        for key in ("scale", "stddev", "sensitivity"):
+            if values := [one[key] for one in told if one.get(key) is not None]:
                 words.append(f"{key} {show_range(values, '.4g')}")
-        if values := [entry.cost.sensitivity for entry in entries if entry.cost.sensitivity is not None]:
-            words.append(f"sensitivity {show_range(values, '.4g')}")
         lines.append(", ".join(words))
     return "\n".join(lines)

@@ -44,6 +44,10 @@ RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 WORKING_OUT, TRYING = "working out the noise that the spec asks for", "building the model and trying it"
 _MANY_DRAWS = 100_000  # beyond which it is asked whether memory holds them
 _MOST_TABLES = 12  # that are listed one by one before a run
+_NOTES = {
+    "published": "; post-processing of a published release, which costs nothing",
+    "simulation": "; SIMULATION: a seeded generator drew the noise, no privacy guarantee",
+}
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
 
@@ -199,7 +203,7 @@ def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -
     study, spec, echo = loaded.module, loaded.spec, context.echo
     release = _release(loaded, context, ledger_head)
     if release is not None:
-        echo(f"release: {described(loaded, release)}{sampler_note(release.sampler)}")
+        echo(f"release: {described(loaded, release)}{_NOTES.get(release.sampler, '')}")
     context.at("building the model")
     result, made = _fit(loaded, release, context)
     check = Verdict.from_json(made["convergence"]).summary() if "convergence" in made else ""
@@ -363,13 +367,6 @@ def described(loaded: LoadedSpec, release: Any) -> str:
     describe = getattr(loaded.module, "describe", lambda spec, release: in_a_line(release))
     protects = None if getattr(release, "publication", None) is not None else getattr(release, "protects", None)
     return f"{describe(loaded.spec, release)}{f', protects {protects}' if protects else ''}"
-
-
-def sampler_note(sampler: str) -> str:
-    """Return what the terminal adds to the line of a release: nothing if a cryptographic sampler drew it."""
-    if sampler == "published":
-        return "; post-processing of a published release, which costs nothing"
-    return "; SIMULATION: a seeded generator drew the noise, no privacy guarantee" if sampler == "simulation" else ""
 
 
 def check_files(loaded: LoadedSpec, folder: Path) -> None:
