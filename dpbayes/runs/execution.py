@@ -378,12 +378,8 @@ def check_files(loaded: LoadedSpec, folder: Path) -> None:
     drawn = (folder.with_name(folder.name + ".partial") / RELEASE).exists()
     for key in (*data.files, "release"):
         name = data.path_of(key)
-        if name is None or (drawn and key in (data.confidential, "release")):
-            continue
-        try:
-            require_file(loaded.path.parent / name, setting=f"data.{key}")
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; {data.source}" if data.source else str(error)) from None
+        if name is not None and not (drawn and key in (data.confidential, "release")):
+            require_file(loaded.path.parent / name, setting=f"data.{key}", source=data.source)
 
 
 def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
