@@ -334,7 +334,7 @@ def _signs_of_life(stage: str) -> Progress:
     """Return a context in which standard error, beside the output, hears every ten seconds that a stage goes on."""
     from dpbayes.runs.progress import Progress
 
-    return Progress(lambda line: typer.echo(line, err=True), stage, terminal=sys.stderr.isatty())
+    return Progress(lambda line: typer.echo(line, err=True), stage)
 
 
 @contextmanager

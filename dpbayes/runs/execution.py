@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +115,7 @@ def execute(
     with workspace(folder, loaded.resolved, partial(_draws_the_same, loaded)) as unfinished:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
-        progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
+        progress = Progress(echo) if progressbar else None
         said = echo if progress is None else progress.say
         context = Context(unfinished, loaded.path.parent, said, progress)
         own, saved = loaded.spec.setting("model.file"), unfinished / SAVED
