@@ -78,11 +78,7 @@ def show_number(value: float, format: str) -> str:
 
 
 def show_range(values: Sequence[float], format: str) -> str:
-    """Return the least and the largest of some numbers as text, once where they print alike.
-
-    >>> show_range([3, 1, 2], "d"), show_range([0.101, 0.099], ".2f")
-    ('1 to 3', '0.10')
-    """
+    """Return the least and the largest of some numbers as text, once where they print alike."""
     return " to ".join(dict.fromkeys(f"{value:{format}}" for value in (min(values), max(values))))
 
 
