@@ -347,12 +347,13 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     law = BitDistribution(release.n_bits, release.decay)
     posterior = draw_reach(true, law, random_seed=spec.sampling.seed + 1)
     reached, rows = mean_and_interval(posterior), _estimates(release, truth)
+    prior = _prior_section(result, release, posterior, step)
     return Findings(
         answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
         picture=_reach_picture(rows, posterior),
         sections=[
             _reach_section(rows, posterior),
-            _prior_section(result, release, posterior, step),
+            prior,
             _sources_section(true, law, release.n_filters, seed=spec.sampling.seed + 2),
             _privacy_section(claims, release),
         ],
