@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, WeeklyFilters, build_filters, shuffle_flip
 from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
 from dpbayes.errors import SpecError
+from dpbayes.privacy.envelope import read_one_of
 from dpbayes.privacy.loss_law import Bounds
 from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_range
 from dpbayes.report.document import Section as PageSection
@@ -195,15 +195,9 @@ def release(
 
 def read_release(path: Path) -> _Release:
     """Read a finished release of filters, or published reach numbers."""
-    path = input_file(path)
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
-    with path.open("rb") as file:
-        head = file.read(200)
-    for kind in (ReachNumbers, WeeklyFilters):
-        if f'"{kind.FILE.format}"'.encode() in head:
-            return kind.read(path)
-    return BloomRelease.read(path)
+    return read_one_of(path, ReachNumbers, WeeklyFilters, BloomRelease)
 
 
 def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:

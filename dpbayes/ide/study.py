@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes._files import input_file, write_whole
+from dpbayes._files import write_whole
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.data.tables import marginals
@@ -29,10 +28,10 @@ from dpbayes.ide.groups import (
 from dpbayes.ide.noise_aware import Measurements, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
 from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.privacy.envelope import read_one_of
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release, in_a_line
-from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed, check_tables
 
@@ -243,12 +242,7 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def read_release(path: Path) -> Released:
     """Read a release of tables or of groups, whichever the file says it is."""
-    try:
-        data = json.loads(input_file(path).read_text(encoding="utf-8"))
-        groups = data["format"] == "dpbayes-group-release"
-    except (ValueError, TypeError, KeyError, RecursionError):
-        groups = False  # the reader of tables says what is wrong
-    return GroupRelease.read(path) if groups else read_tables(path)
+    return read_one_of(path, GroupRelease, Release)
 
 
 def describe(spec: Spec, release: Released) -> str:
