@@ -44,6 +44,7 @@ _MOST_MISTAKES = 20  # that are shown
 _BEYOND_USE = 2**62  # bounds that nobody needs to be told
 _LONGEST_KEY = 200  # that a message shows
 _LONGEST_MESSAGE = 1_000  # of one mistake
+_LONGEST_TEXT = 10_000
 _MODEL_FILE = "file:"
 _LISTS = re.compile(r"\[\n(?:[ ]+[^\[\]{}\n]+,\n)+[ ]*\]")  # of single values, one a line
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -59,7 +60,6 @@ class Section(BaseModel):
         strict=True,
         use_attribute_docstrings=True,
         allow_inf_nan=False,
-        str_max_length=10_000,  # more no message and no page could show
     )
 
     @model_validator(mode="after")
@@ -421,6 +421,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = (), *, allow_python: 
         raise SpecError(f"{path.name} is not valid TOML: {error}") from None
     for override in overrides:
         _apply(data, override)
+    _refuse_long_texts(data, path.name)
     if "system" not in data:
         raise SpecError(f'{path.name} names no system; add a first line such as system = "latent-class"')
     module = system_module(data["system"], beside=path.parent, allow_python=allow_python)
@@ -446,6 +447,16 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError):
         raise SpecError(f"{name} holds a number of too many digits, or brackets nested too deeply") from None
+
+
+def _refuse_long_texts(data: dict[str, Any], name: str) -> None:
+    """Refuse a text that no message and no page could show."""
+    nodes: list[Any] = [data]
+    for node in nodes:
+        if isinstance(node, str) and len(node) > _LONGEST_TEXT:
+            start = shown(node[:60])
+            raise SpecError(f"{name}: a text has at most {_LONGEST_TEXT:,} characters, got {len(node):,}: {start}...")
+        nodes += [*node, *node.values()] if isinstance(node, dict) else node if isinstance(node, list) else []
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
