@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes._files import input_file
 from dpbayes.bloom.claims import MAX_WEEKS, EpsilonClaim, exchange_bound, outward
 from dpbayes.bloom.filters import BitDistribution, BloomRelease, Filters, WeeklyFilters, build_filters, shuffle_flip
 from dpbayes.bloom.reach import ReachLattice, ReachNumbers, estimate_reach, read_reach_numbers, shown_sets
 from dpbayes.errors import SpecError
+from dpbayes.privacy.envelope import read_one_of
 from dpbayes.privacy.loss_law import Bounds
-from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table
+from dpbayes.report.document import Column, Fact, Figure, Paragraph, PrivacyTerms, Table, show_range
 from dpbayes.report.document import Section as PageSection
-from dpbayes.report.sensitivity import PriorSection, prior_section, shares_section
+from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import NO_COST, interval_columns, mean_and_interval, show_interval, simulation_warning
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.spec import Chains, DataSection, Draws, Positive, PrivacySection, RunSpec, Section, Seed, Tune
@@ -111,6 +111,8 @@ class Sampling(Section):
 class Spec(RunSpec):
     """A run of the Bloom system."""
 
+    decisive: ClassVar[set[str]] = {"audience", "filters", "privacy"}
+
     system: Literal["bloom"]
     """The system's name."""
     data: Data = Data()
@@ -119,13 +121,6 @@ class Spec(RunSpec):
     privacy: Privacy | None = None
     lattice: Lattice | None = None
     sampling: Sampling = Sampling()
-
-    @property
-    def release_settings(self) -> dict[str, Any]:
-        """The simulated audience, its filters and their cost."""
-        if self.given_release is not None:
-            return super().release_settings
-        return self.model_dump(include={"audience", "filters", "privacy"})
 
     @model_validator(mode="after")
     def _audience_or_release(self) -> Spec:
@@ -200,24 +195,14 @@ def release(
 
 def read_release(path: Path) -> _Release:
     """Read a finished release of filters, or published reach numbers."""
-    path = input_file(path)
     if path.suffix.lower() == ".csv":
         return read_reach_numbers(path)
-    with path.open("rb") as file:
-        head = file.read(200)
-    for kind in (ReachNumbers, WeeklyFilters):
-        if f'"{kind.FILE.format}"'.encode() in head:
-            return kind.read(path)
-    return BloomRelease.read(path)
+    return read_one_of(path, ReachNumbers, WeeklyFilters, BloomRelease)
 
 
 def _flips(release: BloomRelease | WeeklyFilters, format: str) -> str:
     """Return the flip probability in words, or its range over weeks."""
-    return f"flip probability {_span([week.flip_prob for week in release.weeks], format)}"
-
-
-def _span(values: list[Any], format: str) -> str:
-    return " to ".join(f"{value:{format}}" for value in dict.fromkeys((min(values), max(values))))
+    return f"flip probability {show_range([week.flip_prob for week in release.weeks], format)}"
 
 
 def describe(spec: Spec, release: _Release) -> str:
@@ -225,7 +210,7 @@ def describe(spec: Spec, release: _Release) -> str:
     if isinstance(release, ReachNumbers):
         size = f"{release.values.size} published numbers of {len(release.publishers)} publishers"
         return f"{size}, {release.n_weeks} week{'s' * (release.n_weeks > 1)}, {release.noise} noise"
-    size = _span([week.n_bits for week in release.weeks], ",")
+    size = show_range([week.n_bits for week in release.weeks], ",")
     filters = f"{release.n_filters} filters of {size} bits at {_flips(release, '.4f')}"
     if isinstance(release, WeeklyFilters):
         filters += f", {release.n_weeks} weeks"
@@ -360,7 +345,6 @@ def sections(spec: Spec, release: Any, result: xr.DataTree, kept: Mapping[str, A
     return Findings(
         answer=_found(rows, reached, release.n_filters) + _truth_told(truth),
         picture=_reach_picture(rows, posterior),
-        caution=prior.caution,
         sections=[
             _reach_section(rows, posterior),
             prior,
@@ -532,7 +516,7 @@ def _sources_section(true: Any, law: BitDistribution, n_publishers: int, *, seed
     )
 
 
-def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PriorSection:
+def _prior_section(result: xr.DataTree, release: BloomRelease, reach: Any, step: int) -> PageSection:
     """Judge the prior of the logo shares, by those shares and by the reach drawn from them, one draw in `step`."""
     import xarray as xr
 

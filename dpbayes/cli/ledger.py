@@ -1,13 +1,20 @@
 """`dpbayes ledger`: open, show, verify and export a privacy-budget ledger."""
 
+import datetime
+import itertools
 import sys
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dpbayes.cli.tables import show_budget, show_releases
+from dpbayes.cli.tables import show_table
 from dpbayes.errors import InputError
+
+if TYPE_CHECKING:
+    from dpbayes.privacy.ledger import Ledger, Reservation
 
 app = typer.Typer(
     name="ledger",
@@ -52,9 +59,9 @@ def show(path: LedgerFile, head: Head = None) -> None:
     from dpbayes.privacy.ledger import open_ledger
 
     opened = open_ledger(path, expected_head=head)
-    show_budget(opened)
-    if opened.entries():
-        show_releases(opened)
+    _show_budget(opened)
+    if entries := opened.entries():
+        _show_releases(entries)
     if waiting := opened.unconfirmed():
         numbers = ", ".join(str(release.entry) for release in waiting)
         typer.echo(f"Reserved and never confirmed, counted as spent: entries {numbers}.")
@@ -96,3 +103,62 @@ def export(
     except OSError as error:
         remedy = "choose another name" if isinstance(error, FileExistsError) else "check its folder"
         raise InputError(f"{out} cannot be written: {error.strerror}; {remedy}") from error
+
+
+def _show_budget(ledger: "Ledger") -> None:
+    """Print a ledger's total, what is spent and what is left."""
+    terms, spent, left = ledger.terms, ledger.spent(), ledger.remaining()
+    decides = {"basic": "plain addition", "tight": "tight composition"}[terms.composition]
+    rows = [
+        ("total", repr(terms.epsilon), repr(terms.delta)),
+        ("spent, plain addition", f"{spent.basic_epsilon:.6g}", f"{spent.basic_delta:.6g}"),
+        ("spent, tight", f"{spent.tight_epsilon:.6g}", f"{terms.delta:.6g}"),
+        ("remaining", f"{left.epsilon:.6g}", f"{left.delta:.6g}"),
+        ("entries", str(spent.releases), ""),
+        ("unconfirmed", str(spent.unconfirmed), ""),
+    ]
+    title = f"{terms.dataset}: {terms.adjacency}, {decides} decides, opened {_when(terms.created)} UTC"
+    show_table(("", "epsilon", "delta"), rows, title=title)
+
+
+def _show_releases(entries: Sequence["Reservation"]) -> None:
+    """Print one row per release: the entries that were confirmed together for one purpose, and their sum."""
+    releases = itertools.groupby(entries, key=lambda entry: (entry.digest, entry.mechanism, entry.purpose))
+    with_delta = any(entry.cost.plain[1] for entry in entries)
+    head = ["entries", "UTC", "queries", "epsilon", *(["delta"] if with_delta else []), "purpose, noise"]
+    typer.echo("")
+    show_table(head, [_cells(list(group), with_delta=with_delta) for _, group in releases])
+
+
+def _cells(group: Sequence["Reservation"], *, with_delta: bool) -> list[str]:
+    first, last = group[0], group[-1]
+    parts = [entry.cost.plain[0] for entry in group]
+    known = [part for part in parts if part is not None]  # a law without an epsilon has none
+    return [
+        str(first.entry) if first is last else f"{first.entry}–{last.entry}",
+        _when(first.time).replace(" ", "\n"),
+        str(sum(entry.cost.count for entry in group)),
+        f"{float(sum(known, Fraction(0))):.4g}" if len(known) == len(parts) else "–",
+        *([f"{float(sum(entry.cost.plain[1] for entry in group)):.4g}"] if with_delta else []),
+        "\n".join([first.purpose, _law(group), *([] if first.digest else ["unconfirmed, counts as spent"])]),
+    ]
+
+
+def _when(time: str) -> str:
+    return datetime.datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _law(group: Sequence["Reservation"]) -> str:
+    """Return law, parameters and sensitivities of a group; the mechanism too where the law does not say it."""
+    from dpbayes.report.document import show_range
+
+    lines = []
+    for name, same in itertools.groupby(group, key=lambda entry: entry.cost.law.name):
+        entries = list(same)
+        words = [name] if name == entries[0].mechanism else [f"{entries[0].mechanism} ({name})"]
+        told = [entry.cost.law.to_dict() | {"sensitivity": entry.cost.sensitivity} for entry in entries]
+        for key in ("scale", "stddev", "sensitivity"):
+            if values := [one[key] for one in told if one.get(key) is not None]:
+                words.append(f"{key} {show_range(values, '.4g')}")
+        lines.append(", ".join(words))
+    return "\n".join(lines)

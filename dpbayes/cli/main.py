@@ -334,9 +334,7 @@ def _signs_of_life(stage: str) -> Progress:
     """Return a context in which standard error, beside the output, hears every ten seconds that a stage goes on."""
     from dpbayes.runs.progress import Progress
 
-    progress = Progress(lambda line: typer.echo(line, err=True), terminal=sys.stderr.isatty())
-    progress.at(stage)
-    return progress
+    return Progress(lambda line: typer.echo(line, err=True), stage)
 
 
 @contextmanager

@@ -1,20 +1,31 @@
 """`dpbayes privacy`: what a mechanism costs, or how much noise a promise needs, as a table and a plot."""
 
-import inspect
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpbayes.cli.tables import Query, answer, check_figure, show_table
+from dpbayes.cli.tables import show_table
 from dpbayes.errors import InputError
 
 if TYPE_CHECKING:
     from dpbayes.bloom.claims import EpsilonClaim
     from dpbayes.mvg.sensitivity import FeatureRanges
+    from dpbayes.privacy.losses import PrivacyLoss
+
+_DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
+_MEANING = {
+    "replace-one": "neighbours differ in one record; the number of records is public",
+    "add-remove": "one neighbour holds one record more; the number of records is protected",
+}
+_SUFFIXES = (".png", ".svg", ".pdf")
 
 app = typer.Typer(
     name="privacy",
@@ -45,8 +56,8 @@ Relation = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="Write epsilon(delta) to this .png, .svg or .pdf file.")]
 RealMove = Annotated[float, typer.Option(help="Largest change of the released number(s) between neighbours.")]
 WholeMove = Annotated[int, typer.Option(help="Largest change of the released integer between neighbours.")]
-Scale = Annotated[float | None, typer.Option(help="Scale of the noise.")]
-Stddev = Annotated[float | None, typer.Option(help="Standard deviation of the noise.")]
+Scale = Annotated[float | None, typer.Option("--scale", help="Scale of the noise.")]
+Stddev = Annotated[float | None, typer.Option("--stddev", help="Standard deviation of the noise.")]
 
 
 # Command: its noise law, the options of its parameter and sensitivity, and its help text.
@@ -86,34 +97,26 @@ _COMMANDS: dict[str, tuple[str, Any, Any, str]] = {
 }
 
 
-def _register(command: str, name: str, parameter: Any, sensitivity: Any, text: str) -> None:
+def _register(command: str, name: str, parameter: Any, move: Any, text: str) -> None:
     """Register the command of a noise law, with the options that all laws share."""
 
-    def run(**given: Any) -> None:
+    def run(
+        value: parameter = None,
+        sensitivity: move = 1,
+        compositions: Runs = 1,
+        epsilon: Epsilon = None,
+        delta: Delta = None,
+        adjacency: Relation = "replace-one",
+        plot: Plot = None,
+    ) -> None:
         from dpbayes.privacy.laws import law_named
 
-        value, move, runs, epsilon, delta, adjacency, plot = given.values()
         law = law_named(name)
-        title = law.words[0].upper() + law.words[1:]
-        query = Query(title, law.parameter, value, move, runs, epsilon, delta, adjacency, plot, pure=law.is_pure)
-        answer(query, lambda noise: law.of(noise).loss(sensitivity=move).compose(runs))
+        title, shared = law.words[0].upper() + law.words[1:], (compositions, epsilon, delta, adjacency, plot)
+        query = Query(title, law.parameter, value, sensitivity, *shared, pure=law.is_pure)
+        answer(query, lambda noise: law.of(noise).loss(sensitivity=sensitivity).compose(compositions))
 
-    options: dict[str, tuple[Any, Any]] = {
-        "scale" if parameter is Scale else "stddev": (parameter, None),
-        "sensitivity": (sensitivity, 1),
-        "compositions": (Runs, 1),
-        "epsilon": (Epsilon, None),
-        "delta": (Delta, None),
-        "adjacency": (Relation, "replace-one"),
-        "plot": (Plot, None),
-    }
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(o, keyword, default=default, annotation=kind) for o, (kind, default) in options.items()]
-    )
-    run.__annotations__ = {option: kind for option, (kind, _) in options.items()}
-    run.__doc__ = text
-    app.command(command)(run)
+    app.command(command, help=text)(run)
 
 
 for _command, _options in _COMMANDS.items():
@@ -145,6 +148,166 @@ def randomized_response(
     name = f"Randomized response, {categories} categories"
     query = Query(name, "truth probability", truth_probability, None, compositions, epsilon, delta, "replace-one", plot)
     answer(query, loss, parameter_of=probability_of)
+
+
+def check_figure(path: Path | None) -> None:
+    """Refuse a ``--plot`` that cannot be written: before the work, not after it."""
+    if path is None:
+        return
+    if path.suffix not in _SUFFIXES:
+        raise InputError(f"--plot needs a file ending in {', '.join(_SUFFIXES)}, got {path}")
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {path}: there is no folder {path.parent}; create it first")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What was asked on the command line about one mechanism."""
+
+    law: str
+    parameter: str
+    value: float | None
+    sensitivity: float | None
+    compositions: int
+    epsilon: float | None
+    deltas: list[float] | None
+    adjacency: str
+    plot: Path | None
+    pure: bool = False
+
+    def __post_init__(self) -> None:
+        option = "--" + self.parameter.replace(" ", "-")
+        if (self.value is None) == (self.epsilon is None):
+            given = "neither" if self.value is None else "both"
+            raise InputError(f"give either {option} (to learn epsilon) or --epsilon (to learn the noise), got {given}")
+        if self.compositions < 1:
+            raise InputError(f"--compositions must be at least 1, got {self.compositions}")
+        for delta in self.deltas or ():
+            if not 0 <= delta < 1:
+                raise InputError(f"--delta must be at least 0 and below 1, got {delta}; a usual choice is below 1 / n")
+        check_figure(self.plot)
+        for name, value in (("--epsilon", self.epsilon), (option, self.value), ("--sensitivity", self.sensitivity)):
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} must be positive and finite, got {value}")
+
+    def pure_value(self, divisor: float) -> Fraction:
+        """Return what pure privacy gives exactly: epsilon of a scale, or the scale of an epsilon."""
+        from dpbayes.privacy.rounding import decimal_reading
+
+        return self.compositions * decimal_reading(self.sensitivity or 0.0) / decimal_reading(divisor)
+
+    @property
+    def title(self) -> str:
+        """One line that names the mechanism and how often it runs."""
+        parts = [self.law]
+        if self.value is not None:
+            parts.append(f"{self.parameter} {self.value:g}")
+        if self.sensitivity is not None:
+            parts.append(f"sensitivity {self.sensitivity:g}")
+        return ", ".join([*parts, f"{self.compositions:,} composition{'s' if self.compositions > 1 else ''}"])
+
+
+def answer(
+    query: Query,
+    build: Callable[[float], "PrivacyLoss"],
+    *,
+    parameter_of: Callable[[float], float] = lambda noise: noise,
+) -> None:
+    """Print the table of `query`, and write its plot; `build` gives the composed loss of a parameter's value."""
+    # `parameter_of` maps an amount of noise, with which epsilon falls, to that parameter.
+    deltas = query.deltas or list(_DELTAS)
+    if query.value is not None:
+        loss, rows = build(query.value), []
+        for delta in deltas:
+            least, most = _bounds(query, loss, delta)
+            rows.append((f"{delta:g}", _round(most, ROUND_CEILING), _round(least, ROUND_FLOOR)))
+        show_table(("delta", "epsilon", "not below"), rows, title=query.title)
+        curves = {query.title: loss}
+    else:
+        shown = {delta: _least(query, build, parameter_of, delta) for delta in deltas}
+        title = f"{query.title}: least noise for epsilon {query.epsilon:g}"
+        show_table(("delta", query.parameter), [(f"{delta:g}", value) for delta, value in shown.items()], title=title)
+        curves = {f"{query.parameter} {value}, for delta {d:g}": build(float(value)) for d, value in shown.items()}
+    typer.echo(f"adjacency {query.adjacency}: {_MEANING[query.adjacency]}")
+    if query.plot is not None:
+        _draw(query, curves, query.plot)
+        typer.echo(f"plot: {query.plot}")
+
+
+def _bounds(query: Query, loss: "PrivacyLoss", delta: float) -> tuple[float | Fraction, float | Fraction]:
+    """Return the bounds of epsilon at `delta`: one exact number where the law has a pure guarantee."""
+    if query.pure and delta == 0:
+        assert query.value is not None
+        return (query.pure_value(query.value),) * 2
+    found = loss.epsilon_bounds(delta)
+    return found.lower, found.upper
+
+
+def _least(
+    query: Query, build: Callable[[float], "PrivacyLoss"], parameter_of: Callable[[float], float], delta: float
+) -> str:
+    """Return the parameter of the least noise for the query's epsilon at `delta`, rounded to the safe side."""
+    assert query.epsilon is not None
+    exact = query.pure_value(query.epsilon) if query.pure else math.inf
+    value: float | Fraction = exact
+    if not query.pure or delta > 0:
+        found = parameter_of(_least_noise(lambda noise: build(parameter_of(noise)), query.epsilon, delta))
+        value = min(found, exact)  # what is enough at delta 0 is enough at any
+    increasing = parameter_of(2.0) > parameter_of(1.0)
+    return _round(value, ROUND_CEILING if increasing else ROUND_FLOOR)
+
+
+def _least_noise(build: Callable[[float], "PrivacyLoss"], epsilon: float, delta: float) -> float:
+    """Return the least noise with epsilon(delta) at most `epsilon`, to eight digits, from the safe side."""
+    from dpbayes.privacy.rounding import least_where_kept
+
+    # Epsilon is close to a power of the noise: few steps on their logarithms are enough.
+    @cache
+    def excess(log_noise: float) -> float:
+        upper = build(math.exp(log_noise)).epsilon_bounds(delta).upper
+        return math.log(min(max(upper / epsilon, 1e-9), 1e9))
+
+    high, at_high = 0.0, excess(0.0)
+    while at_high > 0:
+        high += max(1.0, min(at_high, 8.0))
+        if high > 40:
+            raise InputError(f"no amount of noise gives epsilon {epsilon:g} at delta {delta:g}; ask for delta above 0")
+        at_high = excess(high)
+    low = high - 1.0
+    while excess(low) <= 0:
+        low, high = low - 1.0, low
+    return math.exp(least_where_kept(excess, low, high, step=1e-8))
+
+
+def _round(value: float | Fraction, rounding: str) -> str:
+    """Return six significant digits, rounded in the given direction; all of them when there are fewer."""
+    if not math.isfinite(value):
+        return "infinite"
+    exact = Fraction(value)
+    digits = Context(prec=6, rounding=rounding).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return f"{digits.normalize():f}"
+
+
+def _draw(query: Query, curves: dict[str, "PrivacyLoss"], path: Path) -> None:
+    """Draw epsilon as a function of delta, one line per curve."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    deltas = np.logspace(-12, -1, 89)
+    figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for label, loss in curves.items():
+        epsilons = [loss.epsilon_bounds(float(delta)).upper for delta in deltas]
+        axes.plot(deltas, np.where(np.isfinite(epsilons), epsilons, np.nan), label=label, linewidth=1.8)
+    axes.set_ylim(bottom=0.0)
+    axes.set(xscale="log", xlim=(deltas[0], deltas[-1]), xlabel="delta", ylabel="epsilon (rounded up)")
+    axes.set_title(f"{query.title}\nadjacency: {query.adjacency}", fontsize=10, loc="left")
+    axes.grid(True, color="0.9", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    if query.epsilon is not None:
+        axes.axhline(query.epsilon, color="0.4", linewidth=0.8, linestyle="--")
+        axes.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
 
 
 @app.command()

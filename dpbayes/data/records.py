@@ -91,10 +91,11 @@ def scan_records(path: Path, *, setting: str, text: Collection[str] | None = Non
         )
 
 
-def require_file(path: Path, *, setting: str) -> Path:
-    """Return the path of a file that a spec names under `setting`, which must be there."""
+def require_file(path: Path, *, setting: str, source: str | None = None) -> Path:
+    """Return the path of a file that a spec names under `setting`, which must be there; `source` says where it is."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; {setting} is resolved beside the spec")
+        said = f"there is no file {path}; {setting} is resolved beside the spec"
+        raise FileNotFoundError(f"{said}; {source}" if source else said)
     return path
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpbayes._files import input_file, write_whole
+from dpbayes._files import write_whole
 from dpbayes.data.domain import Domain, check_rows
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records
 from dpbayes.data.tables import marginals
@@ -29,12 +28,12 @@ from dpbayes.ide.groups import (
 from dpbayes.ide.noise_aware import Measurements, measure
 from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
 from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.privacy.envelope import read_one_of
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release, in_a_line
-from dpbayes.privacy.release import read_release as read_tables
 from dpbayes.runs.protocol import Calibration, Context, Findings
-from dpbayes.runs.spec import MOST_TABLES, Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed
+from dpbayes.runs.spec import Positive, PrivacySection, PublishedData, PublishedSpec, Section, Seed, check_tables
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,6 +64,7 @@ class Recode(Section):
 class Data(PublishedData):
     """Public and confidential records: files beside the spec, or the generated population."""
 
+    sources: ClassVar[tuple[str, ...]] = ("embedded", "private", "release", "published")
     confidential: ClassVar[str] = "private"
     files: ClassVar[tuple[str, ...]] = ("public", "private", "published", "constraints")
 
@@ -80,7 +80,7 @@ class Data(PublishedData):
     """Numeric columns to cut into bands before they are read as levels."""
     by: str | None = None
     """Attribute that names the group within which marginals are compared and the prior is pooled."""
-    tables: Annotated[list[list[str]], Field(max_length=MOST_TABLES)] | Literal["by-feature"] | None = None
+    tables: list[list[str]] | Literal["by-feature"] | None = None
     """Tables to release; "by-feature" releases `by` x each other attribute. Without [groups]."""
     size: int = Field(default=600, ge=10, le=10**7)
     """Mean records of a group of the generated population."""
@@ -89,40 +89,20 @@ class Data(PublishedData):
 
     @model_validator(mode="after")
     def _sources_fit(self) -> Data:
-        finished = self.release if self.release is not None else self.published
-        confidential = finished if finished is not None else self.private
-        files = self.public is not None and confidential is not None
-        if (self.embedded is not None) == files or (self.public is None) != (confidential is None):
+        if (self.public is None) != (self.embedded is not None):
             raise ValueError(
-                'give public and private files, public and a release, public and published, or embedded = "two-level"; '
-                "only one"
+                "give data.public, the records that make the prior, beside private, release or published; the "
+                "embedded population has its own"
             )
-        if self.release is not None and self.published is not None:
-            raise ValueError("give data.release or data.published, not both")
-        if finished is not None and self.private is not None:
-            raise ValueError("a finished release stands in for the confidential records; leave data.private out")
-        if files and not self.levels:
+        if self.embedded is None and not self.levels:
             raise ValueError("files need [data.levels], the levels of each attribute from the codebook")
-        unknown = sorted({*self.recode, *([self.by] if self.by else [])} - set(self.levels)) if files else []
-        if unknown:
+        named = () if self.embedded is not None else (*self.recode, *([self.by] if self.by else []))
+        if unknown := sorted(set(named) - set(self.levels)):
             raise ValueError(f"recode or by names {unknown}, which [data.levels] lacks")
-        return self
-
-    @model_validator(mode="after")
-    def _tables_fit(self) -> Data:
-        if not self.levels or self.tables is None:
-            return self
-        domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
-        if self.tables == "by-feature":
-            return self
-        if not self.tables or [] in self.tables:
-            raise ValueError(f"tables must name one attribute or more each, got {self.tables}; leave an empty one out")
-        for names in self.tables:
-            unknown = sorted(set(names) - set(domain.names))
-            if unknown:
-                raise ValueError(f"tables name {unknown}, which [data.levels] lacks; it has {list(domain.names)}")
-            if len(set(names)) < len(names):
-                raise ValueError(f"the table {names} names an attribute twice; name each once")
+        if self.levels and self.tables is not None:
+            domain = Domain.from_levels(self.levels)  # its errors name the attribute and the level
+            if self.tables != "by-feature":
+                check_tables(self.tables, domain, key="tables")
         return self
 
 
@@ -262,12 +242,7 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def read_release(path: Path) -> Released:
     """Read a release of tables or of groups, whichever the file says it is."""
-    try:
-        data = json.loads(input_file(path).read_text(encoding="utf-8"))
-        groups = data["format"] == "dpbayes-group-release"
-    except (ValueError, TypeError, KeyError, RecursionError):
-        groups = False  # the reader of tables says what is wrong
-    return GroupRelease.read(path) if groups else read_tables(path)
+    return read_one_of(path, GroupRelease, Release)
 
 
 def describe(spec: Spec, release: Released) -> str:

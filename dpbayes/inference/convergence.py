@@ -10,7 +10,7 @@ cell probability agrees; the model or the trace names such quantities in `conver
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -55,10 +55,10 @@ class Quantity:
         place = ", ".join(f"{given_name(dim)}={label}" for dim, label in self.where)
         return f"{given_name(self.name)}[{place}]" if place else given_name(self.name)
 
-    @property
-    def words(self) -> str:
-        """The variable and its labels, without brackets and the names of dimensions."""
-        return f"{given_name(self.name).replace('_', ' ')} {', '.join(str(label) for _, label in self.where)}".rstrip()
+    def words(self, called: str | None = None) -> str:
+        """Return the variable, or what it is called, and its labels, without the names of dimensions."""
+        variable = given_name(self.name).replace("_", " ") if called is None else f"{called}:"
+        return f"{variable} {', '.join(str(label) for _, label in self.where)}".rstrip(" :")
 
 
 @dataclass(frozen=True)
@@ -377,10 +377,26 @@ def quantity_draws(
 
 
 def quantities_of(posterior: "xr.Dataset", name: str) -> list[Quantity]:
-    """All quantities of a variable, the last coordinate fastest."""
-    dims = [str(dim) for dim in posterior[name].dims if dim not in ("chain", "draw")]
+    """All quantities of a variable of draws, or of a calibration study's ranks, the last coordinate fastest."""
+    dims = [str(dim) for dim in posterior[name].dims if dim not in ("chain", "draw", "simulation")]
     labels = [_labels(posterior, dim) for dim in dims]
     return [Quantity(name, tuple(zip(dims, place, strict=True))) for place in product(*labels)]
+
+
+def quantity_words(
+    posterior: "xr.Dataset",
+    names: Iterable[str],
+    named: Mapping[str, Sequence[str]],
+    called: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return what quantities are called, by how they are written: as a variable's are named, if all of them are."""
+    words: dict[str, str] = {}
+    for name in names:
+        quantities, known = quantities_of(posterior, name), named.get(name, ())
+        if len(known) != len(quantities):  # a model of one's own may record others
+            known = [quantity.words((called or {}).get(name)) for quantity in quantities]
+        words |= dict(zip(map(str, quantities), known, strict=True))
+    return words
 
 
 def _labels(posterior: "xr.Dataset", dim: str) -> list[str | int | float]:

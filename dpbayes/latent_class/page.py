@@ -23,7 +23,7 @@ from dpbayes.latent_class.design import (
 from dpbayes.report.document import Block, Column, Fact, Figure, Paragraph, Section, Table
 from dpbayes.report.frame import Findings
 from dpbayes.report.plots import SCREEN_ROWS, estimate_plot, interval_panels, residual_plot
-from dpbayes.report.sensitivity import WIDTH_TITLE, PriorSection, prior_section, shares_section, split_variance
+from dpbayes.report.sensitivity import WIDTH_TITLE, prior_section, shares_section, split_variance
 from dpbayes.report.tables import interval_columns, mean_and_interval, released_section
 
 if TYPE_CHECKING:
@@ -70,13 +70,11 @@ def findings(
     mentions = {attribute: _mention(attribute.name, question) for attribute in shares}
     ordered = {attribute: shares[attribute] for attribute in sorted(shares, key=mentions.__getitem__)}
     asked = [attribute for attribute in ordered if mentions[attribute] < math.inf]
-    prior = _prior(trace, release, priors)
     full = [cells_section(trace, release)] if "cell" in trace["posterior"] else []
     size = float(_record_numbers(trace, release).mean())
     return Findings(
         answer=_answer(trace, release, ordered, asked[0] if asked else None),
         picture=_picture(ordered, asked),
-        caution=prior.caution if isinstance(prior, PriorSection) else "",
         headline=[
             Fact("n_counts", "noisy counts released", release.n_counts, f"{release.n_counts}"),
             Fact("n", "records" if release.n_public else "records (posterior mean)", size, f"{size:,.0f}"),
@@ -85,7 +83,7 @@ def findings(
             _shares_section(shares),
             margins_section(trace, release, truth),
             *full,
-            prior,
+            _prior(trace, release, priors),
             sources_section(trace, release),
             released_section(release),
             fit_section(trace, release),

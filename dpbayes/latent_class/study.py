@@ -17,7 +17,7 @@ from pydantic import Field, SkipValidation, model_validator
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records, with_labels
-from dpbayes.errors import InputError, SpecError
+from dpbayes.errors import SpecError
 from dpbayes.latent_class.design import (
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
@@ -42,7 +42,6 @@ from dpbayes.privacy.sampling import release_values
 from dpbayes.runs.protocol import Calibration, Context, Findings
 from dpbayes.runs.registry import check_recorded, keep_model, load_model
 from dpbayes.runs.spec import (
-    MOST_TABLES,
     Chains,
     Draws,
     Level,
@@ -54,6 +53,7 @@ from dpbayes.runs.spec import (
     Seed,
     Share,
     Tune,
+    check_tables,
 )
 
 if TYPE_CHECKING:
@@ -109,12 +109,7 @@ def released_tables(data: Data) -> tuple[Domain, list[tuple[str, ...]]] | None:
     all_pairs = data.embedded or data.attribute_sets == "all-pairs"
     named = combinations(everything.names, 2) if all_pairs else data.attribute_sets
     sets = [tuple(names) for names in named]
-    if not sets or not all(sets):
-        raise InputError(f"attribute_sets must name one attribute or more per table, got {sets}; name at least one")
-    if len(sets) > MOST_TABLES:
-        raise InputError(f"attribute_sets name {len(sets):,} tables, and a release holds at most {MOST_TABLES:,}")
-    for names in sets:
-        everything.project(names)  # refuses one that is named twice or has no levels
+    check_tables(sets, everything, key="attribute_sets")
     return everything.project(list(dict.fromkeys(name for names in sets for name in names))), sets
 
 

@@ -94,16 +94,7 @@ class Enveloped:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file that `write` wrote."""
-        data = _parsed(input_file(path))
-        if not isinstance(data, dict) or "digest" not in data:
-            raise DamagedFileError(f"{path} is not {cls.FILE.words} of dpbayes: it has no digest; {_AGAIN}")
-        stated = data.pop("digest")
-        try:
-            built = cls.from_dict(data)
-        except DamagedFileError as error:
-            raise DamagedFileError(f"{path}: {error}") from error
-        if built.digest != stated:
-            raise DamagedFileError(f"{path} was changed after it was written: its digest does not match its contents")
+        built: Self = read_one_of(path, cls)
         return built
 
 
@@ -120,6 +111,23 @@ def expect(data: Any, keys: str, what: str) -> dict[str, Any]:
     if odd := sorted(map(str, set(data) ^ set(keys.split()))):
         raise DamagedFileError(f"{what} must have the keys {sorted(keys.split())}; missing or unknown: {shown(odd)}")
     return data
+
+
+def read_one_of(path: str | Path, *kinds: type[Enveloped]) -> Any:
+    """Read a file of the kind that it names, of some kinds; of the last where it names none of them."""
+    data = _parsed(input_file(path))
+    named = data.get("format") if isinstance(data, dict) else None
+    kind = next((kind for kind in kinds if kind.FILE.format == named), kinds[-1])
+    if not isinstance(data, dict) or "digest" not in data:
+        raise DamagedFileError(f"{path} is not {kind.FILE.words} of dpbayes: it has no digest; {_AGAIN}")
+    stated = data.pop("digest")
+    try:
+        built = kind.from_dict(data)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{path}: {error}") from error
+    if built.digest != stated:
+        raise DamagedFileError(f"{path} was changed after it was written: its digest does not match its contents")
+    return built
 
 
 def _parsed(path: Path) -> Any:

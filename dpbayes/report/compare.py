@@ -79,7 +79,7 @@ def compare_runs(folders: Sequence[str | Path]) -> Document:
     if not tables and not headline:
         has = "; ".join(f"{run.label}: {', '.join([*run.headline, *run.tables]) or 'nothing'}" for run in runs)
         raise InputError(f"the runs share no quantity ({has}); compare runs of one system")
-    differing = differing_settings(runs)
+    differing = differing_settings([run.settings for run in runs])
     ladder, labels = _ladder(differing), [run.label for run in runs]
     sections = [_settings_section(runs, differing)]
     if headline:
@@ -143,7 +143,7 @@ def _asked(tables: Sequence[SharedTable]) -> SharedTable | None:
 
 
 def _settings_section(runs: Sequence[RunFacts], differing: Mapping[str, Sequence[Scalar]]) -> Section:
-    columns = [Column("setting"), *(Column(run.label) for run in runs)]
+    columns = ["setting", *(run.label for run in runs)]
     rows = [[name, *map(show, values)] for name, values in differing.items()]
     text = "Everything else in the specs is the same." if rows else "The specs are the same in everything."
     blocks: list[Block] = [Paragraph(text)]
@@ -159,7 +159,8 @@ def _settings_section(runs: Sequence[RunFacts], differing: Mapping[str, Sequence
 
 
 def _headline_section(runs: Sequence[RunFacts], headline: dict[str, list[float]], ladder: Ladder) -> Section:
-    columns = [Column("quantity"), *(Column(run.label) for run in runs)]
+    run_labels = [run.label for run in runs]
+    columns = ["quantity", *run_labels]
     labels = {name: [run.facts["about"]["headline"][name] for run in runs] for name in headline}
     # A label that all runs share names the row; labels that differ stand below, a column per run.
     names = {name: words[0] if len(set(words)) == 1 else name.replace("_", " ") for name, words in labels.items()}
@@ -175,9 +176,8 @@ def _headline_section(runs: Sequence[RunFacts], headline: dict[str, list[float]]
         if np.ptp(values) > 0 and name not in _OF_THE_SAMPLER and not (ladder and np.allclose(values, ladder[1]))
     }
     if moving:
-        shown, run_labels = ", ".join(moving), [run.label for run in runs]
         caption = "The numbers at the top of the pages that differ between the runs."
-        alt = f"{shown}, one panel each, across {', '.join(run_labels)}."
+        alt = f"{', '.join(moving)}, one panel each, across {', '.join(run_labels)}."
         blocks.append(Figure(ladder_panels(moving, run_labels, ladder=ladder), caption, alt))
     return Section("At the top of the pages", blocks)
 
@@ -224,7 +224,8 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
     def add(name: str, values: Floats, style: str) -> None:
         same = np.all(np.nan_to_num(values) == np.nan_to_num(values[0]))
         said = ["all runs"] if same else [run.label for run in runs]
-        groups.append((name, [(run, row, style or ".4g") for run, row in zip(said, values, strict=False)]))
+        style = style.replace("d", ".0f") or ".4g"  # whole numbers are read as doubles, and may be missing
+        groups.append((name, [(run, row, style) for run, row in zip(said, values, strict=False)]))
 
     for quantity in table.quantities:
         if quantity not in ends:
@@ -238,8 +239,7 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
 
     def made(name: str, caption: str, columns: Sequence[tuple[str, Floats, str]]) -> Block:
         heads = [*keys, *(Column(head, style) for head, _, style in columns)]
-        numbers = ([_plain(values[i], style.endswith("d")) for _, values, style in columns] for i in shown)
-        rows = [[*table.places[i], *row] for i, row in zip(shown, numbers, strict=True)]
+        rows = [[*table.places[i], *(values[i].item() for _, values, _ in columns)] for i in shown]
         return Table(name, caption, heads, rows, folded=folded)
 
     columns = [(f"{name}, {run}", values, style) for name, part in groups for run, values, style in part]
@@ -249,12 +249,6 @@ def _side_by_side(runs: Sequence[RunFacts], table: SharedTable) -> list[Block]:
         return [made(table.name, caption, columns)]
     parted = [made(f"{table.name}: {name}", f"{name[0].upper()}{name[1:]}", part) for name, part in groups]
     return [Paragraph(caption), *parted]
-
-
-def _plain(value: float, whole: bool) -> float | None:
-    if np.isnan(value):
-        return None
-    return int(value) if whole else float(value)
 
 
 def _printed(value: float) -> str:
@@ -278,7 +272,7 @@ def _privacy_blocks(runs: Sequence[RunFacts]) -> list[Block]:
             lines += [_ONE_POSITION] if "one-position" in stated else []
             blocks.append(Callout("warning", f"Different {key}", lines))
     if any(run.privacy for run in runs):
-        columns = [Column("guarantee"), *(Column(run.label) for run in runs)]
+        columns = ["guarantee", *(run.label for run in runs)]
         rows = [[name, *(show(run.privacy.get(key)) for run in runs)] for key, name in _TERMS.items()]
         blocks.append(Table("privacy_terms", "What each run's epsilon is relative to", columns, rows))
     return blocks
@@ -322,12 +316,10 @@ def read_run(folder: str | Path) -> RunFacts:
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{folder} does not read ({error}); write it again with `dpbayes report`") from error
-    if not isinstance(facts, dict) or not facts.keys() >= _PARTS:
-        raise DamagedFileError(f"{folder}/facts.json holds no facts; write it again with `dpbayes report {folder}`")
-    if any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
-        raise DamagedFileError(
-            f"{folder}/facts.json is of an earlier version; write it again with `dpbayes report {folder}`"
-        )
+    whole = isinstance(facts, dict) and facts.keys() >= _PARTS
+    if not whole or any("heads" not in facts["about"].get(name, ()) for name in facts["tables"]):
+        said = f"{folder}/facts.json holds no facts, or is of an earlier version"
+        raise DamagedFileError(f"{said}; write it again with `dpbayes report {folder}`")
     return RunFacts(folder, folder.name, settings, facts)
 
 
@@ -349,7 +341,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
         if resolved.count(folder) > 1:
             raise InputError(f"{folder.name} is given twice; a run compared with itself shows nothing")
     runs = [read_run(folder) for folder in folders]
-    differing = differing_settings(runs)
+    differing = differing_settings([run.settings for run in runs])
     if len(differing) == 1:
         ((name, values),) = differing.items()
         if len(set(values)) == len(values):
@@ -362,10 +354,9 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunFacts]:
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
-def differing_settings(runs: Sequence[RunFacts]) -> dict[str, list[Scalar]]:
+def differing_settings(runs: Sequence[Mapping[str, Scalar]]) -> dict[str, list[Scalar]]:
     """Return the settings that are not the same in all runs, with each run's value (None where it has none)."""
-    names = list(dict.fromkeys(name for run in runs for name in run.settings))
-    values = {name: [run.settings.get(name) for run in runs] for name in names}
+    values = {name: [run.get(name) for run in runs] for settings in runs for name in settings}
     return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
 
 

@@ -77,6 +77,11 @@ def show_number(value: float, format: str) -> str:
     return text if any(sign in text for sign in "123456789n") else text.lstrip("+-")
 
 
+def show_range(values: Sequence[float], format: str) -> str:
+    """Return the least and the largest of some numbers as text, once where they print alike."""
+    return " to ".join(dict.fromkeys(f"{value:{format}}" for value in (min(values), max(values))))
+
+
 def show_probability(value: float, digits: int = 3) -> str:
     """Return a probability as text that does not claim certainty by rounding."""
     if value in (0, 1):
@@ -150,6 +155,7 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+    caution: str = ""  # what it adds to the first screen, unless the page says more there
 
 
 @dataclass(frozen=True)

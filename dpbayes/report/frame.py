@@ -51,10 +51,12 @@ def framed(
         terms = terms or privacy_terms(release)
     sections, headline = list(findings.sections), [*cost, *findings.headline]
     if trace is not None and "convergence" in trace.attrs:
-        from dpbayes.inference.convergence import Verdict
+        from dpbayes.inference.convergence import Verdict, quantity_words
 
         check = Verdict.from_json(trace.attrs["convergence"])
-        verdict = verdict or verdict_callout(check, _words(trace, check, findings.named))
+        verdict = verdict or verdict_callout(
+            check, quantity_words(trace["posterior"].to_dataset(), check.variables, findings.named)
+        )
         rhat, effective, sizes = check.value("rhat"), check.value("ess_bulk"), trace["posterior"].sizes
         draws = sizes["chain"] * sizes["draw"]
         headline.append(Fact("draws", "posterior draws", draws, f"{draws:,}"))
@@ -65,9 +67,8 @@ def framed(
         raise InputError("a study without a convergence check must say in Findings.verdict whether its numbers hold")
     provenance = _provenance(made, release) | dict(findings.provenance)
     rest: dict[str, Any] = {"facts": findings.facts, "privacy": terms, "picture": findings.picture}
-    return Document(
-        title, question, findings.answer, verdict, headline, sections, provenance, caution=findings.caution, **rest
-    )
+    rest["caution"] = findings.caution or " ".join(filter(None, (section.caution for section in sections)))
+    return Document(title, question, findings.answer, verdict, headline, sections, provenance, **rest)
 
 
 def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, str]:
@@ -89,21 +90,6 @@ def _provenance(made: Mapping[str, Any], release: Any | None) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def _words(trace: xr.DataTree, verdict: Verdict, named: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return what the judged quantities are called, by how the verdict writes them."""
-    from dpbayes.inference.convergence import quantities_of
-
-    posterior = trace["posterior"].to_dataset()
-    words: dict[str, str] = {}
-    for name in verdict.variables:
-        quantities = quantities_of(posterior, name)
-        called = named.get(name, ())
-        if len(called) != len(quantities):  # a model of one's own may record others
-            called = [quantity.words for quantity in quantities]
-        words |= dict(zip(map(str, quantities), called, strict=True))
-    return words
-
-
 def verdict_callout(verdict: Verdict, words: Mapping[str, str] | None = None) -> Callout:
     """Return the verdict in words, with what to change if it failed."""
     called = words or {}
@@ -120,7 +106,9 @@ def convergence_section(
     trace: xr.DataTree, verdict: Verdict, *, judged: str, named: Mapping[str, Sequence[str]] | None = None
 ) -> Section:
     """Build the section on convergence: what was judged, the checks, and plots of the worst quantities."""
-    words = _words(trace, verdict, named or {})
+    from dpbayes.inference.convergence import quantity_words
+
+    words = quantity_words(trace["posterior"].to_dataset(), verdict.variables, named or {})
     columns = [Column("check"), Column("at"), Column("value", ",.4g"), Column("wanted"), Column("passed")]
     rows = [(f.title, words.get(f.quantity, f.quantity), f.value, f.threshold_text, f.passed) for f in verdict.findings]
     checks = Table("convergence", "Convergence checks, each at its worst quantity", columns, rows)

@@ -85,27 +85,20 @@ def interval_panels(
         centre = (population if records is None else records)[index][:, 0]
         place = np.arange(len(centre))[::-1]
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        _, low, high = population[index].T
-        axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=1.2)
-        if records is not None:
-            _, low, high = records[index].T
-            axis.hlines(place, low - centre, high - centre, color=ESTIMATE, linewidth=5, alpha=0.45)
-        axis.plot(released[index] - centre, place, "x", color=RELEASED, markersize=6)
+        for estimates, label, style in (
+            (records, "these records, 95 %", {"linewidth": 5, "alpha": 0.45}),
+            (population, "their population, 95 %", {"linewidth": 1.2}),
+        ):
+            if estimates is not None:
+                _, low, high = estimates[index].T
+                axis.hlines(place, low - centre, high - centre, color=ESTIMATE, label=label, **style)
+        axis.plot(released[index] - centre, place, "x", color=RELEASED, markersize=6, label="released")
         if truth is not None:
-            axis.plot(truth[index] - centre, place, "o", mfc="none", color=TRUTH, markersize=6)
+            axis.plot(truth[index] - centre, place, "o", mfc="none", color=TRUTH, markersize=6, label="true")
         axis.set_yticks(place, labels[index], fontsize=8)
         axis.set_ylim(len(centre) - cells[index // columns] - 0.6, len(centre) - 0.4)
         axis.set_title(titles[index], fontsize=9)
-    handles = [
-        plt.Line2D([], [], color=ESTIMATE, linewidth=5, alpha=0.45, label="these records, 95 %"),
-        plt.Line2D([], [], color=ESTIMATE, linewidth=1.2, label="their population, 95 %"),
-        plt.Line2D([], [], color=RELEASED, marker="x", linestyle="", label="released"),
-    ]
-    if records is None:
-        del handles[0]
-    if truth is not None:
-        handles.append(plt.Line2D([], [], color=TRUTH, marker="o", mfc="none", linestyle="", label="true"))
-    figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=9)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4, frameon=False, fontsize=9)
     figure.supxlabel("records more or fewer than the estimated count", fontsize=9)
     return figure
 
@@ -152,9 +145,7 @@ def ladder_panels(
             axis.set_xticks(place, labels, rotation=30, ha="right", fontsize=8)
             axis.set_xlim(-0.5, len(labels) - 0.5)
         elif place.min() > 0 and place.max() >= 8 * place.min():
-            axis.set_xscale("log")
-            axis.set_xticks(place, [f"{value:g}" for value in place])
-            axis.minorticks_off()
+            log_ticks(axis, place)
     if ladder is not None:
         figure.supxlabel(ladder[0], fontsize=9)
     return figure
@@ -180,6 +171,13 @@ def intervals_of_runs(titles: Sequence[str], estimates: Floats, labels: Sequence
     axis.set_xlabel(unit, fontsize=9)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(4, runs), frameon=False, fontsize=9)
     return figure
+
+
+def log_ticks(axis: Axes, at: Floats) -> None:
+    """Give an axis a logarithmic scale with these ticks alone."""
+    axis.set_xscale("log")
+    axis.set_xticks(at, [f"{value:g}" for value in at])
+    axis.minorticks_off()
 
 
 def _scale(axis: Axes, low: Floats, middle: Floats, high: Floats) -> None:

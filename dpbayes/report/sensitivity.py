@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpbayes._arguments import Floats
-from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table
+from dpbayes.report.document import Block, Column, Figure, Paragraph, Section, Table, show_range
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,13 +30,6 @@ _TITLE = "How much does the prior decide?"
 _UNKNOWN = "Only the prior is scaled here: the likelihood's side, which tells a conflict from weak data, is left out."
 
 
-@dataclass(frozen=True)
-class PriorSection(Section):
-    """The section, and its finding in a sentence for the first screen; empty where nothing is sensitive."""
-
-    caution: str = ""
-
-
 def prior_section(
     trace: xr.DataTree,
     log_prior: Mapping[str, xr.DataArray],
@@ -47,8 +40,8 @@ def prior_section(
     answers: Sequence[str] = (),
     called: Mapping[str, str] | None = None,
     named: Mapping[str, Sequence[str]] | None = None,
-) -> PriorSection:
-    """Build the section on sensitivity to the prior, and to the likelihood where it is known.
+) -> Section:
+    """Build the section on sensitivity to the prior, with a caution where there is some; to the likelihood if known.
 
     The sensitivity of a quantity is the rate, per doubling of the exponent, at which the cumulative Jensen-Shannon
     distance between its posterior under ``prior^a`` and under the prior grows at a = 1. Posteriors for a = 0.99 and
@@ -62,7 +55,7 @@ def prior_section(
     except ValueError as error:
         if "tail values" not in str(error):  # ArviZ's words where draws repeat one value
             raise
-        return PriorSection(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
+        return Section(_TITLE, [Paragraph("Not known: the chains stood still too often to be reweighted.")])
     asked = np.isin(found.variables, list(answers))
     listed = np.lexsort((-found.largest, ~found.to_prior, ~asked))[:MOST_ROWS].tolist()
     columns = [Column("quantity"), *(Column(part, ".3f") for part in scaled)]
@@ -83,7 +76,7 @@ def prior_section(
         Table("prior_sensitivity", caption, columns, [*rows, *chance]),
         Paragraph(_likelihood_text(found) if known else _UNKNOWN),
     ]
-    return PriorSection(_TITLE, blocks, caution=_caution(found, asked, called))
+    return Section(_TITLE, blocks, caution=_caution(found, asked, called))
 
 
 def _caution(found: Sensitivities, asked: Flags, called: Mapping[str, str]) -> str:
@@ -197,7 +190,7 @@ def sensitivities(
     parts: int,
 ) -> Sensitivities:
     """Estimate the sensitivity of every quantity to every part, and its noise."""
-    from dpbayes.inference.convergence import is_constant, quantity_draws
+    from dpbayes.inference.convergence import is_constant, quantity_draws, quantity_words
 
     quantities, draws = quantity_draws(trace, var_names=variables)
     step = -(-draws[0].size // MOST_DRAWS)
@@ -213,9 +206,7 @@ def sensitivities(
             of_name = np.moveaxis(draws[here], 0, 2)
             values[here] = _estimates(of_name, thinned)
             noise[name] = np.quantile(_estimates(_shifted(of_name), thinned), 0.95, axis=0)
-    labels: list[str] = []
-    for name in variables:
-        labels += named.get(name) or [quantity.words for quantity in quantities if quantity.name == name]
+    labels = list(quantity_words(trace["posterior"].to_dataset(), variables, named).values())
     return Sensitivities(labels, of, values, noise, parts)
 
 
@@ -259,8 +250,7 @@ def shares_section(
         shares.append(noise / (noise + other) if noise + other > 0 else 0.0)
         deviations = (math.sqrt(variance) for variance in (noise + other, noise, other))
         rows.append((name, *deviations, shares[-1], *(float(values[i]) for _, values in beside)))
-    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
-    range_text = f"{' to '.join(ends)}\N{NO-BREAK SPACE}%"
+    range_text = show_range([100 * share for share in shares], ".0f") + "\N{NO-BREAK SPACE}%"
     text = f"The privacy noise accounts for {range_text} of the posterior variance, {rest} for the rest. {meaning}"
     columns = [Column(subject, key="quantity"), Column("standard deviation", format, "sd")]
     columns += [Column(f"{PRIVACY} alone", format, "privacy_sd"), Column(f"{rest} alone", format, "rest_sd")]

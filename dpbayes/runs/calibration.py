@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import xarray as xr
 from dpbayes._files import write_text, write_whole
 from dpbayes._names import given_name
 from dpbayes.errors import ExistingRunError, InputError, SpecError
-from dpbayes.inference.convergence import quantities_of
+from dpbayes.inference.convergence import quantities_of, quantity_words
 from dpbayes.inference.sampling import NutsSettings
-from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, quantity_names, simulate_and_rank, uniformity
-from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
+from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, simulate_and_rank, uniformity
+from dpbayes.report.compare import differing_settings, read_run, read_settings, show
 from dpbayes.report.document import Callout, Document, Fact, Figure, Paragraph, Section, Table, write_report
 from dpbayes.runs.execution import RunResult, finished_release
 from dpbayes.runs.folder import make_folder
@@ -97,16 +97,12 @@ def calibrate(
     """
     found = calibration_of(loaded, n_records=n_records)
     folder = _folder(loaded, out)
-    if settings is None:
-        base = SBC_SETTINGS
-        settings = NutsSettings(draws=base.draws, tune=base.tune, chains=base.chains, **found.sampling)
+    settings = settings or replace(SBC_SETTINGS, **found.sampling)
     release = finished_release(loaded)
     decided = [loaded.resolved, str(n_records), *([] if release is None else [release.digest])]
     echo(f"calibration: {n_simulations} simulations, {found.design}")
-    waiting = Progress(echo) if progressbar and not sys.stderr.isatty() else nullcontext()
-    if isinstance(waiting, Progress):
-        waiting.at("simulating, fitting and ranking")
-    with waiting:
+    speaks = progressbar and not sys.stderr.isatty()
+    with Progress(echo, "simulating, fitting and ranking") if speaks else nullcontext():
         study = simulate_and_rank(
             found.build_model,
             simulate=found.simulate,
@@ -154,7 +150,9 @@ def judge(
     study: xr.DataTree, *, called: Mapping[str, str] | None = None, named: Mapping[str, Sequence[str]] | None = None
 ) -> CalibrationVerdict:
     """Judge a study by Bonferroni's rule over all quantities: a right model fails one study in a hundred at most."""
-    words = _words(study, called or {}, named or {})
+    ranks = study["prior_sbc"].to_dataset()
+    words = {name: given_name(name).replace("_", " ") for name in map(str, ranks.data_vars)} | dict(called or {})
+    words |= quantity_words(ranks, map(str, ranks.data_vars), named or {}, words)
     p_values, coverages = uniformity(study), coverage(study)
     worst = min(p_values, key=lambda name: p_values[name])
     adjusted = min(1.0, p_values[worst] * len(p_values))
@@ -168,21 +166,6 @@ def judge(
         f"{100 * mean:.1f} % on average, {100 * min(coverages.values()):.1f} to {100 * max(coverages.values()):.1f} %."
     )
     return CalibrationVerdict(passed, summary, p_values, coverages, adjusted, words)
-
-
-def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return what variables and quantities are called, by how the ranks' functions write them."""
-    dataset = study["prior_sbc"].to_dataset()
-    words: dict[str, str] = {}
-    for name in map(str, dataset.data_vars):
-        words[name] = called.get(name, given_name(name).replace("_", " "))
-        quantities = quantities_of(dataset.isel(simulation=0, drop=True), name)
-        known = named.get(name, ())
-        if len(known) != len(quantities):
-            labels = [", ".join(str(label) for _, label in quantity.where) for quantity in quantities]
-            known = [f"{words[name]}: {label}" if label else words[name] for label in labels]
-        words |= dict(zip(quantity_names(study, name), known, strict=True))
-    return words
 
 
 def calibration_document(
@@ -239,8 +222,9 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
     rows: list[list[Any]] = []
-    for name in map(str, study["prior_sbc"].to_dataset().data_vars):
-        labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
+    dataset = study["prior_sbc"].to_dataset()
+    for name in map(str, dataset.data_vars):
+        labels = list(map(str, quantities_of(dataset, name)))
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
         rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
@@ -279,10 +263,10 @@ def _fits_section(study: xr.DataTree) -> Section:
 
 def calibration_section(run: str | Path, study: str | Path) -> Section:
     """Build the section on calibration of a run's page (`dpbayes report RUN --sbc STUDY`)."""
-    ours, theirs = RunFacts(Path(run), "", read_settings(Path(run)), {}), read_run(study)
+    ours, theirs = read_settings(Path(run)), read_run(study)
     if not (Path(study) / "ranks.nc").is_file():
         raise FileNotFoundError(f"{study} is no calibration study: it has no ranks.nc; make one with `dpbayes sbc`")
-    system, calibrated = ours.settings.get("system"), theirs.settings.get("system")
+    system, calibrated = ours.get("system"), theirs.settings.get("system")
     if system != calibrated:
         raise InputError(f"the study calibrates {calibrated!r} and the run is of {system!r}; calibrate the run's spec")
     verdict = theirs.facts["verdict"]
@@ -293,7 +277,7 @@ def calibration_section(run: str | Path, study: str | Path) -> Section:
     # Sampler settings, synthesis and seeds are the study's own; what was calibrated is the design and the model.
     differing = {
         name: values
-        for name, values in differing_settings([ours, theirs]).items()
+        for name, values in differing_settings([ours, theirs.settings]).items()
         if name.partition(".")[0] not in ("sampling", "synthesis") and not name.endswith("seed")
     }
     columns = ["setting", "this run", "the study"]

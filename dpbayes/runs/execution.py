@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from dpbayes.data.domain import check_rows
 from dpbayes.data.records import require_file
 from dpbayes.errors import ExistingRunError, InputError
 from dpbayes.privacy.release import NoisyTable, Release, in_a_line, read_release
-from dpbayes.report.document import Document, plain, write_report
+from dpbayes.report.document import Document, plain, show_range, write_report
 from dpbayes.runs.folder import check_free, choose_folder, read_json, remove_results, workspace
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -44,6 +43,10 @@ RELEASE, TRACE, RESULT = "release.json", "trace.nc", "result.json"
 WORKING_OUT, TRYING = "working out the noise that the spec asks for", "building the model and trying it"
 _MANY_DRAWS = 100_000  # beyond which it is asked whether memory holds them
 _MOST_TABLES = 12  # that are listed one by one before a run
+_NOTES = {
+    "published": "; post-processing of a published release, which costs nothing",
+    "simulation": "; SIMULATION: a seeded generator drew the noise, no privacy guarantee",
+}
 _NOT_KEPT = {RELEASE, RESULT, "facts.json"}  # of the JSON files in a folder; `Context.keep` wrote the others
 
 
@@ -112,7 +115,7 @@ def execute(
     with workspace(folder, loaded.resolved, partial(_draws_the_same, loaded)) as unfinished:
         # A run that finished between that check and the lock has its folder there by now.
         check_free(folder, force=force, cost=_cost_again(loaded, folder, "Either"))
-        progress = Progress(echo, terminal=sys.stderr.isatty()) if progressbar else None
+        progress = Progress(echo) if progressbar else None
         said = echo if progress is None else progress.say
         context = Context(unfinished, loaded.path.parent, said, progress)
         own, saved = loaded.spec.setting("model.file"), unfinished / SAVED
@@ -199,7 +202,7 @@ def _run(loaded: LoadedSpec, context: Context, ledger_head: str | None = None) -
     study, spec, echo = loaded.module, loaded.spec, context.echo
     release = _release(loaded, context, ledger_head)
     if release is not None:
-        echo(f"release: {described(loaded, release)}{sampler_note(release.sampler)}")
+        echo(f"release: {described(loaded, release)}{_NOTES.get(release.sampler, '')}")
     context.at("building the model")
     result, made = _fit(loaded, release, context)
     check = Verdict.from_json(made["convergence"]).summary() if "convergence" in made else ""
@@ -365,13 +368,6 @@ def described(loaded: LoadedSpec, release: Any) -> str:
     return f"{describe(loaded.spec, release)}{f', protects {protects}' if protects else ''}"
 
 
-def sampler_note(sampler: str) -> str:
-    """Return what the terminal adds to the line of a release: nothing if a cryptographic sampler drew it."""
-    if sampler == "published":
-        return "; post-processing of a published release, which costs nothing"
-    return "; SIMULATION: a seeded generator drew the noise, no privacy guarantee" if sampler == "simulation" else ""
-
-
 def check_files(loaded: LoadedSpec, folder: Path) -> None:
     """Refuse a spec whose files are not there, but for those that a release in the partial folder stands for."""
     data = loaded.spec.setting("data")
@@ -381,12 +377,8 @@ def check_files(loaded: LoadedSpec, folder: Path) -> None:
     drawn = (folder.with_name(folder.name + ".partial") / RELEASE).exists()
     for key in (*data.files, "release"):
         name = data.path_of(key)
-        if name is None or (drawn and key in (data.confidential, "release")):
-            continue
-        try:
-            require_file(loaded.path.parent / name, setting=f"data.{key}")
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; {data.source}" if data.source else str(error)) from None
+        if name is not None and not (drawn and key in (data.confidential, "release")):
+            require_file(loaded.path.parent / name, setting=f"data.{key}", source=data.source)
 
 
 def _cost_again(loaded: LoadedSpec, folder: Path, subject: str) -> str:
@@ -444,7 +436,7 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
         return []
     if len(design.tables) > _MOST_TABLES:
         sizes = [table.counts.size for table in design.tables]
-        many = f", {_range([design.size / size for size in sizes])} records per cell" if known else ""
+        many = f", {show_range([design.size / size for size in sizes], ',.3g')} records per cell" if known else ""
         spread = _spread(design.tables)
         return [f"  tables of {min(sizes):,} to {max(sizes):,} cells; {spread} in every cell{many}"]
     lines = []
@@ -459,12 +451,7 @@ def _table_lines(design: Any, *, known: bool) -> list[str]:
 
 def _spread(tables: Sequence[NoisyTable]) -> str:
     ends = [math.sqrt(end) for table in tables for end in (table.variances.min(), table.variances.max())]
-    return f"noise of standard deviation {_range(ends)}"
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):,.3g}", f"{max(values):,.3g}"
-    return low if low == high else f"{low} to {high}"
+    return f"noise of standard deviation {show_range(ends, ',.3g')}"
 
 
 def _model_lines(loaded: LoadedSpec, design: Any) -> list[str]:

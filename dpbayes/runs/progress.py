@@ -11,18 +11,16 @@ from collections.abc import Callable
 class Progress:
     """What a run is at: plain lines, or on a terminal one line that is rewritten; never ten seconds of silence."""
 
-    def __init__(
-        self, echo: Callable[[str], None], *, terminal: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.echo, self.terminal, self.clock = echo, terminal, clock
+    def __init__(self, echo: Callable[[str], None], stage: str = "preparing") -> None:
+        self.echo, self.terminal = echo, sys.stderr.isatty()
         self.lock, self.ended = threading.RLock(), threading.Event()
-        self.spoke, self.finished = clock(), ""
-        self.at("preparing")
+        self.spoke, self.finished = time.monotonic(), ""
+        self.at(stage)
 
     def at(self, stage: str) -> None:
         """Enter a stage without a word; `tick` speaks of it where it takes long."""
         with self.lock:
-            self.stage, self.share, self.tenth, self.started = stage, 0.0, 0, self.clock()
+            self.stage, self.share, self.tenth, self.started = stage, 0.0, 0, time.monotonic()
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -31,7 +29,7 @@ class Progress:
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
             self.echo(line)
-            self.spoke = self.clock()
+            self.spoke = time.monotonic()
 
     def __call__(self, stage: str, share: float) -> None:
         """Say how far a stage is; only a new stage or another tenth makes a line."""
@@ -59,11 +57,11 @@ class Progress:
                 bar = ("█" * int(20 * self.share)).ljust(20, "░") + " " if self.share else ""
                 sys.stderr.write(f"\r\x1b[K{bar}{line}")
                 sys.stderr.flush()
-            elif self.clock() - self.spoke >= 9.0:
+            elif time.monotonic() - self.spoke >= 9.0:
                 self.say(line)
 
     def _line(self, percent: int) -> str:
-        elapsed = self.clock() - self.started
+        elapsed = time.monotonic() - self.started
         if not self.share:
             return f"{self.stage}: {_elapsed(elapsed)} so far"
         left = "" if self.share >= 1.0 else f", about {_duration(elapsed * (1.0 - self.share) / self.share)} left"

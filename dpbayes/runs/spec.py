@@ -7,23 +7,25 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dpbayes._arguments import shown
 from dpbayes._files import file_path
-from dpbayes.errors import SpecError
+from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PublishedName
 from dpbayes.runs.registry import system_module, system_name
 
 if TYPE_CHECKING:
+    from dpbayes.data.domain import Domain
     from dpbayes.privacy import PublishedTable, Release
 
 # Bounds far beyond any use: a number outside of them is a slip, and is refused before anything is spent.
@@ -36,7 +38,7 @@ Positive = Annotated[float, Field(gt=0, le=1e12)]
 Real = Annotated[float, Field(ge=-1e50, le=1e50)]
 Level = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # of an attribute whose levels are numbers
 
-MOST_TABLES = 10_000  # of a release
+_MOST_TABLES = 10_000  # of a release
 _MOST_DRAWS = 10_000_000  # of all chains together
 _MOST_MISTAKES = 20  # that are shown
 _BEYOND_USE = 2**62  # bounds that nobody needs to be told
@@ -50,16 +52,15 @@ _KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Z
 
 
 class Section(BaseModel):
-    """A table of a run spec: strict types, no unknown keys, frozen."""
+    """A table of a run spec: strict types, finite numbers, no unknown keys, frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _finite(cls, value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("must be finite")
-        return value
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
 
     @model_validator(mode="after")
     def _draws_are_bounded(self) -> Any:
@@ -148,6 +149,10 @@ class PrivacySection(Section):
 class RunSpec(Section):
     """What every run spec has. Each system derives its own from this."""
 
+    decisive: ClassVar[set[str]] = {"data", "privacy"}  # sections that decide the release
+    # But for where files can be had, and what a ledger must hold.
+    idle: ClassVar[dict[str, Any]] = {"data": {"source"}, "privacy": {"ledger_head"}}
+
     system: str
     """The system to run; ``dpbayes models`` lists them."""
     title: str
@@ -179,8 +184,7 @@ class RunSpec(Section):
         """What decides the release: a run whose other settings changed goes on with the release it has."""
         if self.given_release is not None:
             return {"given": self.given_release}
-        # Where files can be had, and what a ledger must hold, changes no release.
-        return self.model_dump(include={"data", "privacy"}, exclude={"data": {"source"}, "privacy": {"ledger_head"}})
+        return self.model_dump(include=self.decisive, exclude=self.idle)
 
     @property
     def confidential_file(self) -> str | None:
@@ -226,6 +230,16 @@ CENSUS_QUERIES = (
     *("votingage_dpq", "hispanic_dpq", "cenrace_dpq", "votingage * hispanic_dpq", "votingage * cenrace_dpq"),
     *("hispanic * cenrace_dpq", "votingage * hispanic * cenrace_dpq"),
 )
+
+
+def check_tables(tables: Sequence[Sequence[str]], domain: Domain, *, key: str) -> None:
+    """Refuse tables without attributes, of unknown ones or of one twice, and more tables than a release holds."""
+    if not tables or not all(tables):
+        raise InputError(f"{key} must name one attribute or more per table, got {shown(tables)}; name at least one")
+    if len(tables) > _MOST_TABLES:
+        raise InputError(f"{key} name {len(tables):,} tables, and a release holds at most {_MOST_TABLES:,}")
+    for names in tables:
+        domain.project(names)
 
 
 class PublishedData(UnitSection):
@@ -504,12 +518,20 @@ def _sentence(finding: Any, number: int | None, spec: type[BaseModel]) -> str:
 
 def _fields(spec: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     """Return the keys that a section of the spec may have."""
-    model: Any = spec
+    model: type[BaseModel] | None = spec
     for key in location:
-        field = getattr(model, "model_fields", {}).get(key)
-        candidates = [] if field is None else [field.annotation, *getattr(field.annotation, "__args__", ())]
-        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
-    return list(getattr(model, "model_fields", {}))
+        if isinstance(key, str):  # not the place in an array of tables
+            field = None if model is None else model.model_fields.get(key)
+            model = None if field is None else _section_in(field.annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section, single or in an array of tables, that a key takes; None if it takes none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    many = get_args(annotation) if get_origin(annotation) in (list, Union, UnionType) else ()
+    return next(filter(None, map(_section_in, many)), None)
 
 
 def _line(lines: Mapping[tuple[str, ...], int], location: Sequence[str | int]) -> int | None:
@@ -563,35 +585,25 @@ class SpecSection:
 
 def spec_sections(system: str) -> list[SpecSection]:
     """Return the sections that a system's run spec may have, with their keys; those at the top of the file first."""
-    schema = system_module(system).Spec.model_json_schema()
-    tables = {name: found for name, field in schema["properties"].items() if (found := _table(field, schema["$defs"]))}
-    plain = {name: field for name, field in schema["properties"].items() if name not in tables}
-    sections = [SpecSection("", schema.get("description", ""), True, _keys(plain, schema))]
-    for name, (heading, table) in tables.items():
-        meaning = _one_line(table.get("description", ""))
-        required = name in schema.get("required", ())
-        sections.append(SpecSection(heading.format(name), meaning, required, _keys(table["properties"], table)))
+    spec = system_module(system).Spec
+    models = {name: found for name, field in spec.model_fields.items() if (found := _section_in(field.annotation))}
+    sections = [_section("", spec, required=True, but=models)]
+    for name, model in models.items():
+        field = spec.model_fields[name]
+        heading = f"[[{name}]]" if "list[" in str(field.annotation) else f"[{name}]"
+        sections.append(_section(heading, model, required=field.is_required()))
     return sorted(sections, key=lambda section: section.heading.startswith("[["))  # arrays of tables come last
 
 
-def _table(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the heading and the schema of a field that is a table, or an array of tables."""
-    arrays = [option["items"] for option in (field, *field.get("anyOf", ())) if "items" in option]
-    for heading, form in (("[{}]", field), *(("[[{}]]", items) for items in arrays)):
-        for option in (form, *form.get("anyOf", ())):
-            if "$ref" in option:
-                return heading, definitions[option["$ref"].rpartition("/")[2]]
-    return None
-
-
-def _keys(fields: Mapping[str, Any], owner: Mapping[str, Any]) -> tuple[SpecKey, ...]:
-    """Return the keys of a section; JSON's numbers, texts, lists and truth values are TOML's."""
-    keys = []
-    for name, field in fields.items():
-        default = "optional" if field.get("default") is None else f"default {json.dumps(field['default'])}"
-        rule = "required" if name in owner.get("required", ()) else default
-        keys.append(SpecKey(name, _takes(field), rule, _one_line(field.get("description", ""))))
-    return tuple(keys)
+def _section(heading: str, model: type[BaseModel], *, required: bool, but: Collection[str] = ()) -> SpecSection:
+    """Return a section with its keys; JSON's numbers, texts, lists and truth values are TOML's."""
+    schema, keys = model.model_json_schema(), []
+    for name, field in schema["properties"].items():
+        if name not in but:
+            default = "optional" if field.get("default") is None else f"default {json.dumps(field['default'])}"
+            rule = "required" if name in schema.get("required", ()) else default
+            keys.append(SpecKey(name, _takes(field), rule, _one_line(field.get("description", ""))))
+    return SpecSection(heading, _one_line(schema.get("description", "")), required, tuple(keys))
 
 
 def _takes(field: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from dpbayes.inference.convergence import Verdict
 from dpbayes.privacy.release import Release, record_words
 from dpbayes.report.document import Callout, Fact, Figure, Paragraph, PrivacyTerms, Section, Table, show_probability
 from dpbayes.report.frame import Findings, verdict_callout
-from dpbayes.report.plots import COLOURS, panel_grid
+from dpbayes.report.plots import COLOURS, log_ticks, panel_grid
 from dpbayes.report.sensitivity import prior_section, shares_section
 from dpbayes.report.tables import mean_and_interval, simulation_warning
 from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
@@ -514,7 +514,7 @@ def design_surface_plot(surface: xr.Dataset, variable: str) -> Picture:
         axis.set_title(f"claim holds in {100 * r:g} %", fontsize=10)
         axis.set_xlabel("epsilon", fontsize=9)
         axis.grid(color="0.92")
-        _log_ticks(axis, costs)
+        log_ticks(axis, costs)
     axes[0, 0].set_ylabel(_LABELS[variable], fontsize=9)
     axes[0, -1].legend(frameon=False, fontsize=9)
     return figure
@@ -527,14 +527,8 @@ def pilot_plot(tried: Mapping[str, xr.Dataset]) -> Picture:
         colour = COLOURS[place % len(COLOURS)]
         m, r, error = (found[one].values.astype(float) for one in ("n_partitions", "r", "r_se"))
         axis.errorbar(m, r, yerr=2 * error, marker="o", markersize=4, capsize=2, color=colour, label=name)
-        _log_ticks(axis, m)
+        log_ticks(axis, m)
     axis.axhline(0.5, color="0.4", linestyle=":")
     axis.set(ylim=(0, 1), xlabel="number of partitions", ylabel=SHARE)
     figure.legend(loc="outside upper left", frameon=False, fontsize=9)
     return figure
-
-
-def _log_ticks(axis: Any, at: Any) -> None:
-    axis.set_xscale("log")
-    axis.set_xticks(at, [f"{value:g}" for value in at])
-    axis.minorticks_off()

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpbayes.data.datasets import wages
-from dpbayes.data.records import code_levels, readable, require_file, scan_records
+from dpbayes.data.records import code_levels, readable, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
@@ -252,6 +252,13 @@ class Pilot(Section):
 class Spec(RunSpec):
     """A run of the verifier: a verification, a study of designs, or claims tried on a pilot."""
 
+    decisive: ClassVar[set[str]] = {"data", "privacy", "questions"}
+    # What is publicly known of the records only warns.
+    idle: ClassVar[dict[str, Any]] = RunSpec.idle | {
+        "data": {"source", "level_shares", "n_units"},
+        "questions": {"__all__": {"skew"}},
+    }
+
     system: Literal["verifier"]
     """The system's name."""
     data: Data | None = None
@@ -260,15 +267,6 @@ class Spec(RunSpec):
     model: Model = Model()
     surface: Surface | None = None
     pilot: Pilot | None = None
-
-    @property
-    def release_settings(self) -> dict[str, Any]:
-        """What is asked of which records; what is publicly known of them only warns."""
-        if self.given_release is not None:
-            return super().release_settings
-        said: Any = {"data": {"source", "level_shares", "n_units"}, "questions": {"__all__": {"skew"}}}
-        said["privacy"] = {"ledger_head"}
-        return self.model_dump(include={"data", "privacy", "questions"}, exclude=said)
 
     @model_validator(mode="after")
     def _one_study(self) -> Spec:
@@ -431,7 +429,6 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def _read(path: Path, levels: Levels, questions: list[Question], columns: Sequence[str | None], *, setting: str) -> Any:
     """Read a file; columns of units, groups and strata are text, unless a formula calculates with them."""
-    require_file(path, setting=setting)
     named = {name for name in columns if name}.union(*(question.absorb for question in questions))
     text = named.difference(*(formula_columns(question.formula) for question in questions))
     flat = {name: [*chain(*given.values())] if isinstance(given, dict) else given for name, given in levels.items()}

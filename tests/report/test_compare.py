@@ -291,6 +291,7 @@ def test_facts_of_an_earlier_version_are_refused_by_name(tmp_path):
     del facts["about"]["cells"]["heads"]
     path.write_text(json.dumps(facts))
     with pytest.raises(
-        DamagedFileError, match=r"r1\.0/facts\.json is of an earlier version; write it again with `dpbayes"
+        DamagedFileError,
+        match=r"r1\.0/facts\.json holds no facts, or is of an earlier version; write it again with `dpbayes",
     ):
         compare_runs(folders)

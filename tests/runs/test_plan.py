@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -13,7 +14,7 @@ from dpbayes.errors import BudgetExceededError, DamagedFileError, DPBayesError, 
 from dpbayes.latent_class import study
 from dpbayes.privacy import Laplace
 from dpbayes.privacy.ledger import create_ledger, open_ledger
-from dpbayes.runs import execute, load_spec
+from dpbayes.runs import execute, load_spec, progress
 from dpbayes.runs.execution import plan_lines
 from dpbayes.runs.progress import Progress
 from dpbayes.runs.protocol import Context
@@ -140,9 +141,17 @@ def test_a_head_that_is_compared_with_no_ledger_is_refused(spec, tmp_path, chang
     assert not list(tmp_path.glob("run*"))
 
 
-def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_seconds():
-    lines, now = [], [0.0]
-    said = Progress(lines.append, clock=lambda: now[0])
+@pytest.fixture
+def now(monkeypatch):
+    """Return a clock that a test sets."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_seconds(now):
+    lines = []
+    said = Progress(lines.append)
     for seconds, share in ((0, 0.0), (1, 0.04), (2, 0.1), (3, 0.15), (10, 0.5), (20, 1.0)):
         now[0] = float(seconds)
         said("sampling", share)
@@ -164,9 +173,10 @@ def test_progress_is_a_line_per_stage_and_tenth_and_a_sign_of_life_every_ten_sec
     assert lines[-1] == "writing the page: 20 s so far"
 
 
-def test_on_a_terminal_one_line_is_rewritten(capsys):
-    lines, now = [], [0.0]
-    said = Progress(lines.append, terminal=True, clock=lambda: now[0])
+def test_on_a_terminal_one_line_is_rewritten(now, capsys, monkeypatch):
+    lines = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    said = Progress(lines.append)
     said("sampling", 0.25)
     now[0] = 10.0
     said.tick()

@@ -100,6 +100,13 @@ def test_a_malformed_override_is_refused(write, override):
     assert "--set" in mistake(write, GOOD, override)
 
 
+def test_a_key_in_an_array_of_tables_has_its_neighbour_named(write):
+    questions = '[[questions]]\nname = "q"\nformul = "y ~ x"\n'
+    text = f'system = "verifier"\ntitle = "t"\n[data]\nembedded = "wages"\n[privacy]\nepsilon = 1.0\n{questions}'
+    said = "line 9: questions.0.formul is not a key of [questions.0]; did you mean 'formula'?"
+    assert said in mistake(write, text)
+
+
 def test_a_missing_file_says_so(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no spec"):
         load_spec(tmp_path / "none.toml")
