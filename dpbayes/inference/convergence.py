@@ -377,8 +377,8 @@ def quantity_draws(
 
 
 def quantities_of(posterior: "xr.Dataset", name: str) -> list[Quantity]:
-    """All quantities of a variable, the last coordinate fastest."""
-    dims = [str(dim) for dim in posterior[name].dims if dim not in ("chain", "draw")]
+    """All quantities of a variable of draws, or of a calibration study's ranks, the last coordinate fastest."""
+    dims = [str(dim) for dim in posterior[name].dims if dim not in ("chain", "draw", "simulation")]
     labels = [_labels(posterior, dim) for dim in dims]
     return [Quantity(name, tuple(zip(dims, place, strict=True))) for place in product(*labels)]
 

@@ -13,7 +13,6 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,7 +26,7 @@ from scipy.stats import binom
 from dpbayes._arguments import function, instance, ordered, positive_finite, strictly_between, whole_number
 from dpbayes._files import file_path, write_text, write_whole
 from dpbayes.errors import DamagedFileError, ExistingRunError, IncompleteSamplingError, InputError
-from dpbayes.inference.convergence import check_convergence
+from dpbayes.inference.convergence import check_convergence, quantities_of
 from dpbayes.inference.sampling import (
     CompiledModel,
     NutsSettings,
@@ -438,7 +437,7 @@ def plot_ranks(
     figure = Figure(figsize=(4.0 * columns, 3.0 * -(-len(names) // columns)), layout="constrained")
     grid = np.arange(bins + 1) / bins
     for place, name in enumerate(names):
-        pit = dataset[name].transpose("simulation", ...).to_numpy().reshape(dataset.sizes["simulation"], -1).T
+        pit = _pit(dataset, name)
         axes: Any = figure.add_subplot(-(-len(names) // columns), columns, place + 1)
         lower, upper = _band(pit.shape[1], bins, prob)
         axes.fill_between(grid, lower - grid, upper - grid, color="0.85", linewidth=0)
@@ -456,33 +455,14 @@ def _values(study: "xr.DataTree") -> tuple[np.ndarray, list[str], int]:
     if "prior_sbc" not in getattr(study, "children", ()):
         raise InputError("not a calibration study: the group prior_sbc is missing")
     dataset = study["prior_sbc"].to_dataset()
-    blocks, labels = [], []
-    for name, variable in dataset.data_vars.items():
-        ordered = variable.transpose("simulation", ...)
-        blocks.append(ordered.to_numpy().reshape(ordered.shape[0], -1).T)
-        labels += quantity_names(study, str(name))
-    return np.concatenate(blocks), labels, int(study.attrs["n_ranks"]) + 1
+    names = list(map(str, dataset.data_vars))
+    labels = [str(quantity) for name in names for quantity in quantities_of(dataset, name)]
+    return np.concatenate([_pit(dataset, name) for name in names]), labels, int(study.attrs["n_ranks"]) + 1
 
 
-def quantity_names(study: "xr.DataTree", name: str) -> list[str]:
-    """Return how the functions of this module write the quantities of a ranked variable, the last label fastest.
-
-    >>> import xarray as xr
-    >>> ranks = xr.DataArray(np.full((1, 3), 0.5), {"city": ["Ulm", "Bonn", "Ulm"]}, ["simulation", "city"])
-    >>> quantity_names(xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"share": ranks})}), "share")
-    ['share[city=Ulm]', 'share[city=Bonn]', 'share[city=Ulm] (2)']
-    """
-    dataset = study["prior_sbc"].to_dataset()
-    ordered, labels, met = dataset[name].transpose("simulation", ...), [], Counter[str]()
-    for index in np.ndindex(*ordered.shape[1:]):
-        parts = [
-            f"{dim}={dataset[dim].values[place] if dim in dataset.coords else place}"
-            for dim, place in zip(ordered.dims[1:], index, strict=True)
-        ]
-        label = f"{name}[{', '.join(parts)}]" if parts else name
-        met[label] += 1  # a table that was released twice has every label twice
-        labels.append(label if met[label] == 1 else f"{label} ({met[label]})")
-    return labels
+def _pit(dataset: "xr.Dataset", name: str) -> np.ndarray:
+    """Return the PIT values of a ranked variable (quantities, simulations), the last label fastest."""
+    return dataset[name].transpose("simulation", ...).to_numpy().reshape(dataset.sizes["simulation"], -1).T
 
 
 def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:

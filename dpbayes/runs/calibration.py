@@ -18,7 +18,7 @@ from dpbayes._names import given_name
 from dpbayes.errors import ExistingRunError, InputError, SpecError
 from dpbayes.inference.convergence import quantities_of
 from dpbayes.inference.sampling import NutsSettings
-from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, quantity_names, simulate_and_rank, uniformity
+from dpbayes.inference.sbc import SBC_SETTINGS, coverage, plot_ranks, simulate_and_rank, uniformity
 from dpbayes.report.compare import RunFacts, differing_settings, read_run, read_settings, show
 from dpbayes.report.document import Callout, Document, Fact, Figure, Paragraph, Section, Table, write_report
 from dpbayes.runs.execution import RunResult, finished_release
@@ -176,12 +176,12 @@ def _words(study: xr.DataTree, called: Mapping[str, str], named: Mapping[str, Se
     words: dict[str, str] = {}
     for name in map(str, dataset.data_vars):
         words[name] = called.get(name, given_name(name).replace("_", " "))
-        quantities = quantities_of(dataset.isel(simulation=0, drop=True), name)
+        quantities = quantities_of(dataset, name)
         known = named.get(name, ())
         if len(known) != len(quantities):
             labels = [", ".join(str(label) for _, label in quantity.where) for quantity in quantities]
             known = [f"{words[name]}: {label}" if label else words[name] for label in labels]
-        words |= dict(zip(quantity_names(study, name), known, strict=True))
+        words |= dict(zip(map(str, quantities), known, strict=True))
     return words
 
 
@@ -239,8 +239,9 @@ def _callout(verdict: CalibrationVerdict, size: int, good: int) -> Callout:
 def _coverage_section(study: xr.DataTree, verdict: CalibrationVerdict) -> Section:
     by_prob = {prob: coverage(study, prob=prob) for prob in _PROBS}
     rows: list[list[Any]] = []
-    for name in map(str, study["prior_sbc"].to_dataset().data_vars):
-        labels = [label for label in verdict.p_values if label == name or label.startswith(f"{name}[")]
+    dataset = study["prior_sbc"].to_dataset()
+    for name in map(str, dataset.data_vars):
+        labels = list(map(str, quantities_of(dataset, name)))
         p = min(verdict.p_values[label] for label in labels)
         shares = [np.array([by_prob[prob][label] for label in labels]) for prob in _PROBS]
         rows.append([verdict.words[name], len(labels), p, *(float(s.mean()) for s in shares), float(shares[-1].min())])
