@@ -31,13 +31,14 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
+from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arguments import Floats, Ints
 from dpbayes.errors import InputError
@@ -296,6 +297,61 @@ class _Factors:
         self.mean = pt.concatenate([mean, one], axis=1)
         self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
         self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
+
+
+def rest_of(
+    block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], limits: Floats, rng: np.random.Generator
+) -> Floats:
+    """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
+    spread, noise = np.maximum(variance[:, block.places], 1e-12), block.variances
+    released = data["rotated_counts" if block.kind == "gaussian" else "released_counts"][block.places]
+    held, laplace, mean = np.isinf(released), block.kind == "laplace", mean[:, block.places]
+    off = np.where(held, 0.0, released) - mean
+    if laplace:
+        found = normal_given_laplace(off, spread, np.sqrt(0.5 * noise), rng)
+    else:
+        share = spread / (spread + noise)
+        found = share * off + np.sqrt(share * noise) * rng.standard_normal(off.shape)
+    if held.any():
+        room = (limits[block.places] - mean)[:, held]
+        unseen = np.broadcast_to(noise[held], room.shape)
+        found[:, held] = normal_given_below(laplace, room, spread[:, held], unseen, rng)
+    return found
+
+
+def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.random.Generator) -> Floats:
+    """Draw normal variables of mean zero, given their sums with Laplace variables."""
+    root, shift = np.sqrt(variance), variance / scale
+    below, above = log_ndtr((off - shift) / root) - off / scale, log_ndtr(-(off + shift) / root) + off / scale
+    lower = np.log(rng.random(off.shape)) < below - np.logaddexp(below, above)
+    u = np.log(rng.random(off.shape))
+    left = shift + root * ndtri_exp(log_ndtr((off - shift) / root) + u)
+    right = -shift - root * ndtri_exp(log_ndtr(-(off + shift) / root) + u)
+    return np.where(lower, left, right)
+
+
+def normal_given_below(laplace: bool, x: Floats, variance: Floats, noise: Floats, rng: np.random.Generator) -> Floats:
+    """Draw normal variables of mean zero, given that their sums with noise are below x.
+
+    With Laplace noise of scale b by rejection: the envelope is their density, times exp((x - c)/b)/2 beyond x.
+    """
+    if not laplace:
+        total = np.sqrt(variance + noise)
+        off = total * ndtri_exp(log_ndtr(x / total) + np.log(rng.random(x.shape)))
+        return variance / total**2 * off + np.sqrt(variance * noise) / total * rng.standard_normal(x.shape)
+    scale, root = np.sqrt(0.5 * noise), np.sqrt(variance)
+    drawn, open_ = np.empty(x.shape), np.ones(x.shape, dtype=bool)
+    while open_.any():
+        r, b, sd = x[open_], scale[open_], root[open_]
+        shift = sd**2 / b
+        inside, outside = log_ndtr(r / sd), log_ndtr(-(r + shift) / sd)
+        first, where, kept = np.log(rng.random((3, len(r))))
+        is_inside = first < -np.logaddexp(0.0, outside + (r + 0.5 * shift) / b - np.log(2.0) - inside)
+        low, high = sd * ndtri_exp(inside + where), -shift - sd * ndtri_exp(outside + where)
+        taken = ~is_inside | (kept < np.log1p(-0.5 * np.exp(np.minimum((low - r) / b, 0.0))))
+        places = np.flatnonzero(open_)[taken]
+        drawn.flat[places], open_.flat[places] = np.where(is_inside, low, high)[taken], False
+    return drawn
 
 
 def sampling_ratio(release: Release, shares: Floats) -> float:

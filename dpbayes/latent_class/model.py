@@ -1,18 +1,21 @@
 """The latent class mixture, fitted to released tables with their noise in the likelihood."""
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import xarray as xr
 
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
-from dpbayes.latent_class.completion import Completion
+from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
 from dpbayes.latent_class.design import (
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
@@ -32,6 +35,8 @@ from dpbayes.latent_class.design import (
     few_classes_hold_most,
     margin_name,
     noise_keeps_its_law,
+    profile_name,
+    record_numbers,
     released_cells,
     single_precision_suffices,
     starts_near_shares,
@@ -46,6 +51,8 @@ from dpbayes.latent_class.likelihood import (
     products_of,
     release_data,
     released_law,
+    rest_of,
+    turned,
 )
 from dpbayes.latent_class.planning import check_memory, cost_of
 from dpbayes.latent_class.zeros import Impossible, conditioned
@@ -441,3 +448,76 @@ def _check_noise(release: Release) -> None:
             AccuracyWarning,
             stacklevel=3,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Adds to a posterior what needs no gradient: profiles by attribute, and the exact counts behind the release.
+
+    Where the population varies about the mixture, its own shares take the mixture's place in what the model records:
+    `recorded` says of which attributes, by the variable's name.
+    """
+
+    release: Release
+    tables: Tables
+    recorded: Mapping[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a trace has that the model has not."""
+        return ("exact_counts", *map(profile_name, self.release.domain.names))
+
+    def __call__(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.Dataset:
+        """Return the completed posterior."""
+        ends = np.cumsum(self.release.domain.shape)
+        profiles = posterior["profiles"]
+        for attribute, end in zip(self.release.domain, ends, strict=True):
+            dim = dimension_name(attribute.name)
+            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
+            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
+        kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
+        if "sampling_root" in data:
+            kept["exact_counts"] = self._jointly(posterior, data, rng)
+        elif "given_mean" in posterior:
+            kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
+        if "overdispersion" in posterior:
+            self._vary(kept, rng)
+            # Synthesis takes from it which tables the counts are of.
+            kept["exact_counts"].attrs["tables"] = json.dumps([table.attributes for table in self.release.tables])
+        return kept
+
+    def _vary(self, posterior: xr.Dataset, rng: np.random.Generator) -> None:
+        """Put draws of the population's shares in the place of the mixture's."""
+        margin, exact, varied = (
+            posterior[name].transpose("chain", "draw", ...) for name in ("margin", "exact_counts", "overdispersion")
+        )
+        law = record_numbers(posterior, self.release).to_numpy(), varied.to_numpy(), rng
+        shares = population_margins(self.release, margin.to_numpy(), exact.to_numpy(), *law)
+        posterior["margin"] = margin.copy(data=shares)
+        mixture = Mixture.of(posterior, self.release.domain, None)
+        for name, attributes in self.recorded.items():
+            if name not in posterior:
+                continue
+            shares = population_shares(posterior, self.release, mixture, attributes, rng)
+            posterior[name] = posterior[name].copy(data=shares.reshape(posterior[name].shape))
+
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
+        margin = posterior["margin"].transpose("chain", "draw", "count")
+        mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
+        # Those held back are pulled towards their limit, as in the model.
+        off = np.maximum(data["released_counts"], released_limits(self.release)) - mean.to_numpy()
+        pulled = off @ data["count_gain"].T
+        free = "count_deviations" in posterior
+        z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
+        return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
+
+    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
+        counts = np.array(mean.to_numpy())
+        variances = posterior["given_variance"].transpose(*mean.dims).to_numpy()
+        for own, spread in zip(counts, variances, strict=True):  # of a chain
+            for block in self.tables.blocks:
+                own[:, block.places] += rest_of(block, own, spread, data, limits, rng)
+            own[:] = turned(self.release, data["rotation"].T, own)
+        return mean.copy(data=counts)
