@@ -325,11 +325,9 @@ def _margin_figure(release: Release, margins: Sequence[Floats | None]) -> list[F
     _, records, _, true = margins
     also = "" if true is None else ", true count"
     some = "" if len(drawn) == len(sizes) else f"{len(drawn)} of {len(sizes)} tables are drawn. "
-    both, two = (
-        ("both 95 % intervals", "two 95 % intervals")
-        if records is not None
-        else ("the 95 % interval", "a 95 % interval")
-    )
+    both, two = "both 95 % intervals", "two 95 % intervals"
+    if records is None:
+        both, two = "the 95 % interval", "a 95 % interval"
     chosen: Any = (None if values is None else [_tables(values, release)[t] for t in drawn] for values in margins)
     titles = [release.tables[t].label for t in drawn]
     labels = [release.tables[t].domain.cell_labels(" · ", names=False) for t in drawn]
