@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import Floats, number, one_of, whole_number
+from dpbayes._arguments import Floats, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
 from dpbayes.inference.callbacks import compiled_function
 from dpbayes.inference.convergence import Finding
@@ -110,8 +110,7 @@ class ManyChainSettings:
                 f"trajectories must be at least draws ({self.draws}), got {self.trajectories}; keep fewer draws of "
                 "each chain, of more chains if need be"
             )
-        if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
-            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
+        strictly_between(self.target_accept, "target_accept", 0, 1, remedy="0.85 is the default")
         one_of(self.backend, get_args(Backend), "backend")
         if self.backend == "jax" and find_spec("jax") is None:
             raise InputError("backend = 'jax' needs JAX, which is not installed: pip install 'dpbayes[jax]'")
@@ -257,21 +256,17 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Se
 
     points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
     inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
-    if by == "interpreted":
-        return _one_at_a_time(compiled_function(inputs, outputs, "FAST_COMPILE"))
-    function = compiled_function(inputs, outputs)
-    code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
-    return lambda *inputs: code(*inputs, *(held[0] for held in shared))
-
-
-def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = compiled_function(inputs, outputs, "FAST_COMPILE" if by == "interpreted" else None)
+    if by != "interpreted":
+        code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
+        return lambda *inputs: code(*inputs, *(held[0] for held in shared))
     lock = threading.Lock()  # PyTensor keeps what it computes in the function itself
 
-    def call(*inputs: Any) -> Any:
+    def one_at_a_time(*inputs: Any) -> Any:
         with lock:
             return function(*inputs)
 
-    return call
+    return one_at_a_time
 
 
 def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -120,7 +120,11 @@ def _nuts(
                 save_warmup=False,
                 blocking=False,
             )
-            raw = _waited(sampler)
+            try:
+                raw: Any = sampler.wait()
+            except KeyboardInterrupt:
+                sampler.cancel()
+                raise
         except RuntimeError as error:
             raise _no_start(error) from error
     stats = raw["sample_stats"].to_dataset()
@@ -132,7 +136,7 @@ def _nuts(
         "sampling_seconds": time.perf_counter() - started,
     }
     values = {str(name): array.to_numpy() for name, array in raw["posterior"].data_vars.items()}
-    return _plain(_numbered(_dataset(model, values, _SAMPLE))), _plain(sample_stats), attributes
+    return _dataset(model, values, _SAMPLE), _plain(sample_stats), attributes
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
@@ -162,14 +166,6 @@ def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
         progress("sampling", sum(chain.finished_draws for chain in chains) / max(total, 1))
 
     return tell
-
-
-def _waited(sampler: Any) -> Any:
-    try:
-        return sampler.wait()
-    except KeyboardInterrupt:
-        sampler.cancel()
-        raise
 
 
 def _no_start(error: RuntimeError) -> IncompleteSamplingError:
@@ -409,7 +405,8 @@ def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray], lead: Sequence
         named[name] = ([*lead, *dims], value)
     used = {dim for dims, _ in named.values() for dim in dims}
     coords = {dim: list(labels) for dim, labels in model.coords.items() if dim in used and labels is not None}
-    return xr.Dataset(named, coords=coords)
+    found = xr.Dataset(named, coords=coords)
+    return _numbered(_plain(found)) if lead else found
 
 
 def sample(
@@ -527,7 +524,7 @@ class _Kept:
 
     def complete(self, variables: dict[str, Any], place: int) -> dict[str, Any]:
         """Return the variables of some draws with what is drawn given them."""
-        found = self.completed(_plain(_numbered(_dataset(self.model, variables, _SAMPLE))), place)
+        found = self.completed(_dataset(self.model, variables, _SAMPLE), place)
         found = found.transpose(*_SAMPLE, ...)
         # Dimensions and coordinates, without draws.
         self.form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)

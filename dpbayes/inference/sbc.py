@@ -68,8 +68,8 @@ class _Task:
 _COMPILED: dict[str, tuple[CompiledModel, Simulator]] = {}
 
 
-def _simulate_one(task: _Task, index: int, cores: int | None) -> dict[str, Any]:
-    """Run a simulation: true values, their ranks, and what was found of the fit."""
+def _simulate_one(task: _Task, index: int, cores: int | None) -> tuple[int, dict[str, Any]]:
+    """Run a simulation and store it: true values, their ranks, and what was found of the fit."""
     if task.token not in _COMPILED:
         _COMPILED.clear()
         compiled = compile_model(task.build_model())
@@ -99,7 +99,14 @@ def _simulate_one(task: _Task, index: int, cores: int | None) -> dict[str, Any]:
         fit |= {"passed": verdict.passed, "divergent_share": verdict.value("divergences")}
     fit["seconds"] = time.perf_counter() - started
     parts: dict[str, Mapping[str, Any]] = {"truth": true, "rank": ranks, "fit": fit}
-    return {f"{part}:{name}": np.asarray(value) for part, values in parts.items() for name, value in values.items()}
+    record: dict[str, Any] = {
+        f"{part}:{name}": np.asarray(value) for part, values in parts.items() for name, value in values.items()
+    }
+    if task.folder is not None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **record)
+        write_whole(task.folder / f"simulation_{index:06d}.npz", lambda scratch: scratch.write_bytes(buffer.getvalue()))
+    return index, record
 
 
 def ranks_among(true: np.ndarray, draws: np.ndarray, *, n_ranks: int, rng: np.random.Generator) -> np.ndarray:
@@ -123,18 +130,15 @@ def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
         drawn = values(seed)
         return {name: drawn[name] for name in variables}, {data: drawn[name] for name, data in sources.items()}
 
-    _check_free_of_data(model, list(sources.values()), values)
-    return simulate
-
-
-def _check_free_of_data(model: "pm.Model", names: list[str], values: Callable[[int], Mapping[str, Any]]) -> None:
-    """Refuse a prior that changes with the observed values, by changing them."""
-    held = {name: model[name].get_value() for name in names}
-    before = values(0)
+    # A prior that changes with the observed values is refused, by changing them.
+    held, before = {name: model[name].get_value() for name in sources.values()}, values(0)
     with data_set(model, {name: value + np.asarray(1, value.dtype) for name, value in held.items()}):
         after = values(0)
     if not all(np.array_equal(before[name], after[name], equal_nan=True) for name in before):
-        raise InputError(f"the model's prior depends on the observed values {names}; pass `simulate` to generate them")
+        raise InputError(
+            f"the model's prior depends on the observed values {list(held)}; pass `simulate` to generate them"
+        )
+    return simulate
 
 
 SBC_SETTINGS = NutsSettings(draws=500, tune=500, chains=2)
@@ -282,20 +286,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _run(task: _Task, todo: list[int], n_jobs: int | None) -> Iterable[tuple[int, dict[str, Any]]]:
     if n_jobs == 1:
-        return (_simulate_and_store(task, index, None) for index in todo)
+        return (_simulate_one(task, index, None) for index in todo)
     from joblib import Parallel, delayed
 
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    return parallel(delayed(_simulate_and_store)(task, index, 1) for index in todo)
-
-
-def _simulate_and_store(task: _Task, index: int, cores: int | None) -> tuple[int, dict[str, Any]]:
-    record = _simulate_one(task, index, cores)
-    if task.folder is not None:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **record)
-        write_whole(task.folder / f"simulation_{index:06d}.npz", lambda scratch: scratch.write_bytes(buffer.getvalue()))
-    return index, record
+    return parallel(delayed(_simulate_one)(task, index, 1) for index in todo)
 
 
 def _progress(results: Iterable[Any], total: int, show: bool) -> Iterator[Any]:

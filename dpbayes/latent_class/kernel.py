@@ -108,11 +108,6 @@ class Rectangles:
         found[self.cells >= 0] = of_cells
         return found
 
-    @property
-    def arrays(self) -> dict[str, Ints]:
-        """What the operation takes, by name."""
-        return {"rows": self.left, "columns": self.right, "bounds": self.bounds}
-
 
 def _copies(parts: Ints) -> Ints:
     """Return how many of the cells before each are the same."""

@@ -415,7 +415,9 @@ def _block_data(block: Block, limits: Any) -> dict[str, Any]:
         "floor": by_entry(NUGGET * block.variances if laplace else block.variances, 1.0 if laplace else NO_VARIANCE),
         "scale": by_entry(np.sqrt(0.5 * block.variances), NO_SCALE) if laplace else np.zeros(0),
         "limit": by_entry(limits, -np.inf) if np.isfinite(limits).any() else np.zeros(0),
-        **block.rectangles.arrays,
+        "rows": block.rectangles.left,
+        "columns": block.rectangles.right,
+        "bounds": block.rectangles.bounds,
     }
 
 
