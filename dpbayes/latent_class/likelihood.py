@@ -414,57 +414,46 @@ def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
 
 def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
-    n = release.size
-    filled = filled_counts(release)
+    n, filled, member = release.size, filled_counts(release), tables.membership
     counts = np.concatenate([one.ravel() for one, _ in filled]) / n
     noise = np.concatenate([one.ravel() for _, one in filled]) / n**2
-    none = len(shares)
-    factors = np.concatenate([block.products.factors for block in tables.blocks])[tables.order]
+    columns = np.concatenate([block.products.factors for block in tables.blocks])[tables.order].T
     held = np.clip(counts, 1.0 / n, 1.0)
     precision = 1.0 / (noise + held * (1.0 - np.minimum(held, 0.5)) / n)
     rng = np.random.default_rng(0)
-    point = [0.1 * rng.standard_normal(8), 0.3 * rng.standard_normal((8, none))]
+    point = [0.1 * rng.standard_normal(8), 0.3 * rng.standard_normal((8, len(shares)))]
     first = [np.zeros_like(part) for part in point]
     second = [np.zeros_like(part) for part in point]
+
+    def mixture() -> tuple[Floats, Floats]:
+        weights = np.exp(point[0] - np.max(point[0]))
+        levels = shares * np.exp(spread * point[1])
+        return weights / weights.sum(), levels / (levels @ member @ member.T)
+
+    def slopes() -> tuple[Floats, Floats]:
+        """Return the gradient of half the weighted squares and of the scores' normal prior."""
+        weights, profiles = mixture()
+        padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
+        parts = [padded[:, column] for column in columns]
+        product = np.prod(parts, axis=0)
+        pull = precision * (weights @ product - counts)
+        in_weights = product @ pull
+        in_profiles = np.zeros_like(padded)
+        for column, part in zip(columns, parts, strict=True):
+            share = weights[:, None] * pull * product / np.maximum(part, 1e-300)
+            for own, row in zip(in_profiles, share, strict=True):
+                own += np.bincount(column, row, minlength=padded.shape[1])
+        scores = in_profiles[:, :-1] * profiles
+        scores -= profiles * (scores @ member @ member.T)
+        return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+
     for step in range(1, steps + 1):
-        for i, slope in enumerate(_slopes(point, factors, counts, precision, tables.membership, shares, spread)):
+        for i, slope in enumerate(slopes()):
             first[i] += 0.1 * (slope - first[i])
             second[i] += 0.02 * (slope**2 - second[i])
             rate = 0.1 * (1.0 - step / (steps + 1))
             point[i] = point[i] - rate * first[i] / (np.sqrt(second[i]) + 1e-12)
-    return _mixture(point, tables.membership, shares, spread)
-
-
-def _mixture(point: Sequence[Floats], membership: Floats, shares: Floats, spread: float) -> tuple[Floats, Floats]:
-    weights = np.exp(point[0] - np.max(point[0]))
-    levels = shares * np.exp(spread * point[1])
-    return weights / weights.sum(), levels / (levels @ membership @ membership.T)
-
-
-def _slopes(
-    point: Sequence[Floats],
-    factors: Ints,
-    counts: Floats,
-    precision: Floats,
-    membership: Floats,
-    shares: Floats,
-    spread: float,
-) -> tuple[Floats, Floats]:
-    """Return the gradient of half the weighted squares and of the scores' normal prior."""
-    weights, profiles = _mixture(point, membership, shares, spread)
-    padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
-    parts = [padded[:, column] for column in factors.T]
-    product = np.prod(parts, axis=0)
-    pull = precision * (weights @ product - counts)
-    in_weights = product @ pull
-    in_profiles = np.zeros_like(padded)
-    for column, part in zip(factors.T, parts, strict=True):
-        share = weights[:, None] * pull * product / np.maximum(part, 1e-300)
-        for own, row in zip(in_profiles, share, strict=True):
-            own += np.bincount(column, row, minlength=padded.shape[1])
-    scores = in_profiles[:, :-1] * profiles
-    scores -= profiles * (scores @ membership @ membership.T)
-    return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+    return mixture()
 
 
 def release_data(

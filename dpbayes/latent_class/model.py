@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 
-from dpbayes.errors import AccuracyWarning, InputError
+from dpbayes.errors import AccuracyWarning
 from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
 from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
@@ -184,7 +184,7 @@ def build_model(
         margins=margins,
         impossible=impossible,
     )
-    _check_noise(release)
+    noise = _checked_noise(release)
     varies = default_overdispersion(release) if overdispersion is None else overdispersion
     form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
@@ -208,12 +208,13 @@ def build_model(
         psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
         margin = _recorded(release, design, weights, psi, record_cells)
         if form == "tables":
-            _jointly(release, given, n * margin)
+            _jointly(release, noise, given, n * margin)
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
             dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
-            _cell_by_cell(release, tables, given, (weights, psi, n, dispersion, sizes, deviations), ends)
+            classes = weights, psi, n, dispersion, sizes, deviations
+            _cell_by_cell(release, noise, tables, given, classes, ends)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
@@ -221,7 +222,6 @@ def build_model(
     return model
 
 
-_LEAST_VARIANCE = 1e-100  # of a count's noise
 _OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
@@ -301,13 +301,12 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
     return released
 
 
-def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
+def _jointly(release: Release, noise: ReleasedNoise, given: dict[str, Any], mean: Any) -> None:
     """Add the released counts to the model, all tables at once: the exact ones are summed out where noise is normal.
 
     Where a threshold may hold counts back they are not.
     """
-    noise, deviations = release_noise(release), []
-    limits = noise.limits
+    limits, deviations = noise.limits, []
     arrays = [given[name] for name in ("sampling_root", "count_gain", "count_root")]
     own_law = bool(np.any(noise.coefficients[1])) and noise_keeps_its_law(release)
     parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
@@ -351,9 +350,11 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     )
 
 
-def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any) -> None:
+def _cell_by_cell(
+    release: Release, noise: ReleasedNoise, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any
+) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
-    noise, laws, limits = release_noise(release), [], released_limits(release)
+    laws, limits = [], released_limits(release)
     single = single_precision_suffices(release)
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
@@ -391,7 +392,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         mean, variance = exact(classes, arrays, given["rotation"])
         pm.Deterministic("given_mean", mean, dims="count")
         pm.Deterministic("given_variance", variance, dims="count")
-    shapes = ["(k)", "(k,l)", "()", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
+    axes = {name: [f"{name}{axis}".replace("_", "") for axis in range(array.ndim)] for name, array in arrays.items()}
+    shapes = ["(k)", "(k,l)", "()", "()", "(k)", "(k,l)", *(f"({','.join(own)})" for own in axes.values())]
     pm.CustomDist(
         "released",
         *classes,
@@ -421,10 +423,6 @@ def _block_data(block: Block, limits: Any) -> dict[str, Any]:
     }
 
 
-def _shape(name: str, array: Any) -> str:
-    return "(" + ",".join(f"{name}{axis}".replace("_", "") for axis in range(array.ndim)) + ")"
-
-
 def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     """Return the number of records where only a noisy number was released."""
     assert not isinstance(release.n, int)
@@ -433,12 +431,9 @@ def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     return n
 
 
-def _check_noise(release: Release) -> None:
-    """Refuse noise that divides as none would, and warn of noise that is small."""
-    if min(table.variances.min() for table in release.tables) < _LEAST_VARIANCE:
-        raise InputError(
-            f"a count's noise has a variance below {_LEAST_VARIANCE:g}, too small to be told from none; lower epsilon"
-        )
+def _checked_noise(release: Release) -> ReleasedNoise:
+    """Return the noise of a release, and warn where it is small; what divides as none would is refused."""
+    noise = release_noise(release)
     low = [table for table in release.tables if table.variances.min() < LOW_NOISE**2]
     if low:
         names = ", ".join(" x ".join(table.attributes) for table in low[:3]) + (", ..." if len(low) > 3 else "")
@@ -450,6 +445,7 @@ def _check_noise(release: Release) -> None:
             AccuracyWarning,
             stacklevel=3,
         )
+    return noise
 
 
 @dataclass(frozen=True, eq=False)
