@@ -27,7 +27,9 @@ def compiled_function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any =
     """Compile graphs by Numba, or load their code, which may run in several threads at once; or in another mode."""
     import pytensor
 
-    with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
+    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
+    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
+    with pytensor.config.change_flags(numba__fastmath=False):
         return pytensor.function(inputs, outputs, mode=mode or _unlocked(), trust_input=True)
 
 

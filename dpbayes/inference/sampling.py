@@ -264,7 +264,7 @@ class CompiledModel:
         with data_set(self.model, values):
             groups = _data_groups(self.model)
         if isinstance(settings, ManyChainSettings):
-            with data_set(self.model, values), _shown(progress, progressbar) as said:
+            with data_set(self.model, values), progress_shown(progress, progressbar) as said:
                 posterior, sample_stats, attributes = _many(self, settings, seed, cores, said, completed)
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
@@ -327,13 +327,9 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     unknown = [name for name in declared or () if name not in {v.name for v in model.unobserved_RVs}]
     if unknown:
         raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
-    import pytensor
-
     many = one_of(method, get_args(Method), "method") == "many-chains"
     started = time.perf_counter()
-    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
-    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
-    with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
+    with _COMPILING:
         program = batched_density(model, backend=backend) if many else callbacks(model)
     return CompiledModel(model, program, time.perf_counter() - started)
 
@@ -597,16 +593,16 @@ def data_set(model: "pm.Model", values: Mapping[str, np.ndarray]) -> Iterator[No
 
 
 @contextmanager
-def _shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
+def progress_shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
     """Give a function that reports progress: to a bar, to the caller's, or to nobody."""
     if progress is not None or not progressbar:
         yield progress or (lambda stage, share: None)
         return
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as bars:
-        task = bars.add_task("compiled", total=1.0)
+    with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()) as bars:
+        task = bars.add_task("starting", total=1.0)
         yield lambda stage, share: bars.update(task, description=stage, completed=share)
 
 

@@ -13,7 +13,7 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from dpbayes.inference.sampling import (
     data_set,
     observed_data_names,
     prior_values,
+    progress_shown,
 )
 
 if TYPE_CHECKING:
@@ -243,8 +244,10 @@ def simulate_and_rank(
     task = _Task(build_model, simulate, variables, n_ranks, settings, seed, rhat_max, path)
     records = _open(task, label)
     todo = [index for index in range(n_simulations) if index not in records]
-    for index, record in _progress(_run(task, todo, n_jobs), len(todo), progressbar):
-        records[index] = record
+    with progress_shown(None, progressbar) as said:
+        for done, (index, record) in enumerate(_run(task, todo, n_jobs), start=1):
+            records[index] = record
+            said(f"calibration, {done} of {len(todo)} simulations", done / len(todo))
     return _assemble(model, task, [records[index] for index in range(n_simulations)])
 
 
@@ -291,16 +294,6 @@ def _run(task: _Task, todo: list[int], n_jobs: int | None) -> Iterable[tuple[int
 
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     return parallel(delayed(_simulate_one)(task, index, 1) for index in todo)
-
-
-def _progress(results: Iterable[Any], total: int, show: bool) -> Iterator[Any]:
-    if not show:
-        yield from results
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(TextColumn("calibration"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        yield from bar.track(results, total=total)
 
 
 def _assemble(model: "pm.Model", task: _Task, records: list[dict[str, Any]]) -> "xr.DataTree":
