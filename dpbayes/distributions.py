@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -289,7 +288,7 @@ def _released(
 
 def _tail_draws(form: _Form, centre: Any, spread: Any, lower: Any, upper: Any, size: Any, rng: Any) -> tuple[Any, Any]:
     """Draw within bounds by inverting log P(X >= t), on the side where that is small."""
-    above, tail = form.noise.above, partial(form.noise.upper, terms=_ALL_TERMS)
+    above, tail = form.noise.above, form.noise.upper
     rng, side = uniform(size=size, rng=rng, return_next_rng=True)
     rng, excess = exponential(size=size, rng=rng, return_next_rng=True)
     if not form.bounded:
@@ -299,8 +298,8 @@ def _tail_draws(form: _Form, centre: Any, spread: Any, lower: Any, upper: Any, s
     low = pt.switch(mirror > 0, lower, -upper)
     high = pt.switch(mirror > 0, upper, -lower)
     end = pt.switch(pt.isinf(high), low, high)
-    rest = pt.switch(pt.isinf(high), -np.inf, tail(end + int(form.is_discrete), mirror * centre, spread))
-    mass = _log_difference(tail(low, mirror * centre, spread), rest)
+    rest = pt.switch(pt.isinf(high), -np.inf, tail(end + int(form.is_discrete), mirror * centre, spread, _ALL_TERMS))
+    mass = _log_difference(tail(low, mirror * centre, spread, _ALL_TERMS), rest)
     drawn = pt.clip(above(pt.logaddexp(rest, mass - excess), mirror * centre, spread), low, high)
     return rng, mirror * drawn
 
