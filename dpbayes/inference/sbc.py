@@ -356,7 +356,9 @@ def uniformity(study: "xr.DataTree") -> dict[str, float]:
     """
     pit, labels, bins = _values(study)
     whole, p_values = np.isfinite(pit).all(axis=1), np.zeros(len(pit))
-    statistics = _statistic(_ecdf_counts(pit[whole], bins), pit.shape[1])
+    # The smallest two-sided pointwise tail probability of each ECDF (Säilynoja et al. 2022, equation 9).
+    tails = _tails(pit.shape[1], bins)[_ecdf_counts(pit[whole], bins).astype(int), np.arange(bins - 1)]
+    statistics = tails.min(axis=-1)
     p_values[whole] = [_null_probability(pit.shape[1], bins, statistic) for statistic in statistics.tolist()]
     return dict(zip(labels, map(float, p_values), strict=True))
 
@@ -457,12 +459,6 @@ def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:
     """Count, for each row, the ranks below each inner edge of the `bins` possible ranks."""
     edges = np.arange(1, bins) / bins
     return np.stack([np.searchsorted(np.sort(row), edges) for row in pit]) if len(pit) else np.empty((0, bins - 1))
-
-
-def _statistic(counts: np.ndarray, simulations: int) -> np.ndarray:
-    """Return the smallest two-sided pointwise tail probability of each ECDF (Säilynoja et al. 2022, equation 9)."""
-    edges = counts.shape[-1]
-    return np.asarray(_tails(simulations, edges + 1)[counts.astype(int), np.arange(edges)].min(axis=-1))
 
 
 @cache

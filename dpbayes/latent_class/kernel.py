@@ -369,7 +369,7 @@ def _columns(
 ) -> tuple[Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return the classes' records, (column, mean or deviation or variance of each class), roots, deviations as given.
 
-    `dpbayes.latent_class.likelihood.classes_of` and `columns_of` state them; the last column is that of products
+    `dpbayes.latent_class.likelihood.classes_of` and `released_law` state them; the last column is that of products
     with fewer factors. Loops compile in a third of the time that expressions of arrays take.
     """
     k, size, total, start = len(weights), profiles.shape[1], 0.0, 0

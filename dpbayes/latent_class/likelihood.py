@@ -104,16 +104,17 @@ class Tables:
         first = np.cumsum([0, *domain.shape])
         owner = np.append(np.repeat(np.arange(len(domain)), domain.shape), -1)
         starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
-        axes = [list(domain.axes(table.attributes)) for table in release.tables]
         groups: dict[Kind, list[int]] = {}
+        width, factors = max(2, *(len(table.attributes) for table in release.tables)), list[Ints]()
         for number, table in enumerate(release.tables):
             groups.setdefault(_kind(table), []).append(number)
-        width = max(2, *map(len, axes))
+            axes = list(domain.axes(table.attributes))
+            columns = np.indices(table.counts.shape).reshape(len(axes), -1).T + first[axes]
+            factors.append(np.pad(columns, ((0, 0), (0, width - len(axes))), constant_values=first[-1]))
         for kind, members in sorted(groups.items()):
-            factors = [_factors(release.tables[i].counts.shape, first[axes[i]], width, first[-1]) for i in members]
             places = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
             variances = np.concatenate([release.tables[i].variances.ravel() for i in members])
-            products = Products.of(np.concatenate(factors), _sizes(domain))
+            products = Products.of(np.concatenate([factors[i] for i in members]), _sizes(domain))
             rectangles = Rectangles.of(products.left, products.parts, owner)
             order = rectangles.order
             products = Products(products.left, products.parts[order])
@@ -141,12 +142,6 @@ def _kind(table: NoisyTable) -> Kind:
     if table.noise.is_pure:
         return "laplace"
     return "gaussian" if table.spreads is None and table.threshold is None else "uneven"
-
-
-def _factors(shape: tuple[int, ...], first: Ints, order: int, none: int) -> Ints:
-    """Return the columns of a table's cells in C order, padded to `order`."""
-    columns = np.indices(shape).reshape(len(shape), -1).T + first
-    return np.pad(columns, ((0, 0), (0, order - len(shape))), constant_values=none)
 
 
 def _sizes(domain: Domain) -> Ints:
@@ -249,15 +244,6 @@ def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order:
     return pt.dot((weights[:, None] * product).T, padded)[parts[:, 0], parts[:, 1]]
 
 
-def columns_of(classes: Sequence[Any], turn: Any | None) -> tuple[Any, ...]:
-    """Return weights, what multiplies variances, classes' records, and means, variances, deviations of columns."""
-    weights, profiles, varied, records, moved = classes
-    if turn is None:
-        return weights, varied, records, profiles, profiles * (1.0 - profiles), moved
-    mean = pt.dot(profiles, turn)
-    return weights, varied, records, mean, pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean), pt.dot(moved, turn)
-
-
 def released_law(
     classes: Sequence[Any], products: tuple[Any, Any], order: int, turn: Any | None = None
 ) -> tuple[Any, Any]:
@@ -265,38 +251,33 @@ def released_law(
 
     `products` are the arrays of `Products` for cells of at most `order` factors.
     """
-    weights, varied, records, *columns = columns_of(classes, turn)
+    weights, profiles, varied, records, moved = classes
+    mean, variance = profiles, profiles * (1.0 - profiles)
+    if turn is not None:
+        mean, moved = pt.dot(profiles, turn), pt.dot(moved, turn)
+        variance = pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean)
+    one = pt.ones_like(mean[:, :1])  # a last column leaves a product as it is
+    lasts = (mean, one), (variance, 0.0 * one), (moved, 0.0 * one)
+    mean, variance, moved = (pt.concatenate(both, axis=1) for both in lasts)
     left, parts = products
-    own = _Factors(*columns)
-    m, d, first, rest = _product(own, left, order - 1)
-    total = pt.dot((records[:, None] * m + d).T, own.mean) + pt.dot(m.T, own.moved)
-    spread = pt.dot((weights[:, None] * first).T, own.variance)
+    m, d, first, rest = _product(mean, variance, moved, [left[:, place] for place in range(order - 1)])
+    total = pt.dot((records[:, None] * m + d).T, mean) + pt.dot(m.T, moved)
+    spread = pt.dot((weights[:, None] * first).T, variance)
     if rest is not None:
-        spread += pt.dot((weights[:, None] * rest).T, pt.sqr(own.mean) + own.variance)
+        spread += pt.dot((weights[:, None] * rest).T, pt.sqr(mean) + variance)
     return total[parts[:, 0], parts[:, 1]], varied * spread[parts[:, 0], parts[:, 1]]
 
 
-def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any]:
+def _product(means: Any, variances: Any, deviations: Any, columns: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
     """Return products of columns: mean, deviation, and the parts of the variance of first and of higher order."""
-    columns = [left[:, place] for place in range(factors)]
-    mean, moved, first, rest = own.mean[:, columns[0]], own.moved[:, columns[0]], own.variance[:, columns[0]], None
+    mean, moved, first, rest = means[:, columns[0]], deviations[:, columns[0]], variances[:, columns[0]], None
     square = pt.sqr(mean)
     for column in columns[1:]:
-        m, s, w = own.mean[:, column], own.variance[:, column], own.moved[:, column]
+        m, s, w = means[:, column], variances[:, column], deviations[:, column]
         rest = first * s if rest is None else rest * (pt.sqr(m) + s) + first * s
         first, square = first * pt.sqr(m) + square * s, square * pt.sqr(m)
         moved, mean = moved * m + mean * w, mean * m
     return mean, moved, first, rest
-
-
-class _Factors:
-    """Means, variances and deviations of single columns, each with a last column that leaves a product as it is."""
-
-    def __init__(self, mean: Any, variance: Any, moved: Any) -> None:
-        one = pt.ones_like(mean[:, :1])
-        self.mean = pt.concatenate([mean, one], axis=1)
-        self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
-        self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
 
 
 def rest_of(

@@ -13,7 +13,6 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from dpbayes.errors import AccuracyWarning
-from dpbayes.inference.many_chains import Starts
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
 from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
 from dpbayes.latent_class.design import (
@@ -243,28 +242,26 @@ def _constant(name: str, value: Any) -> Any:
 
 
 def _prepare_chains(model: pm.Model, release: Release, tables: Tables, design: Design) -> None:
-    """Say where chains start, what is drawn given their draws, and what their convergence is judged on."""
+    """Say what is drawn given the chains' draws, what their convergence is judged on, and where they start.
+
+    Few classes hold most records at low powers of the likelihood and many do at power 1: where noise is small, chains
+    that are annealed from the prior would stay behind. They start with profiles near the released shares, and classes
+    about equal; or of the prior's sizes, held at first, where noise leaves no more classes than the prior has: a mode
+    has all.
+    """
     model.complete_posterior = Completion(release, tables, design.recorded)
-    if "level_scores" in model.named_vars and starts_near_shares(release):
-        model.starts, model.held = _starts(model, design.n_classes, few_classes_hold_most(release))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
-
-
-def _starts(model: pm.Model, k: int, few: bool) -> tuple[Starts, tuple[str, ...]]:
-    """Return where chains start if noise is small, and what is held there while they climb.
-
-    Few classes hold most records at low powers of the likelihood and many do at power 1: chains that are annealed from
-    the prior would stay behind. They start with profiles near the released shares, and classes about equal; or of the
-    prior's sizes, held at first, where noise leaves no more classes than the prior has: a mode has all.
-    """
-    centres: dict[str, Any] = {} if few else {"stick": -np.log(np.arange(k - 1, 0, -1))}
+    if "level_scores" not in model.named_vars or not starts_near_shares(release):
+        return
+    few = few_classes_hold_most(release)
+    centres: dict[str, Any] = {} if few else {"stick": -np.log(np.arange(design.n_classes - 1, 0, -1))}
     centres |= {"level_scores": 0.0}
     if "overdispersion" in model.named_vars:  # from above: the likelihood is flat until the classes fit
         centres |= {"overdispersion": np.log(START_OVERDISPERSION), "size_deviations": 0.0, "level_deviations": 0.0}
-    starts = {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
-    return starts, ("alpha", "stick") if few else ()
+    model.starts = {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
+    model.held = ("alpha", "stick") if few else ()
 
 
 def _broken(stick: Any, k: int) -> Any:
