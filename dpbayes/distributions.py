@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,28 +88,7 @@ def _laplace_above(log_v: Any, mu: Any, scale: Any) -> Any:
     return pt.switch(in_right, pt.maximum(right, below + 1.0), pt.minimum(left, below))
 
 
-# --- draws by inversion ----------------------------------------------------------------------------------------------
-
-
-def _tail_draws(above: Callable[[Any, Any, Any], Any], upper_of: Callable[[Any, Any, Any], Any], step: int) -> Any:
-    """Return a function that draws within bounds by inverting log P(X >= t), on the side where that is small."""
-
-    def draws(centre: Any, spread: Any, lower: Any, upper: Any, bounded: bool, size: Any, rng: Any) -> tuple[Any, Any]:
-        rng, side = uniform(size=size, rng=rng, return_next_rng=True)
-        rng, excess = exponential(size=size, rng=rng, return_next_rng=True)
-        if not bounded:
-            mirror = pt.switch(side < 0.5, -1.0, 1.0)
-            return rng, mirror * above(-excess, mirror * centre, spread)
-        mirror = pt.switch(_is_left(centre, lower, upper), -1.0, 1.0)
-        low = pt.switch(mirror > 0, lower, -upper)
-        high = pt.switch(mirror > 0, upper, -lower)
-        end = pt.switch(pt.isinf(high), low, high)
-        rest = pt.switch(pt.isinf(high), -np.inf, upper_of(end + step, mirror * centre, spread))
-        mass = _log_difference(upper_of(low, mirror * centre, spread), rest)
-        drawn = pt.clip(above(pt.logaddexp(rest, mass - excess), mirror * centre, spread), low, high)
-        return rng, mirror * drawn
-
-    return draws
+# --- normal tails ----------------------------------------------------------------------------------------------------
 
 
 def log_normal_tail(z: Any) -> Any:
@@ -213,12 +191,12 @@ def _gaussian_above(log_v: Any, mu: Any, sigma: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Noise:
-    """A law around a real centre: `code` in compiled loops, log-probability, log P(X >= t), and draws within bounds."""
+    """A law around a real centre: `code` in compiled loops, log-probability, log P(X >= t), and that one's inverse."""
 
     code: int
     logp: Callable[[Any, Any, Any], Any]
     upper: Callable[[Any, Any, Any, int], Any]  # the last one counts the terms of a discrete Gaussian's sum
-    draws: Callable[..., tuple[Any, Any]]
+    above: Callable[[Any, Any, Any], Any]
 
 
 def _laplace_density_upper(t: Any, centre: Any, scale: Any, terms: int = 0) -> Any:
@@ -235,21 +213,19 @@ def _laplace_density_above(log_v: Any, centre: Any, scale: Any) -> Any:
 
 
 _NOISES: dict[str, _Noise] = {
-    "two-sided-geometric": _Noise(0, _laplace_logp, _laplace_upper, _tail_draws(_laplace_above, _laplace_upper, 1)),
+    "two-sided-geometric": _Noise(0, _laplace_logp, _laplace_upper, _laplace_above),
     "laplace": _Noise(
         1,
         lambda value, centre, spread: -pt.log(2.0 * spread) - pt.abs(value - centre) / spread,
         _laplace_density_upper,
-        _tail_draws(_laplace_density_above, _laplace_density_upper, 0),
+        _laplace_density_above,
     ),
-    "discrete-gaussian": _Noise(
-        2, _gaussian_logp, _gaussian_upper, _tail_draws(_gaussian_above, partial(_gaussian_upper, terms=_ALL_TERMS), 1)
-    ),
+    "discrete-gaussian": _Noise(2, _gaussian_logp, _gaussian_upper, _gaussian_above),
     "gaussian": _Noise(
         3,
         lambda value, centre, spread: -0.5 * ((value - centre) / spread) ** 2 - pt.log(spread) - _LOG_SQRT_TAU,
         _normal_upper,
-        _tail_draws(_normal_above, _normal_upper, 0),
+        _normal_above,
     ),
 }
 _LATENTS: dict[str, int] = {"poisson": 0, "negative-binomial": 1, "binomial": 2}
@@ -305,9 +281,27 @@ def _released(
     step, exact = rng, centre
     if form.latent is not None:
         step, exact = _exact_counts(form, params, size, step)
-    step, draws = form.noise.draws(exact, spread, lower, upper, form.bounded, size, step)
+    step, draws = _tail_draws(form, exact, spread, lower, upper, size, step)
     draws = draws.astype("int64" if form.is_discrete else "float64")
     return _ReleasedRV(inputs=[rng, size, *params], outputs=[step, draws], form=form)(rng, size, *params)
+
+
+def _tail_draws(form: _Form, centre: Any, spread: Any, lower: Any, upper: Any, size: Any, rng: Any) -> tuple[Any, Any]:
+    """Draw within bounds by inverting log P(X >= t), on the side where that is small."""
+    above, tail = form.noise.above, form.noise.upper
+    rng, side = uniform(size=size, rng=rng, return_next_rng=True)
+    rng, excess = exponential(size=size, rng=rng, return_next_rng=True)
+    if not form.bounded:
+        mirror = pt.switch(side < 0.5, -1.0, 1.0)
+        return rng, mirror * above(-excess, mirror * centre, spread)
+    mirror = pt.switch(_is_left(centre, lower, upper), -1.0, 1.0)
+    low = pt.switch(mirror > 0, lower, -upper)
+    high = pt.switch(mirror > 0, upper, -lower)
+    end = pt.switch(pt.isinf(high), low, high)
+    rest = pt.switch(pt.isinf(high), -np.inf, tail(end + int(form.is_discrete), mirror * centre, spread, _ALL_TERMS))
+    mass = _log_difference(tail(low, mirror * centre, spread, _ALL_TERMS), rest)
+    drawn = pt.clip(above(pt.logaddexp(rest, mass - excess), mirror * centre, spread), low, high)
+    return rng, mirror * drawn
 
 
 def _exact_counts(form: _Form, params: Sequence[Any], size: Any, rng: Any) -> tuple[Any, Any]:
@@ -335,7 +329,7 @@ def _log_mass(form: _Form, centre: Any, spread: Any, lower: Any, upper: Any) -> 
     # Of a row without a bound: so far out that nothing is left, and finite, so that slopes are too.
     lower = pt.switch(pt.isinf(lower), pt.floor(centre - 60.0 * spread) - 60.0, lower)
     upper = pt.switch(pt.isinf(upper), pt.ceil(centre + 60.0 * spread) + 60.0, upper)
-    tail, step = form.noise.upper, 1 if form.is_discrete else 0
+    tail, step = form.noise.upper, int(form.is_discrete)
     if not form.has_upper:
         return tail(lower, centre, spread, form.terms)
     if not form.has_lower:

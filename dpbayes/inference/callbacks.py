@@ -1,4 +1,4 @@
-"""A PyMC model as nutpie takes it: C functions of the log-density and of what is recorded, kept on disk.
+"""Code of a PyMC model by Numba, kept on disk: of graphs, and as nutpie takes it, C functions of the log-density.
 
 nutpie's own form of a PyMC model compiles such functions, with all code that they call, every time. Here Numba finds
 them by the key that PyTensor has for the code inside: a model's second fit, in this process or another, loads them.
@@ -10,16 +10,57 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes._arguments import Floats
-from dpbayes.inference.many_chains import compiled_function
 
 if TYPE_CHECKING:
     import pymc as pm
+
+
+def compiled_function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any = None) -> Any:
+    """Compile graphs by Numba, or load their code, which may run in several threads at once; or in another mode."""
+    import pytensor
+
+    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
+    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
+    with pytensor.config.change_flags(numba__fastmath=False):
+        return pytensor.function(inputs, outputs, mode=mode or _unlocked(), trust_input=True)
+
+
+@cache
+def _unlocked() -> Any:
+    """Return a mode of PyTensor's: numba's code releases the interpreter's lock, so that batches run side by side.
+
+    Compiled code has the key by which its graph's is found on disk, None where it is not kept.
+    """
+    from pytensor.compile.mode import NUMBA, Mode
+    from pytensor.link.numba.linker import NumbaLinker
+
+    class Unlocked(NumbaLinker):
+        def jit_compile(self, fn_and_cache: Any) -> Any:
+            from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+            from pytensor.link.numba.dispatch.basic import numba_njit
+
+            function, key = fn_and_cache
+            code = function.py_func
+            if key is not None:  # what the cache has wrapped compiles once by itself, and twice in the wrapper
+                inner = code.__globals__["jitable_func"].py_func
+                # The cache's file is named by that of the source too, and PyTensor's has another name every time.
+                source = inner.__code__.replace(co_filename="<string>")
+                code = FunctionType(source, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
+                CACHED_SRC_FUNCTIONS[code] = f"{key}_unlocked"
+            compiled = numba_njit(code, final_function=True, cache=key is not None, nogil=True)
+            compiled.cache_key = key
+            return compiled
+
+    return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
+
 
 # What they return other than 0 nutpie takes for a trajectory that diverged.
 _DENSITY = """

@@ -22,18 +22,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from dpbayes._arguments import Floats, number, one_of, whole_number
+from dpbayes._arguments import Floats, one_of, strictly_between, whole_number
 from dpbayes.errors import IncompleteSamplingError, InputError
+from dpbayes.inference.callbacks import compiled_function
 from dpbayes.inference.convergence import Finding
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class ManyChainSettings:
                 f"trajectories must be at least draws ({self.draws}), got {self.trajectories}; keep fewer draws of "
                 "each chain, of more chains if need be"
             )
-        if not 0.0 < number(self.target_accept, "target_accept") < 1.0:
-            raise InputError(f"target_accept must lie between 0 and 1, got {self.target_accept}; 0.85 is the default")
+        strictly_between(self.target_accept, "target_accept", 0, 1, remedy="0.85 is the default")
         one_of(self.backend, get_args(Backend), "backend")
         if self.backend == "jax" and find_spec("jax") is None:
             raise InputError("backend = 'jax' needs JAX, which is not installed: pip install 'dpbayes[jax]'")
@@ -250,35 +249,6 @@ def _on_jax(
     return called(evaluate), compiled, _IN_MEMORY if jax.default_backend() == "cpu" else _ON_DEVICE
 
 
-@lru_cache(maxsize=1)
-def _unlocked() -> Any:
-    """Return a mode of PyTensor's: numba's code releases the interpreter's lock, so that batches run side by side.
-
-    Compiled code has the key by which its graph's is found on disk, None where it is not kept.
-    """
-    from pytensor.compile.mode import NUMBA, Mode
-    from pytensor.link.numba.linker import NumbaLinker
-
-    class Unlocked(NumbaLinker):
-        def jit_compile(self, fn_and_cache: Any) -> Any:
-            from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-            from pytensor.link.numba.dispatch.basic import numba_njit
-
-            function, key = fn_and_cache
-            code = function.py_func
-            if key is not None:  # what the cache has wrapped compiles once by itself, and twice in the wrapper
-                inner = code.__globals__["jitable_func"].py_func
-                # The cache's file is named by that of the source too, and PyTensor's has another name every time.
-                source = inner.__code__.replace(co_filename="<string>")
-                code = FunctionType(source, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
-                CACHED_SRC_FUNCTIONS[code] = f"{key}_unlocked"
-            compiled = numba_njit(code, final_function=True, cache=key is not None, nogil=True)
-            compiled.cache_key = key
-            return compiled
-
-    return Mode(linker=Unlocked(), optimizer=NUMBA.provided_optimizer)
-
-
 def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Sequence[Any] = ()) -> Callable[..., Any]:
     """Make graphs of a point a function of many points; its code by numba may run in several threads at once."""
     import pytensor.tensor as pt
@@ -286,29 +256,17 @@ def _over_points(outputs: Sequence[Any], free: Sequence[Any], by: str, given: Se
 
     points = [pt.tensor(value.name, shape=(None, *value.type.shape)) for value in free]
     inputs, outputs = [*points, *given], vectorize_graph(outputs, dict(zip(free, points, strict=True)))
-    if by == "interpreted":
-        return _one_at_a_time(compiled_function(inputs, outputs, "FAST_COMPILE"))
-    function = compiled_function(inputs, outputs)
-    code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
-    return lambda *inputs: code(*inputs, *(held[0] for held in shared))
-
-
-def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = compiled_function(inputs, outputs, "FAST_COMPILE" if by == "interpreted" else None)
+    if by != "interpreted":
+        code, shared = function.vm.jit_fn, function.vm.inputs[len(inputs) :]
+        return lambda *inputs: code(*inputs, *(held[0] for held in shared))
     lock = threading.Lock()  # PyTensor keeps what it computes in the function itself
 
-    def call(*inputs: Any) -> Any:
+    def one_at_a_time(*inputs: Any) -> Any:
         with lock:
             return function(*inputs)
 
-    return call
-
-
-def compiled_function(inputs: Sequence[Any], outputs: Sequence[Any], mode: Any = None) -> Any:
-    """Compile graphs by Numba, or load their code, which may run in several threads at once; or in another mode."""
-    import pytensor
-
-    with pytensor.config.change_flags(numba__fastmath=False):  # code from the cache must round as fresh code does
-        return pytensor.function(inputs, outputs, mode=mode or _unlocked(), trust_input=True)
+    return one_at_a_time
 
 
 def _for_jax(model: "pm.Model", outputs: Sequence[Any], shapes: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -47,7 +47,7 @@ class ReleasedNoise:
             if law.variance < _LEAST_VARIANCE:
                 raise InputError(
                     f"the noise {law} has a variance of {law.variance:g}, which is zero in all but name; these "
-                    "likelihoods are for noisy counts, so check the law's parameter"
+                    "likelihoods are for noisy counts, so check the law's parameter, or lower epsilon"
                 )
 
     @cached_property

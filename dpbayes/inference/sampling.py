@@ -120,7 +120,11 @@ def _nuts(
                 save_warmup=False,
                 blocking=False,
             )
-            raw = _waited(sampler)
+            try:
+                raw: Any = sampler.wait()
+            except KeyboardInterrupt:
+                sampler.cancel()
+                raise
         except RuntimeError as error:
             raise _no_start(error) from error
     stats = raw["sample_stats"].to_dataset()
@@ -132,7 +136,7 @@ def _nuts(
         "sampling_seconds": time.perf_counter() - started,
     }
     values = {str(name): array.to_numpy() for name, array in raw["posterior"].data_vars.items()}
-    return _plain(_numbered(_dataset(model, values, _SAMPLE))), _plain(sample_stats), attributes
+    return _dataset(model, values, _SAMPLE), _plain(sample_stats), attributes
 
 
 def check_complete(stats: "xr.Dataset", settings: NutsSettings) -> None:
@@ -162,14 +166,6 @@ def _told_to(progress: Progress) -> Callable[[list[Any]], None]:
         progress("sampling", sum(chain.finished_draws for chain in chains) / max(total, 1))
 
     return tell
-
-
-def _waited(sampler: Any) -> Any:
-    try:
-        return sampler.wait()
-    except KeyboardInterrupt:
-        sampler.cancel()
-        raise
 
 
 def _no_start(error: RuntimeError) -> IncompleteSamplingError:
@@ -268,7 +264,7 @@ class CompiledModel:
         with data_set(self.model, values):
             groups = _data_groups(self.model)
         if isinstance(settings, ManyChainSettings):
-            with data_set(self.model, values), _shown(progress, progressbar) as said:
+            with data_set(self.model, values), progress_shown(progress, progressbar) as said:
                 posterior, sample_stats, attributes = _many(self, settings, seed, cores, said, completed)
         else:
             settings = settings if cores is None else replace(settings, cores=cores)
@@ -331,13 +327,9 @@ def compile_model(model: "pm.Model", *, method: Method = "nuts", backend: Backen
     unknown = [name for name in declared or () if name not in {v.name for v in model.unobserved_RVs}]
     if unknown:
         raise InputError(f"model.convergence_variables names {unknown}, which the model does not record")
-    import pytensor
-
     many = one_of(method, get_args(Method), "method") == "many-chains"
     started = time.perf_counter()
-    # With sums that may be reordered, code loaded from the disk rounds differently from code compiled a moment ago, and
-    # the first run of a seed would not be repeated by the second. Strict sums cost nothing here.
-    with _COMPILING, pytensor.config.change_flags(numba__fastmath=False):
+    with _COMPILING:
         program = batched_density(model, backend=backend) if many else callbacks(model)
     return CompiledModel(model, program, time.perf_counter() - started)
 
@@ -409,7 +401,8 @@ def _dataset(model: "pm.Model", values: Mapping[str, np.ndarray], lead: Sequence
         named[name] = ([*lead, *dims], value)
     used = {dim for dims, _ in named.values() for dim in dims}
     coords = {dim: list(labels) for dim, labels in model.coords.items() if dim in used and labels is not None}
-    return xr.Dataset(named, coords=coords)
+    found = xr.Dataset(named, coords=coords)
+    return _numbered(_plain(found)) if lead else found
 
 
 def sample(
@@ -527,7 +520,7 @@ class _Kept:
 
     def complete(self, variables: dict[str, Any], place: int) -> dict[str, Any]:
         """Return the variables of some draws with what is drawn given them."""
-        found = self.completed(_plain(_numbered(_dataset(self.model, variables, _SAMPLE))), place)
+        found = self.completed(_dataset(self.model, variables, _SAMPLE), place)
         found = found.transpose(*_SAMPLE, ...)
         # Dimensions and coordinates, without draws.
         self.form = found.isel(chain=slice(0), draw=slice(0)).copy(deep=True)
@@ -600,16 +593,16 @@ def data_set(model: "pm.Model", values: Mapping[str, np.ndarray]) -> Iterator[No
 
 
 @contextmanager
-def _shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
+def progress_shown(progress: Progress | None, progressbar: bool) -> Iterator[Progress]:
     """Give a function that reports progress: to a bar, to the caller's, or to nobody."""
     if progress is not None or not progressbar:
         yield progress or (lambda stage, share: None)
         return
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as bars:
-        task = bars.add_task("compiled", total=1.0)
+    with Bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()) as bars:
+        task = bars.add_task("starting", total=1.0)
         yield lambda stage, share: bars.update(task, description=stage, completed=share)
 
 

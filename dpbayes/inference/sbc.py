@@ -13,7 +13,7 @@ import time
 import uuid
 import zipfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from dpbayes.inference.sampling import (
     data_set,
     observed_data_names,
     prior_values,
+    progress_shown,
 )
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class _Task:
 _COMPILED: dict[str, tuple[CompiledModel, Simulator]] = {}
 
 
-def _simulate_one(task: _Task, index: int, cores: int | None) -> dict[str, Any]:
-    """Run a simulation: true values, their ranks, and what was found of the fit."""
+def _simulate_one(task: _Task, index: int, cores: int | None) -> tuple[int, dict[str, Any]]:
+    """Run a simulation and store it: true values, their ranks, and what was found of the fit."""
     if task.token not in _COMPILED:
         _COMPILED.clear()
         compiled = compile_model(task.build_model())
@@ -99,7 +100,14 @@ def _simulate_one(task: _Task, index: int, cores: int | None) -> dict[str, Any]:
         fit |= {"passed": verdict.passed, "divergent_share": verdict.value("divergences")}
     fit["seconds"] = time.perf_counter() - started
     parts: dict[str, Mapping[str, Any]] = {"truth": true, "rank": ranks, "fit": fit}
-    return {f"{part}:{name}": np.asarray(value) for part, values in parts.items() for name, value in values.items()}
+    record: dict[str, Any] = {
+        f"{part}:{name}": np.asarray(value) for part, values in parts.items() for name, value in values.items()
+    }
+    if task.folder is not None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **record)
+        write_whole(task.folder / f"simulation_{index:06d}.npz", lambda scratch: scratch.write_bytes(buffer.getvalue()))
+    return index, record
 
 
 def ranks_among(true: np.ndarray, draws: np.ndarray, *, n_ranks: int, rng: np.random.Generator) -> np.ndarray:
@@ -123,18 +131,15 @@ def prior_simulator(model: "pm.Model", variables: Sequence[str]) -> Simulator:
         drawn = values(seed)
         return {name: drawn[name] for name in variables}, {data: drawn[name] for name, data in sources.items()}
 
-    _check_free_of_data(model, list(sources.values()), values)
-    return simulate
-
-
-def _check_free_of_data(model: "pm.Model", names: list[str], values: Callable[[int], Mapping[str, Any]]) -> None:
-    """Refuse a prior that changes with the observed values, by changing them."""
-    held = {name: model[name].get_value() for name in names}
-    before = values(0)
+    # A prior that changes with the observed values is refused, by changing them.
+    held, before = {name: model[name].get_value() for name in sources.values()}, values(0)
     with data_set(model, {name: value + np.asarray(1, value.dtype) for name, value in held.items()}):
         after = values(0)
     if not all(np.array_equal(before[name], after[name], equal_nan=True) for name in before):
-        raise InputError(f"the model's prior depends on the observed values {names}; pass `simulate` to generate them")
+        raise InputError(
+            f"the model's prior depends on the observed values {list(held)}; pass `simulate` to generate them"
+        )
+    return simulate
 
 
 SBC_SETTINGS = NutsSettings(draws=500, tune=500, chains=2)
@@ -239,8 +244,10 @@ def simulate_and_rank(
     task = _Task(build_model, simulate, variables, n_ranks, settings, seed, rhat_max, path)
     records = _open(task, label)
     todo = [index for index in range(n_simulations) if index not in records]
-    for index, record in _progress(_run(task, todo, n_jobs), len(todo), progressbar):
-        records[index] = record
+    with progress_shown(None, progressbar) as said:
+        for done, (index, record) in enumerate(_run(task, todo, n_jobs), start=1):
+            records[index] = record
+            said(f"calibration, {done} of {len(todo)} simulations", done / len(todo))
     return _assemble(model, task, [records[index] for index in range(n_simulations)])
 
 
@@ -282,30 +289,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _run(task: _Task, todo: list[int], n_jobs: int | None) -> Iterable[tuple[int, dict[str, Any]]]:
     if n_jobs == 1:
-        return (_simulate_and_store(task, index, None) for index in todo)
+        return (_simulate_one(task, index, None) for index in todo)
     from joblib import Parallel, delayed
 
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    return parallel(delayed(_simulate_and_store)(task, index, 1) for index in todo)
-
-
-def _simulate_and_store(task: _Task, index: int, cores: int | None) -> tuple[int, dict[str, Any]]:
-    record = _simulate_one(task, index, cores)
-    if task.folder is not None:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **record)
-        write_whole(task.folder / f"simulation_{index:06d}.npz", lambda scratch: scratch.write_bytes(buffer.getvalue()))
-    return index, record
-
-
-def _progress(results: Iterable[Any], total: int, show: bool) -> Iterator[Any]:
-    if not show:
-        yield from results
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(TextColumn("calibration"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        yield from bar.track(results, total=total)
+    return parallel(delayed(_simulate_one)(task, index, 1) for index in todo)
 
 
 def _assemble(model: "pm.Model", task: _Task, records: list[dict[str, Any]]) -> "xr.DataTree":
@@ -368,7 +356,9 @@ def uniformity(study: "xr.DataTree") -> dict[str, float]:
     """
     pit, labels, bins = _values(study)
     whole, p_values = np.isfinite(pit).all(axis=1), np.zeros(len(pit))
-    statistics = _statistic(_ecdf_counts(pit[whole], bins), pit.shape[1])
+    # The smallest two-sided pointwise tail probability of each ECDF (Säilynoja et al. 2022, equation 9).
+    tails = _tails(pit.shape[1], bins)[_ecdf_counts(pit[whole], bins).astype(int), np.arange(bins - 1)]
+    statistics = tails.min(axis=-1)
     p_values[whole] = [_null_probability(pit.shape[1], bins, statistic) for statistic in statistics.tolist()]
     return dict(zip(labels, map(float, p_values), strict=True))
 
@@ -469,12 +459,6 @@ def _ecdf_counts(pit: np.ndarray, bins: int) -> np.ndarray:
     """Count, for each row, the ranks below each inner edge of the `bins` possible ranks."""
     edges = np.arange(1, bins) / bins
     return np.stack([np.searchsorted(np.sort(row), edges) for row in pit]) if len(pit) else np.empty((0, bins - 1))
-
-
-def _statistic(counts: np.ndarray, simulations: int) -> np.ndarray:
-    """Return the smallest two-sided pointwise tail probability of each ECDF (Säilynoja et al. 2022, equation 9)."""
-    edges = counts.shape[-1]
-    return np.asarray(_tails(simulations, edges + 1)[counts.astype(int), np.arange(edges)].min(axis=-1))
 
 
 @cache

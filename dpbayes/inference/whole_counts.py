@@ -174,19 +174,14 @@ def _numbers(release: Release, levels: Ints) -> tuple[Ints, tuple[Floats, Floats
         laws.append(release.n.noise)
         limits.append(None)
     linear, quadratic = np.array([law.rates for law in laws]).T
-    kinds = list(dict.fromkeys(key for key in zip(laws, limits, strict=True) if key[1] is not None))
+    both = list(zip(laws, limits, strict=True))
+    kinds = list(dict.fromkeys((law, limit) for law, limit in both if limit is not None))
     row = {key: place for place, key in enumerate(kinds)}
-    held_rows = np.array([row.get(key, -1) for key in zip(laws, limits, strict=True)])
-    far = (max(limit, 0.0) + _FAR * law.variance**0.5 for law, limit in kinds if limit is not None)
-    most = int(max(far, default=0))
-    below = np.array([_log_below(law, limit, most + 2) for law, limit in kinds]).reshape(len(kinds), most + 2)
+    held_rows = np.array([-1 if limit is None else row[law, limit] for law, limit in both])
+    count = np.arange(2 + int(max((max(limit, 0.0) + _FAR * law.variance**0.5 for law, limit in kinds), default=0)))
+    chances = np.array([law.cdf(limit - count) for law, limit in kinds]).reshape(len(kinds), len(count))
+    below = np.log(np.maximum(chances, 1e-300))
     return np.stack(places, axis=1), (linear, quadratic, held_rows, below), np.concatenate(released).astype(float)
-
-
-def _log_below(law: NoiseLaw, limit: float | None, size: int) -> Floats:
-    """Log of the chance that a count of 0, 1, ... and its noise stay below a threshold."""
-    assert limit is not None
-    return np.log(np.maximum(law.cdf(limit - np.arange(size)), 1e-300))
 
 
 def _start(n: float, place: Ints, released: Floats, rng: np.random.Generator) -> Ints:

@@ -323,7 +323,12 @@ def margin_draws(
     thin = whole_number(thin, "thin", remedy="1 takes every draw")
     posterior = trace["posterior"].to_dataset().isel(draw=slice(None, None, thin))
     sizes = posterior.sizes
-    _check_size(margin.size, sizes["chain"] * sizes["draw"], thin)
+    draws, numbers = sizes["chain"] * sizes["draw"], sizes["chain"] * sizes["draw"] * margin.size
+    if numbers > MAX_NUMBERS:
+        raise InputError(
+            f"{margin.size:,} cells of {draws:,} draws are {numbers:,} numbers, more than the {MAX_NUMBERS:,} that are "
+            f"held; pass thin={thin * math.ceil(numbers / MAX_NUMBERS)}, or name fewer attributes"
+        )
     mixture = Mixture.of(posterior, domain, fitted_zeros(trace, domain))
     if target == "population":
         values = population_shares(posterior, release, mixture, margin.names, random_seed)
@@ -333,15 +338,6 @@ def margin_draws(
     levels = {attribute.name: list(attribute.levels) for attribute in margin}
     shaped = values.reshape(sizes["chain"], sizes["draw"], *margin.shape)
     return xr.DataArray(shaped, dims=("chain", "draw", *margin.names), coords=coords | levels, name="probability")
-
-
-def _check_size(cells: int, draws: int, thin: int) -> None:
-    """Refuse what would not fit into memory, before any of it is computed."""
-    if cells * draws > MAX_NUMBERS:
-        raise InputError(
-            f"{cells:,} cells of {draws:,} draws are {cells * draws:,} numbers, more than the {MAX_NUMBERS:,} that are "
-            f"held; pass thin={thin * math.ceil(cells * draws / MAX_NUMBERS)}, or name fewer attributes"
-        )
 
 
 # --- regressions -----------------------------------------------------------------------------------------------------
@@ -541,7 +537,10 @@ def regress(
     instance(formula, str, "formula", remedy="such as 'income ~ race + sex'")
     domain = fitted_domain(trace)
     names, outcome, matrix, terms = _cells_design(domain, formula)
-    possible = _possible(domain, names, fitted_zeros(trace, domain))
+    zeros, possible = fitted_zeros(trace, domain), np.ones(len(outcome), dtype=bool)
+    if zeros is not None:  # which leave nothing of some cells
+        plan = zeros.plan(cells_of(domain, names))
+        possible = plan.own < len(plan.cells)
     outcome, matrix = outcome[possible], matrix[possible]
     _check_rank(matrix, terms, formula)
     if family == "logistic" and not np.all((outcome >= 0) & (outcome <= 1)):
@@ -646,15 +645,6 @@ def _cells_design(domain: Domain, formula: str) -> tuple[tuple[str, ...], Floats
     ]
     matrix = np.ascontiguousarray(right.to_numpy(dtype=np.float64))
     return names, left.to_numpy(dtype=np.float64)[:, 0], matrix, tuple(terms)
-
-
-def _possible(domain: Domain, names: Sequence[str], zeros: ZeroSet | None) -> npt.NDArray[np.bool_]:
-    """Say of which cells of a margin structural zeros leave something."""
-    cells = cells_of(domain, names)
-    if zeros is None:
-        return np.ones(len(cells), dtype=bool)
-    plan = zeros.plan(cells)
-    return plan.own < len(plan.cells)
 
 
 def _check_rank(matrix: Floats, terms: Sequence[str], formula: str) -> None:

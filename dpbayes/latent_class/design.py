@@ -259,10 +259,10 @@ def cell_labels(domain: Domain, names: Sequence[str]) -> list[str]:
 
 def checked_concentration(concentration: Any) -> float | tuple[float, float]:
     """Return a stick-breaking concentration, or shape and rate of its gamma prior, as plain numbers."""
-    if _is_positive(concentration) and 1e-6 <= concentration <= 1e6:
+    if _is_from(1e-6, concentration):
         return float(concentration)
     pair = tuple(concentration) if isinstance(concentration, Iterable) else ()
-    if len(pair) != 2 or not all(map(_is_positive, pair)) or not (0.1 <= pair[0] <= 1e6 and 1e-6 <= pair[1] <= 1e6):
+    if len(pair) != 2 or not (_is_from(0.1, pair[0]) and _is_from(1e-6, pair[1])):
         raise InputError(
             "concentration must be a number from 1e-6 to 1e6, or the shape and rate of its gamma prior, such as "
             "(40, 10), the shape from 0.1 (below, its draws underflow) to 1e6 and the rate from 1e-6 to 1e6; got "
@@ -288,13 +288,9 @@ def margin_name(names: Sequence[str]) -> str:
     return variable_name("_".join(["margin", *names]))
 
 
-def _is_positive(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    try:
-        return 0.0 < float(value) < math.inf
-    except OverflowError:  # an int beyond the doubles
-        return False
+def _is_from(low: float, value: Any) -> bool:
+    real: Any = value if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    return bool(low <= real <= 1e6)
 
 
 def _requested(domain: Domain, margins: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

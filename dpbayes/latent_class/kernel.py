@@ -108,11 +108,6 @@ class Rectangles:
         found[self.cells >= 0] = of_cells
         return found
 
-    @property
-    def arrays(self) -> dict[str, Ints]:
-        """What the operation takes, by name."""
-        return {"rows": self.left, "columns": self.right, "bounds": self.bounds}
-
 
 def _copies(parts: Ints) -> Ints:
     """Return how many of the cells before each are the same."""
@@ -374,7 +369,7 @@ def _columns(
 ) -> tuple[Floats, Floats, Floats, Floats]:  # fmt: skip
     """Return the classes' records, (column, mean or deviation or variance of each class), roots, deviations as given.
 
-    `dpbayes.latent_class.likelihood.classes_of` and `columns_of` state them; the last column is that of products
+    `dpbayes.latent_class.likelihood.classes_of` and `released_law` state them; the last column is that of products
     with fewer factors. Loops compile in a third of the time that expressions of arrays take.
     """
     k, size, total, start = len(weights), profiles.shape[1], 0.0, 0

@@ -31,13 +31,14 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
+from scipy.special import log_ndtr, ndtri_exp
 
 from dpbayes._arguments import Floats, Ints
 from dpbayes.errors import InputError
@@ -103,16 +104,17 @@ class Tables:
         first = np.cumsum([0, *domain.shape])
         owner = np.append(np.repeat(np.arange(len(domain)), domain.shape), -1)
         starts = np.cumsum([0, *(table.counts.size for table in release.tables)])
-        axes = [list(domain.axes(table.attributes)) for table in release.tables]
         groups: dict[Kind, list[int]] = {}
+        width, factors = max(2, *(len(table.attributes) for table in release.tables)), list[Ints]()
         for number, table in enumerate(release.tables):
             groups.setdefault(_kind(table), []).append(number)
-        width = max(2, *map(len, axes))
+            axes = list(domain.axes(table.attributes))
+            columns = np.indices(table.counts.shape).reshape(len(axes), -1).T + first[axes]
+            factors.append(np.pad(columns, ((0, 0), (0, width - len(axes))), constant_values=first[-1]))
         for kind, members in sorted(groups.items()):
-            factors = [_factors(release.tables[i].counts.shape, first[axes[i]], width, first[-1]) for i in members]
             places = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
             variances = np.concatenate([release.tables[i].variances.ravel() for i in members])
-            products = Products.of(np.concatenate(factors), _sizes(domain))
+            products = Products.of(np.concatenate([factors[i] for i in members]), _sizes(domain))
             rectangles = Rectangles.of(products.left, products.parts, owner)
             order = rectangles.order
             products = Products(products.left, products.parts[order])
@@ -140,12 +142,6 @@ def _kind(table: NoisyTable) -> Kind:
     if table.noise.is_pure:
         return "laplace"
     return "gaussian" if table.spreads is None and table.threshold is None else "uneven"
-
-
-def _factors(shape: tuple[int, ...], first: Ints, order: int, none: int) -> Ints:
-    """Return the columns of a table's cells in C order, padded to `order`."""
-    columns = np.indices(shape).reshape(len(shape), -1).T + first
-    return np.pad(columns, ((0, 0), (0, order - len(shape))), constant_values=none)
 
 
 def _sizes(domain: Domain) -> Ints:
@@ -248,15 +244,6 @@ def probabilities(weights: Any, profiles: Any, products: tuple[Any, Any], order:
     return pt.dot((weights[:, None] * product).T, padded)[parts[:, 0], parts[:, 1]]
 
 
-def columns_of(classes: Sequence[Any], turn: Any | None) -> tuple[Any, ...]:
-    """Return weights, what multiplies variances, classes' records, and means, variances, deviations of columns."""
-    weights, profiles, varied, records, moved = classes
-    if turn is None:
-        return weights, varied, records, profiles, profiles * (1.0 - profiles), moved
-    mean = pt.dot(profiles, turn)
-    return weights, varied, records, mean, pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean), pt.dot(moved, turn)
-
-
 def released_law(
     classes: Sequence[Any], products: tuple[Any, Any], order: int, turn: Any | None = None
 ) -> tuple[Any, Any]:
@@ -264,38 +251,88 @@ def released_law(
 
     `products` are the arrays of `Products` for cells of at most `order` factors.
     """
-    weights, varied, records, *columns = columns_of(classes, turn)
+    weights, profiles, varied, records, moved = classes
+    mean, variance = profiles, profiles * (1.0 - profiles)
+    if turn is not None:
+        mean, moved = pt.dot(profiles, turn), pt.dot(moved, turn)
+        variance = pt.dot(profiles, pt.sqr(turn)) - pt.sqr(mean)
+    one = pt.ones_like(mean[:, :1])  # a last column leaves a product as it is
+    lasts = (mean, one), (variance, 0.0 * one), (moved, 0.0 * one)
+    mean, variance, moved = (pt.concatenate(both, axis=1) for both in lasts)
     left, parts = products
-    own = _Factors(*columns)
-    m, d, first, rest = _product(own, left, order - 1)
-    total = pt.dot((records[:, None] * m + d).T, own.mean) + pt.dot(m.T, own.moved)
-    spread = pt.dot((weights[:, None] * first).T, own.variance)
+    m, d, first, rest = _product(mean, variance, moved, [left[:, place] for place in range(order - 1)])
+    total = pt.dot((records[:, None] * m + d).T, mean) + pt.dot(m.T, moved)
+    spread = pt.dot((weights[:, None] * first).T, variance)
     if rest is not None:
-        spread += pt.dot((weights[:, None] * rest).T, pt.sqr(own.mean) + own.variance)
+        spread += pt.dot((weights[:, None] * rest).T, pt.sqr(mean) + variance)
     return total[parts[:, 0], parts[:, 1]], varied * spread[parts[:, 0], parts[:, 1]]
 
 
-def _product(own: _Factors, left: Any, factors: int) -> tuple[Any, Any, Any, Any]:
+def _product(means: Any, variances: Any, deviations: Any, columns: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
     """Return products of columns: mean, deviation, and the parts of the variance of first and of higher order."""
-    columns = [left[:, place] for place in range(factors)]
-    mean, moved, first, rest = own.mean[:, columns[0]], own.moved[:, columns[0]], own.variance[:, columns[0]], None
+    mean, moved, first, rest = means[:, columns[0]], deviations[:, columns[0]], variances[:, columns[0]], None
     square = pt.sqr(mean)
     for column in columns[1:]:
-        m, s, w = own.mean[:, column], own.variance[:, column], own.moved[:, column]
+        m, s, w = means[:, column], variances[:, column], deviations[:, column]
         rest = first * s if rest is None else rest * (pt.sqr(m) + s) + first * s
         first, square = first * pt.sqr(m) + square * s, square * pt.sqr(m)
         moved, mean = moved * m + mean * w, mean * m
     return mean, moved, first, rest
 
 
-class _Factors:
-    """Means, variances and deviations of single columns, each with a last column that leaves a product as it is."""
+def rest_of(
+    block: Block, mean: Floats, variance: Floats, data: Mapping[str, Any], limits: Floats, rng: np.random.Generator
+) -> Floats:
+    """Draw what exact counts (draw, cell of the block) have beyond their means, given the released ones."""
+    spread, noise = np.maximum(variance[:, block.places], 1e-12), block.variances
+    released = data["rotated_counts" if block.kind == "gaussian" else "released_counts"][block.places]
+    held, laplace, mean = np.isinf(released), block.kind == "laplace", mean[:, block.places]
+    off = np.where(held, 0.0, released) - mean
+    if laplace:
+        found = normal_given_laplace(off, spread, np.sqrt(0.5 * noise), rng)
+    else:
+        share = spread / (spread + noise)
+        found = share * off + np.sqrt(share * noise) * rng.standard_normal(off.shape)
+    if held.any():
+        room = (limits[block.places] - mean)[:, held]
+        unseen = np.broadcast_to(noise[held], room.shape)
+        found[:, held] = normal_given_below(laplace, room, spread[:, held], unseen, rng)
+    return found
 
-    def __init__(self, mean: Any, variance: Any, moved: Any) -> None:
-        one = pt.ones_like(mean[:, :1])
-        self.mean = pt.concatenate([mean, one], axis=1)
-        self.variance = pt.concatenate([variance, 0.0 * one], axis=1)
-        self.moved = pt.concatenate([moved, 0.0 * one], axis=1)
+
+def normal_given_laplace(off: Floats, variance: Floats, scale: Floats, rng: np.random.Generator) -> Floats:
+    """Draw normal variables of mean zero, given their sums with Laplace variables."""
+    root, shift = np.sqrt(variance), variance / scale
+    below, above = log_ndtr((off - shift) / root) - off / scale, log_ndtr(-(off + shift) / root) + off / scale
+    lower = np.log(rng.random(off.shape)) < below - np.logaddexp(below, above)
+    u = np.log(rng.random(off.shape))
+    left = shift + root * ndtri_exp(log_ndtr((off - shift) / root) + u)
+    right = -shift - root * ndtri_exp(log_ndtr(-(off + shift) / root) + u)
+    return np.where(lower, left, right)
+
+
+def normal_given_below(laplace: bool, x: Floats, variance: Floats, noise: Floats, rng: np.random.Generator) -> Floats:
+    """Draw normal variables of mean zero, given that their sums with noise are below x.
+
+    With Laplace noise of scale b by rejection: the envelope is their density, times exp((x - c)/b)/2 beyond x.
+    """
+    if not laplace:
+        total = np.sqrt(variance + noise)
+        off = total * ndtri_exp(log_ndtr(x / total) + np.log(rng.random(x.shape)))
+        return variance / total**2 * off + np.sqrt(variance * noise) / total * rng.standard_normal(x.shape)
+    scale, root = np.sqrt(0.5 * noise), np.sqrt(variance)
+    drawn, open_ = np.empty(x.shape), np.ones(x.shape, dtype=bool)
+    while open_.any():
+        r, b, sd = x[open_], scale[open_], root[open_]
+        shift = sd**2 / b
+        inside, outside = log_ndtr(r / sd), log_ndtr(-(r + shift) / sd)
+        first, where, kept = np.log(rng.random((3, len(r))))
+        is_inside = first < -np.logaddexp(0.0, outside + (r + 0.5 * shift) / b - np.log(2.0) - inside)
+        low, high = sd * ndtri_exp(inside + where), -shift - sd * ndtri_exp(outside + where)
+        taken = ~is_inside | (kept < np.log1p(-0.5 * np.exp(np.minimum((low - r) / b, 0.0))))
+        places = np.flatnonzero(open_)[taken]
+        drawn.flat[places], open_.flat[places] = np.where(is_inside, low, high)[taken], False
+    return drawn
 
 
 def sampling_ratio(release: Release, shares: Floats) -> float:
@@ -358,57 +395,46 @@ def joint_law(sampling: Floats, noise: Floats) -> dict[str, Floats]:
 
 def pilot(release: Release, tables: Tables, shares: Floats, spread: float, steps: int = 400) -> tuple[Floats, Floats]:
     """Fit eight classes to the released counts by penalized least squares (Adam); return weights and profiles."""
-    n = release.size
-    filled = filled_counts(release)
+    n, filled, member = release.size, filled_counts(release), tables.membership
     counts = np.concatenate([one.ravel() for one, _ in filled]) / n
     noise = np.concatenate([one.ravel() for _, one in filled]) / n**2
-    none = len(shares)
-    factors = np.concatenate([block.products.factors for block in tables.blocks])[tables.order]
+    columns = np.concatenate([block.products.factors for block in tables.blocks])[tables.order].T
     held = np.clip(counts, 1.0 / n, 1.0)
     precision = 1.0 / (noise + held * (1.0 - np.minimum(held, 0.5)) / n)
     rng = np.random.default_rng(0)
-    point = [0.1 * rng.standard_normal(8), 0.3 * rng.standard_normal((8, none))]
+    point = [0.1 * rng.standard_normal(8), 0.3 * rng.standard_normal((8, len(shares)))]
     first = [np.zeros_like(part) for part in point]
     second = [np.zeros_like(part) for part in point]
+
+    def mixture() -> tuple[Floats, Floats]:
+        weights = np.exp(point[0] - np.max(point[0]))
+        levels = shares * np.exp(spread * point[1])
+        return weights / weights.sum(), levels / (levels @ member @ member.T)
+
+    def slopes() -> tuple[Floats, Floats]:
+        """Return the gradient of half the weighted squares and of the scores' normal prior."""
+        weights, profiles = mixture()
+        padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
+        parts = [padded[:, column] for column in columns]
+        product = np.prod(parts, axis=0)
+        pull = precision * (weights @ product - counts)
+        in_weights = product @ pull
+        in_profiles = np.zeros_like(padded)
+        for column, part in zip(columns, parts, strict=True):
+            share = weights[:, None] * pull * product / np.maximum(part, 1e-300)
+            for own, row in zip(in_profiles, share, strict=True):
+                own += np.bincount(column, row, minlength=padded.shape[1])
+        scores = in_profiles[:, :-1] * profiles
+        scores -= profiles * (scores @ member @ member.T)
+        return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+
     for step in range(1, steps + 1):
-        for i, slope in enumerate(_slopes(point, factors, counts, precision, tables.membership, shares, spread)):
+        for i, slope in enumerate(slopes()):
             first[i] += 0.1 * (slope - first[i])
             second[i] += 0.02 * (slope**2 - second[i])
             rate = 0.1 * (1.0 - step / (steps + 1))
             point[i] = point[i] - rate * first[i] / (np.sqrt(second[i]) + 1e-12)
-    return _mixture(point, tables.membership, shares, spread)
-
-
-def _mixture(point: Sequence[Floats], membership: Floats, shares: Floats, spread: float) -> tuple[Floats, Floats]:
-    weights = np.exp(point[0] - np.max(point[0]))
-    levels = shares * np.exp(spread * point[1])
-    return weights / weights.sum(), levels / (levels @ membership @ membership.T)
-
-
-def _slopes(
-    point: Sequence[Floats],
-    factors: Ints,
-    counts: Floats,
-    precision: Floats,
-    membership: Floats,
-    shares: Floats,
-    spread: float,
-) -> tuple[Floats, Floats]:
-    """Return the gradient of half the weighted squares and of the scores' normal prior."""
-    weights, profiles = _mixture(point, membership, shares, spread)
-    padded = np.concatenate([profiles, np.ones((len(weights), 1))], axis=1)
-    parts = [padded[:, column] for column in factors.T]
-    product = np.prod(parts, axis=0)
-    pull = precision * (weights @ product - counts)
-    in_weights = product @ pull
-    in_profiles = np.zeros_like(padded)
-    for column, part in zip(factors.T, parts, strict=True):
-        share = weights[:, None] * pull * product / np.maximum(part, 1e-300)
-        for own, row in zip(in_profiles, share, strict=True):
-            own += np.bincount(column, row, minlength=padded.shape[1])
-    scores = in_profiles[:, :-1] * profiles
-    scores -= profiles * (scores @ membership @ membership.T)
-    return weights * (in_weights - weights @ in_weights) + point[0], spread * scores + point[1]
+    return mixture()
 
 
 def release_data(

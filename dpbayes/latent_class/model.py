@@ -1,18 +1,20 @@
 """The latent class mixture, fitted to released tables with their noise in the likelihood."""
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import xarray as xr
 
-from dpbayes.errors import AccuracyWarning, InputError
-from dpbayes.inference.many_chains import Starts
+from dpbayes.errors import AccuracyWarning
 from dpbayes.inference.noisy_counts import ReleasedNoise, noisy_counts, release_noise, released_limits
-from dpbayes.latent_class.completion import Completion
+from dpbayes.latent_class.analysis import Mixture, population_margins, population_shares
 from dpbayes.latent_class.design import (
     MAX_EXACT_CELLS,
     MAX_RECORDED_CELLS,
@@ -32,6 +34,8 @@ from dpbayes.latent_class.design import (
     few_classes_hold_most,
     margin_name,
     noise_keeps_its_law,
+    profile_name,
+    record_numbers,
     released_cells,
     single_precision_suffices,
     starts_near_shares,
@@ -46,6 +50,8 @@ from dpbayes.latent_class.likelihood import (
     products_of,
     release_data,
     released_law,
+    rest_of,
+    turned,
 )
 from dpbayes.latent_class.planning import check_memory, cost_of
 from dpbayes.latent_class.zeros import Impossible, conditioned
@@ -177,7 +183,7 @@ def build_model(
         margins=margins,
         impossible=impossible,
     )
-    _check_noise(release)
+    noise = _checked_noise(release)
     varies = default_overdispersion(release) if overdispersion is None else overdispersion
     form = likelihood or default_likelihood(release, zeros=design.zeros is not None, overdispersion=overdispersion)
     check_memory(cost_of(release.domain, design.tables, n_classes=design.n_classes, likelihood=form))
@@ -201,12 +207,13 @@ def build_model(
         psi = pm.Deterministic("profiles", levels / SumsWithin()(levels, ends), dims=("class", "level"))
         margin = _recorded(release, design, weights, psi, record_cells)
         if form == "tables":
-            _jointly(release, given, n * margin)
+            _jointly(release, noise, given, n * margin)
         else:
             sizes = pm.Normal("size_deviations", dims="class")
             deviations = pm.Normal("level_deviations", dims=("class", "level"))
             dispersion = 1.0 + pm.LogNormal("overdispersion", sigma=OVERDISPERSION) if varies else pt.ones(())
-            _cell_by_cell(release, tables, given, (weights, psi, n, dispersion, sizes, deviations), ends)
+            classes = weights, psi, n, dispersion, sizes, deviations
+            _cell_by_cell(release, noise, tables, given, classes, ends)
         if design.zeros is not None:
             model.add_coords({"zero_part": range(len(design.zeros.cells)), "attribute": release.domain.names})
             pm.Data("structural_zeros", design.zeros.to_array(), dims=("zero_part", "attribute"))
@@ -214,7 +221,6 @@ def build_model(
     return model
 
 
-_LEAST_VARIANCE = 1e-100  # of a count's noise
 _OF_BLOCK = ("floor", "scale", "limit", "rows", "columns", "bounds")
 _DATA_DIMS = {"released_counts": "count", "released_shares": "level"}
 
@@ -236,28 +242,26 @@ def _constant(name: str, value: Any) -> Any:
 
 
 def _prepare_chains(model: pm.Model, release: Release, tables: Tables, design: Design) -> None:
-    """Say where chains start, what is drawn given their draws, and what their convergence is judged on."""
+    """Say what is drawn given the chains' draws, what their convergence is judged on, and where they start.
+
+    Few classes hold most records at low powers of the likelihood and many do at power 1: where noise is small, chains
+    that are annealed from the prior would stay behind. They start with profiles near the released shares, and classes
+    about equal; or of the prior's sizes, held at first, where noise leaves no more classes than the prior has: a mode
+    has all.
+    """
     model.complete_posterior = Completion(release, tables, design.recorded)
-    if "level_scores" in model.named_vars and starts_near_shares(release):
-        model.starts, model.held = _starts(model, design.n_classes, few_classes_hold_most(release))
     # Classes may swap labels between chains: convergence counts on what does not depend on them.
     judged = ["margin", "margin_sample", "cell", *map(margin_name, design.margins)]
     model.convergence_variables = tuple(name for name in judged if name in model.named_vars)
-
-
-def _starts(model: pm.Model, k: int, few: bool) -> tuple[Starts, tuple[str, ...]]:
-    """Return where chains start if noise is small, and what is held there while they climb.
-
-    Few classes hold most records at low powers of the likelihood and many do at power 1: chains that are annealed from
-    the prior would stay behind. They start with profiles near the released shares, and classes about equal; or of the
-    prior's sizes, held at first, where noise leaves no more classes than the prior has: a mode has all.
-    """
-    centres: dict[str, Any] = {} if few else {"stick": -np.log(np.arange(k - 1, 0, -1))}
+    if "level_scores" not in model.named_vars or not starts_near_shares(release):
+        return
+    few = few_classes_hold_most(release)
+    centres: dict[str, Any] = {} if few else {"stick": -np.log(np.arange(design.n_classes - 1, 0, -1))}
     centres |= {"level_scores": 0.0}
     if "overdispersion" in model.named_vars:  # from above: the likelihood is flat until the classes fit
         centres |= {"overdispersion": np.log(START_OVERDISPERSION), "size_deviations": 0.0, "level_deviations": 0.0}
-    starts = {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
-    return starts, ("alpha", "stick") if few else ()
+    model.starts = {name: (centre, START_SPREAD) for name, centre in centres.items() if name in model.named_vars}
+    model.held = ("alpha", "stick") if few else ()
 
 
 def _broken(stick: Any, k: int) -> Any:
@@ -294,13 +298,12 @@ def _recorded(release: Release, design: Design, weights: Any, profiles: Any, rec
     return released
 
 
-def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
+def _jointly(release: Release, noise: ReleasedNoise, given: dict[str, Any], mean: Any) -> None:
     """Add the released counts to the model, all tables at once: the exact ones are summed out where noise is normal.
 
     Where a threshold may hold counts back they are not.
     """
-    noise, deviations = release_noise(release), []
-    limits = noise.limits
+    limits, deviations = noise.limits, []
     arrays = [given[name] for name in ("sampling_root", "count_gain", "count_root")]
     own_law = bool(np.any(noise.coefficients[1])) and noise_keeps_its_law(release)
     parts: tuple[Any, ...] = (-0.5 * np.log(2.0 * np.pi * noise.stddev**2), 0.5 / noise.stddev**2)
@@ -344,9 +347,11 @@ def _jointly(release: Release, given: dict[str, Any], mean: Any) -> None:
     )
 
 
-def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any) -> None:
+def _cell_by_cell(
+    release: Release, noise: ReleasedNoise, tables: Tables, given: dict[str, Any], classes: tuple[Any, ...], ends: Any
+) -> None:
     """Add the released counts to the model, cell by cell given the classes' counts."""
-    noise, laws, limits = release_noise(release), [], released_limits(release)
+    laws, limits = [], released_limits(release)
     single = single_precision_suffices(release)
     arrays: dict[str, Any] = {"order": _constant("order", tables.order), "ends": ends}
     arrays |= {"turn": given["rotation"], "turned": given["rotated_counts"]}
@@ -384,7 +389,8 @@ def _cell_by_cell(release: Release, tables: Tables, given: dict[str, Any], class
         mean, variance = exact(classes, arrays, given["rotation"])
         pm.Deterministic("given_mean", mean, dims="count")
         pm.Deterministic("given_variance", variance, dims="count")
-    shapes = ["(k)", "(k,l)", "()", "()", "(k)", "(k,l)", *(_shape(name, array) for name, array in arrays.items())]
+    axes = {name: [f"{name}{axis}".replace("_", "") for axis in range(array.ndim)] for name, array in arrays.items()}
+    shapes = ["(k)", "(k,l)", "()", "()", "(k)", "(k,l)", *(f"({','.join(own)})" for own in axes.values())]
     pm.CustomDist(
         "released",
         *classes,
@@ -408,12 +414,10 @@ def _block_data(block: Block, limits: Any) -> dict[str, Any]:
         "floor": by_entry(NUGGET * block.variances if laplace else block.variances, 1.0 if laplace else NO_VARIANCE),
         "scale": by_entry(np.sqrt(0.5 * block.variances), NO_SCALE) if laplace else np.zeros(0),
         "limit": by_entry(limits, -np.inf) if np.isfinite(limits).any() else np.zeros(0),
-        **block.rectangles.arrays,
+        "rows": block.rectangles.left,
+        "columns": block.rectangles.right,
+        "bounds": block.rectangles.bounds,
     }
-
-
-def _shape(name: str, array: Any) -> str:
-    return "(" + ",".join(f"{name}{axis}".replace("_", "") for axis in range(array.ndim)) + ")"
 
 
 def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
@@ -424,12 +428,9 @@ def _noisy_total(release: Release, given: dict[str, Any]) -> Any:
     return n
 
 
-def _check_noise(release: Release) -> None:
-    """Refuse noise that divides as none would, and warn of noise that is small."""
-    if min(table.variances.min() for table in release.tables) < _LEAST_VARIANCE:
-        raise InputError(
-            f"a count's noise has a variance below {_LEAST_VARIANCE:g}, too small to be told from none; lower epsilon"
-        )
+def _checked_noise(release: Release) -> ReleasedNoise:
+    """Return the noise of a release, and warn where it is small; what divides as none would is refused."""
+    noise = release_noise(release)
     low = [table for table in release.tables if table.variances.min() < LOW_NOISE**2]
     if low:
         names = ", ".join(" x ".join(table.attributes) for table in low[:3]) + (", ..." if len(low) > 3 else "")
@@ -441,3 +442,77 @@ def _check_noise(release: Release) -> None:
             AccuracyWarning,
             stacklevel=3,
         )
+    return noise
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Adds to a posterior what needs no gradient: profiles by attribute, and the exact counts behind the release.
+
+    Where the population varies about the mixture, its own shares take the mixture's place in what the model records:
+    `recorded` says of which attributes, by the variable's name.
+    """
+
+    release: Release
+    tables: Tables
+    recorded: Mapping[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a trace has that the model has not."""
+        return ("exact_counts", *map(profile_name, self.release.domain.names))
+
+    def __call__(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.Dataset:
+        """Return the completed posterior."""
+        ends = np.cumsum(self.release.domain.shape)
+        profiles = posterior["profiles"]
+        for attribute, end in zip(self.release.domain, ends, strict=True):
+            dim = dimension_name(attribute.name)
+            own = profiles.isel(level=slice(end - attribute.size, end)).drop_vars("level").rename(level=dim)
+            posterior[profile_name(attribute.name)] = own.assign_coords({dim: list(attribute.levels)})
+        kept = posterior.drop_vars(["profiles", "level", "given_mean", "given_variance"], errors="ignore")
+        if "sampling_root" in data:
+            kept["exact_counts"] = self._jointly(posterior, data, rng)
+        elif "given_mean" in posterior:
+            kept["exact_counts"] = self._cell_by_cell(posterior, data, rng)
+        if "overdispersion" in posterior:
+            self._vary(kept, rng)
+            # Synthesis takes from it which tables the counts are of.
+            kept["exact_counts"].attrs["tables"] = json.dumps([table.attributes for table in self.release.tables])
+        return kept
+
+    def _vary(self, posterior: xr.Dataset, rng: np.random.Generator) -> None:
+        """Put draws of the population's shares in the place of the mixture's."""
+        margin, exact, varied = (
+            posterior[name].transpose("chain", "draw", ...) for name in ("margin", "exact_counts", "overdispersion")
+        )
+        law = record_numbers(posterior, self.release).to_numpy(), varied.to_numpy(), rng
+        shares = population_margins(self.release, margin.to_numpy(), exact.to_numpy(), *law)
+        posterior["margin"] = margin.copy(data=shares)
+        mixture = Mixture.of(posterior, self.release.domain, None)
+        for name, attributes in self.recorded.items():
+            if name not in posterior:
+                continue
+            shares = population_shares(posterior, self.release, mixture, attributes, rng)
+            posterior[name] = posterior[name].copy(data=shares.reshape(posterior[name].shape))
+
+    def _jointly(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        """Return the counts that the deviations say (`likelihood.joint_law`), drawn here where they are summed out."""
+        margin = posterior["margin"].transpose("chain", "draw", "count")
+        mean = margin * (posterior["n"] if "n" in posterior else data["n_records"])
+        # Those held back are pulled towards their limit, as in the model.
+        off = np.maximum(data["released_counts"], released_limits(self.release)) - mean.to_numpy()
+        pulled = off @ data["count_gain"].T
+        free = "count_deviations" in posterior
+        z = posterior["count_deviations"].to_numpy() if free else rng.standard_normal(pulled.shape)
+        return mean + (pulled + z) @ data["count_root"].T @ data["sampling_root"].T
+
+    def _cell_by_cell(self, posterior: xr.Dataset, data: Mapping[str, Any], rng: np.random.Generator) -> xr.DataArray:
+        mean, limits = posterior["given_mean"].transpose("chain", "draw", "count"), released_limits(self.release)
+        counts = np.array(mean.to_numpy())
+        variances = posterior["given_variance"].transpose(*mean.dims).to_numpy()
+        for own, spread in zip(counts, variances, strict=True):  # of a chain
+            for block in self.tables.blocks:
+                own[:, block.places] += rest_of(block, own, spread, data, limits, rng)
+            own[:] = turned(self.release, data["rotation"].T, own)
+        return mean.copy(data=counts)

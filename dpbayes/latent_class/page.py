@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,13 +44,6 @@ _CALLED = {
     "margin": "cells of the released tables",
     "cell": "cells of the full table, which the tables leave partly open",
 }
-_RECORDS = [
-    Column("these records", ",.0f", "records"),
-    Column("2.5 %", ",.0f", "records_lower"),
-    Column("97.5 %", ",.0f", "records_upper"),
-]
-_ESTIMATE = [Column("estimate", ",.1f"), Column("2.5 %", ",.1f", "lower"), Column("97.5 %", ",.1f", "upper")]
-
 _JUDGED = (
     "Class labels switch between chains, which is harmless: convergence is judged on quantities that do not depend on "
     "them, the probabilities of margins and cells."
@@ -289,28 +282,18 @@ def _stated(
     return sticks, f"released share times exp({spread:g} z), z ~ N(0, 1)"
 
 
-class _Margins(NamedTuple):
-    """Of every released table: intervals of the population and of the records (cell, 3), released and true counts."""
-
-    population: Sequence[Floats]
-    records: Sequence[Floats] | None
-    released: Sequence[Floats]
-    true: Sequence[Floats] | None
-
-
 def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Marginal] | None) -> Section:
     """Build the section that sets released beside estimated margins, and the truth where it is public."""
     n = _record_numbers(trace, release)
-    counts = mean_and_interval(_draws(trace, "margin") * n)
-    records = None
+    population, records = mean_and_interval(_draws(trace, "margin") * n), None
     if "exact_counts" in trace["posterior"]:
         # An impossible cell holds no record; the fit's counts are real numbers, off by the likelihood's nugget, and
         # its normal law knows no zero.
         held = mean_and_interval(_draws(trace, "exact_counts").clip(min=0.0))
-        records = [part.T for part in by_table(np.where(counts[:, :1] > 0, held, 0.0).T, release)]
-    true = None if truth is None else [table.counts.ravel().astype(float) for table in truth]
-    released = [table.counts.ravel().astype(float) for table in release.tables]
-    margins = _Margins([part.T for part in by_table(counts.T, release)], records, released, true)
+        records = np.where(population[:, :1] > 0, held, 0.0)
+    true = None if truth is None else np.concatenate([table.counts.ravel() for table in truth]).astype(float)
+    released = np.concatenate([table.counts.ravel() for table in release.tables]).astype(float)
+    margins = population, records, released, true
     agree = "Unlike the released tables, the estimates agree with one another."
     if "overdispersion" in trace["posterior"]:
         agree = (
@@ -319,29 +302,31 @@ def margins_section(trace: xr.DataTree, release: Release, truth: Sequence[Margin
         )
     introduction = _introduction(release, float(n.mean()), with_records=records is not None)
     blocks: list[Block] = [Paragraph(f"{introduction} {agree}")]
-    if margins.true is not None:
-        blocks.append(_error_table(margins, margins.true))
-    return Section(
-        "Margins: released and estimated",
-        [*blocks, *_margin_figure(release, margins), _margin_table(release, margins)],
-    )
+    if true is not None:
+        blocks.append(_error_table(release, population, records, released, true))
+    blocks += [*_margin_figure(release, margins), _margin_table(release, margins)]
+    return Section("Margins: released and estimated", blocks)
 
 
-def _margin_figure(release: Release, margins: _Margins) -> list[Figure]:
+def _tables(values: Floats, release: Release) -> list[Floats]:
+    """Return the parts of an array (count, ...) that belong to the released tables."""
+    return [part.T for part in by_table(values.T, release)]
+
+
+def _margin_figure(release: Release, margins: Sequence[Floats | None]) -> list[Figure]:
     """Draw the smallest tables, as many as a figure holds."""
-    sizes, drawn = [table.counts.size for table in release.tables], list[int]()
-    for t in sorted(range(len(sizes)), key=sizes.__getitem__):
-        if sum(sizes[one] for one in drawn) + sizes[t] <= MOST_CELLS_DRAWN:
-            drawn.append(t)
+    sizes = np.array([table.counts.size for table in release.tables])
+    smallest = np.argsort(sizes, kind="stable")
+    drawn = sorted(smallest[np.cumsum(sizes[smallest]) <= MOST_CELLS_DRAWN].tolist())
     if not drawn:
         return []
-    drawn.sort()
-    also = "" if margins.true is None else ", true count"
+    _, records, _, true = margins
+    also = "" if true is None else ", true count"
     some = "" if len(drawn) == len(sizes) else f"{len(drawn)} of {len(sizes)} tables are drawn. "
     both, two = "both 95 % intervals", "two 95 % intervals"
-    if margins.records is None:
+    if records is None:
         both, two = "the 95 % interval", "a 95 % interval"
-    chosen: Any = (None if part is None else [part[t] for t in drawn] for part in margins)
+    chosen: Any = (None if values is None else [_tables(values, release)[t] for t in drawn] for values in margins)
     titles = [release.tables[t].label for t in drawn]
     labels = [release.tables[t].domain.cell_labels(" · ", names=False) for t in drawn]
     caption = (
@@ -388,8 +373,9 @@ def cells_section(trace: xr.DataTree, release: Release) -> Section:
         )
         alt = "Estimated counts of every cell of the full table with 95 % intervals, sorted."
         blocks.append(Figure(figure, caption, alt))
-    rows = [[labels[i], *map(float, summary[i])] for i in order]
-    blocks.append(Table("cells", "The population's full table, in records", [Column("cell"), *_ESTIMATE], rows))
+    rows = [[labels[i], *summary[i].tolist()] for i in order]
+    columns = ["cell", ("estimate", ",.1f"), ("2.5 %", ",.1f", "lower"), ("97.5 %", ",.1f", "upper")]
+    blocks.append(Table("cells", "The population's full table, in records", columns, rows))
     return Section("The full table", blocks)
 
 
@@ -445,48 +431,40 @@ def _farthest(release: Release, counts: Floats, predicted: Floats, residuals: Fl
     return Table("farthest_counts", "The released counts farthest from their predictive means", columns, rows)
 
 
-def _margin_table(release: Release, margins: _Margins) -> Table:
-    columns = [
-        Column("table"),
-        Column("cell"),
-        Column("released", ",.0f"),
-        *([] if margins.records is None else _RECORDS),
-        Column("population", ",.0f"),
-        Column("2.5 %", ",.0f", "population_lower"),
-        Column("97.5 %", ",.0f", "population_upper"),
-        *([] if margins.true is None else [Column("true", ",.0f")]),
-    ]
-    rows = []
-    for t, table in enumerate(release.tables):
-        for c, label in enumerate(table.domain.cell_labels()):
-            ours = [] if margins.records is None else map(float, margins.records[t][c])
-            true = [] if margins.true is None else [float(margins.true[t][c])]
-            rows.append(
-                [table.label, label, margins.released[t][c], *ours, *map(float, margins.population[t][c]), *true]
-            )
+def _margin_table(release: Release, margins: Sequence[Floats | None]) -> Table:
+    population, records, released, true = margins
+    columns: list[Any] = ["table", "cell", ("released", ",.0f")]
+    if records is not None:
+        columns += [("these records", ",.0f", "records"), ("2.5 %", ",.0f", "records_lower")]
+        columns += [("97.5 %", ",.0f", "records_upper")]
+    columns += [("population", ",.0f"), ("2.5 %", ",.0f", "population_lower"), ("97.5 %", ",.0f", "population_upper")]
+    columns += [] if true is None else [("true", ",.0f")]
+    cells = [(table.label, cell) for table in release.tables for cell in table.domain.cell_labels()]
+    values = np.column_stack([one for one in (released, records, population, true) if one is not None]).tolist()
+    rows = [[*cell, *row] for cell, row in zip(cells, values, strict=True)]
     unseen = "; a released count that is missing was held back below its threshold"
     some = unseen if any(table.withheld.any() for table in release.tables) else ""
     return Table("margins", f"Released and estimated margins, in records{some}", columns, rows)
 
 
-def _error_table(margins: _Margins, true: Sequence[Floats]) -> Table:
+def _error_table(release: Release, population: Floats, records: Floats | None, released: Floats, true: Floats) -> Table:
     """Compare estimators by the sum of absolute differences in proportions, between 0 and 2, averaged over tables."""
 
-    def error(estimates: Sequence[Floats]) -> float:
-        return float(np.mean([np.abs(e - t).sum() / t.sum() for e, t in zip(estimates, true, strict=True)]))
+    def error(estimates: Floats) -> float:
+        pairs = zip(_tables(estimates, release), _tables(true, release), strict=True)
+        return float(np.mean([np.abs(estimate - exact).sum() / exact.sum() for estimate, exact in pairs]))
 
     rows: list[Sequence[str | float | None]] = [
-        ("posterior mean, population", error([p[:, 0] for p in margins.population]), None),
-        ("released counts as they are", error(margins.released), None),
+        ("posterior mean, population", error(population[:, 0]), None),
+        ("released counts as they are", error(released), None),
     ]
-    if margins.records is not None:
-        parts = zip(margins.records, true, strict=True)
-        inside = float(np.concatenate([(r[:, 1] <= t) & (t <= r[:, 2]) for r, t in parts]).mean())
-        rows.insert(0, ("posterior mean, these records", error([r[:, 0] for r in margins.records]), inside))
+    if records is not None:
+        inside = float(((records[:, 1] <= true) & (true <= records[:, 2])).mean())
+        rows.insert(0, ("posterior mean, these records", error(records[:, 0]), inside))
     columns = [
-        Column("estimator"),
-        Column("mean L1 distance per table (proportions)", ".5f", "mean_l1"),
-        Column("true counts inside their 95 % interval", ".1%", "coverage"),
+        "estimator",
+        ("mean L1 distance per table (proportions)", ".5f", "mean_l1"),
+        ("true counts inside their 95 % interval", ".1%", "coverage"),
     ]
     caption = (
         "Error against the true tables, which are public here. Cells of one release share its noise: over releases, "
@@ -560,60 +538,44 @@ def latent_class_densities(
     spread: float | None = None,
     profile_prior: float = PROFILE_PRIOR,
 ) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
-    """Return the parts of the prior of a latent class fit, and its log-likelihood."""
+    """Return the parts of the prior of a latent class fit, and its log-likelihood.
+
+    The sampler's log-density has the log-Jacobians too: sticks move as log-odds, what is positive as its logarithm.
+    """
     import xarray as xr
-
-    posterior = trace["posterior"].to_dataset()
-    weights, weights_jacobian = _weights(posterior, concentration)
-    levels, levels_jacobian = _levels(posterior, profile_prior)
-    free_weights = "alpha" in posterior or "stick" in posterior
-    parts = ({"class weights": weights} if free_weights else {}) | {"class profiles": levels}
-    jacobian = weights_jacobian + levels_jacobian
-    if "n" in posterior:
-        n = _values(posterior, "n")[..., 0]
-        mean, scale = prior_of_n(release)
-        # The Jacobian takes the log-normal density's own 1 / n away.
-        parts["number of records"] = -np.log(n) - 0.5 * np.square((np.log(n) - mean) / scale)
-        jacobian = jacobian + np.log(n)
-    if "overdispersion" in posterior:
-        logs = np.log(_values(posterior, "overdispersion")[..., 0])
-        parts["overdispersion"] = -logs - 0.5 * np.square(logs / OVERDISPERSION)
-        jacobian = jacobian + logs
-    lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
-    likelihood = lp - sum(parts.values()) - jacobian
-    sample = ("chain", "draw")
-    return {name: xr.DataArray(part, dims=sample) for name, part in parts.items()}, xr.DataArray(
-        likelihood, dims=sample
-    )
-
-
-def _weights(posterior: xr.Dataset, concentration: float | Sequence[float]) -> tuple[Floats, Floats]:
-    """Return log-prior and log-Jacobian of the concentration (sampled as its logarithm) and the sticks (log-odds)."""
     from scipy import stats
 
-    prior = jacobian = np.zeros((posterior.sizes["chain"], posterior.sizes["draw"], 1))
+    draws, parts = trace["posterior"].to_dataset(), dict[str, Floats]()
+    jacobian: Any = 0.0
+
+    def values(name: str) -> Floats:
+        """Return draws of shape (chain, draw, values)."""
+        found = np.asarray(draws[name].transpose("chain", "draw", ...), dtype=float)
+        return found.reshape(*found.shape[:2], -1)
+
+    def add(part: str, density: Floats, slope: Floats | float = 0.0) -> None:
+        nonlocal jacobian
+        parts[part] = parts.get(part, 0.0) + density.sum(axis=-1)
+        jacobian = jacobian + np.sum(slope, axis=-1)
+
     alpha: Any = checked_concentration(concentration)
     if isinstance(alpha, tuple):
-        (shape, rate), alpha = alpha, _values(posterior, "alpha")
-        prior, jacobian = stats.gamma.logpdf(alpha, shape, scale=1 / rate), np.log(alpha)
-    if "stick" in posterior:
-        stick = _values(posterior, "stick")
-        prior = prior + stats.beta.logpdf(stick, 1.0, alpha).sum(axis=-1, keepdims=True)
-        jacobian = jacobian + (np.log(stick) + np.log1p(-stick)).sum(axis=-1, keepdims=True)
-    return prior[..., 0], jacobian[..., 0]
-
-
-def _levels(posterior: xr.Dataset, profile_prior: float) -> tuple[Floats, Floats]:
-    """Return log-prior and log-Jacobian of the levels' normal scores, or of the logarithms of their gamma weights."""
-    if "level_scores" in posterior:
-        scores = _values(posterior, "level_scores")
-        return -0.5 * np.square(scores).sum(axis=-1), np.zeros(scores.shape[:2])
-    levels = _values(posterior, "level_weights").clip(TINY)
-    logs = np.log(levels).sum(axis=-1)
-    return (profile_prior - 1.0) * logs - levels.sum(axis=-1), logs
-
-
-def _values(posterior: xr.Dataset, name: str) -> Floats:
-    """Return draws as an array of shape (chain, draw, values)."""
-    values = np.asarray(posterior[name].transpose("chain", "draw", ...), dtype=float)
-    return values.reshape(*values.shape[:2], -1)
+        (shape, rate), alpha = alpha, values("alpha")
+        add("class weights", stats.gamma.logpdf(alpha, shape, scale=1 / rate), np.log(alpha))
+    if "stick" in draws:
+        stick = values("stick")
+        add("class weights", stats.beta.logpdf(stick, 1.0, alpha), np.log(stick) + np.log1p(-stick))
+    if "level_scores" in draws:
+        add("class profiles", -0.5 * np.square(values("level_scores")))
+    else:
+        levels = values("level_weights").clip(TINY)
+        add("class profiles", (profile_prior - 1.0) * np.log(levels) - levels, np.log(levels))
+    for name, part in (("n", "number of records"), ("overdispersion", "overdispersion")):
+        if name in draws:
+            logs, (mean, scale) = np.log(values(name)), prior_of_n(release) if name == "n" else (0.0, OVERDISPERSION)
+            # The Jacobian takes the log-normal density's own 1 / n away.
+            add(part, -logs - 0.5 * np.square((logs - mean) / scale), logs)
+    lp = np.asarray(trace["sample_stats"]["lp"].transpose("chain", "draw"), dtype=float)
+    sample = ("chain", "draw")
+    likelihood = xr.DataArray(lp - sum(parts.values()) - jacobian, dims=sample)
+    return {part: xr.DataArray(density, dims=sample) for part, density in parts.items()}, likelihood

@@ -182,9 +182,13 @@ def plan(
     n_records = whole_number(n_records, "n_records", remedy="a public guess will do")
     name, total = ("epsilon", epsilon) if rho is None else ("rho", rho)
     exact = Fraction(positive_finite(total, name, remedy="it is the total over all tables"))
-    sets = _workload(domain, workload)
+    pairs: tuple[tuple[str, ...], ...] = tuple(combinations(domain.names, 2))
+    if workload is None:
+        sets = list(pairs) or [domain.names]
+    else:
+        named = ordered(workload, "workload", remedy="give lists of attributes")
+        sets = [domain.project(names).names for names in named]
     whole = _fixed(domain, sets, exact, name, n_records)
-    pairs = tuple(combinations(domain.names, 2))
     if choose is None:
         if whole.pair_error <= FAIR_ERROR or math.isnan(whole.pair_error) or len(domain) < 3:
             return whole
@@ -275,13 +279,6 @@ def release_plan(
         draw, parts, mechanism="planned tables", adjacency=_ADJACENCY, purpose=purpose, rng=rng, ledger=ledger,
         delta=delta,
     )  # fmt: skip
-
-
-def _workload(domain: Domain, workload: Sequence[Sequence[str]] | None) -> list[tuple[str, ...]]:
-    if workload is None:
-        return list(combinations(domain.names, 2)) if len(domain) > 1 else [domain.names]
-    sets = ordered(workload, "workload", remedy="give lists of attributes")
-    return [tuple(domain.project(names).names) for names in sets]
 
 
 def _spending(name: str, part: Fraction) -> NoiseLaw:

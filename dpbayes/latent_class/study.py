@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, SkipValidation, model_validator
 
+from dpbayes._arguments import Ints
 from dpbayes.data import Domain, Marginal, datasets, marginals
 from dpbayes.data.datasets import PERSON_LABELS, PERSON_LEVELS
 from dpbayes.data.records import code_levels, readable, require_columns, scan_records, with_labels
@@ -34,7 +34,6 @@ from dpbayes.latent_class.design import (
     sampler_defaults,
 )
 from dpbayes.latent_class.synthesis import count_margin, count_records
-from dpbayes.latent_class.zeros import ZeroSet
 from dpbayes.privacy.laws import NoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import NoisyTotal, Release
@@ -446,7 +445,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
 
     release = design if n_records is None else _resized(design, n_records)
     options = spec.model.options()
-    options["likelihood"] = _form(options, release)
+    options["likelihood"] = likelihood = _form(options, release)
     form = Design.of(release.domain, [table.attributes for table in release.tables], **options)
     build = partial(build_model, release, **options)
     n = release.n if isinstance(release.n, int) else round(release.n.value)
@@ -456,7 +455,7 @@ def calibration(spec: Spec, design: Release, beside: Path, n_records: int | None
     names, cell = quantity_names(release), ["cell"] if release.domain.size <= MAX_RECORDED_CELLS else []
     return Calibration(
         build_model=build,
-        simulate=Simulator(release, build, n, options),
+        simulate=Simulator(release, build, form, likelihood, spec.model.spread or default_spread(release)),
         var_names=("margin", *cell, *map(margin_name, form.margins), "exact_counts"),
         sampling={"target_accept": spec.sampling.target_accept or 0.9},
         design=f"{n:,} records of {len(release.domain)} attributes, {len(release.tables)} tables, "
@@ -472,10 +471,10 @@ class Simulator:
 
     release: Release
     build_model: Callable[[], pm.Model]
-    n: int
-    options: dict[str, Any]
+    design: Design
+    likelihood: Likelihood
+    spread: float
     _draw: Any = field(default=None, repr=False)
-    _zeros: Any = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the compiled function behind: it does not pickle."""
@@ -491,20 +490,17 @@ class Simulator:
             model = self.build_model()
             wanted = ["weights", "profiles", *model.convergence_variables, "n", "overdispersion"]
             self._draw = prior_values(model, [name for name in wanted if name in model.named_vars])
-            if "structural_zeros" in model.named_vars:
-                self._zeros = ZeroSet.from_array(self.release.domain, model["structural_zeros"].get_value())
         prior_seed, data_seed = np.random.SeedSequence(seed).generate_state(2)
         truth = self._draw(int(prior_seed))
         rng = np.random.default_rng(data_seed)
-        n, released_n = self.n, self.release.n
-        if not isinstance(self.release.n, int):
-            n = max(round(float(truth["n"])), 1)
+        total = self.release.n
+        n = total if isinstance(total, int) else max(round(float(truth["n"])), 1)
+        if not isinstance(total, int):
             truth["n"] = np.asarray(float(n))
-            total = release_values(np.array([n]), self.release.n.noise, rng=rng)
-            released_n = replace(self.release.n, value=float(total[0]))
+            total = replace(total, value=float(release_values(np.array([n]), total.noise, rng=rng)[0]))
         profiles = np.split(truth.pop("profiles"), np.cumsum(self.release.domain.shape)[:-1], axis=1)
         one = truth["weights"][None], [profile[None] for profile in profiles]
-        records = draw_records(*one, np.zeros(n, np.intp), rng, zeros=self._zeros)
+        records = draw_records(*one, np.zeros(n, np.intp), rng, zeros=self.design.zeros)
         if "overdispersion" in truth:
             varied = truth.pop("overdispersion")
             records = of_varied_population(records, float(varied), rng)
@@ -515,9 +511,8 @@ class Simulator:
             replace(table, counts=table.held_back(part.reshape(table.counts.shape) + table.simulated_noise(rng)))
             for part, table in parts
         ]
-        drawn = replace(self.release, tables=tuple(noisy), n=n if isinstance(released_n, int) else released_n)
-        spread = self.options.get("spread") or default_spread(self.release)
-        data = release_data(drawn, self.options["likelihood"], spread=spread, zeros=self._zeros)
+        drawn = replace(self.release, tables=tuple(noisy), n=total)
+        data = release_data(drawn, self.likelihood, spread=self.spread, zeros=self.design.zeros)
         return truth | {"exact_counts": exact.astype(float)}, data
 
     def _varied(
@@ -529,8 +524,7 @@ class Simulator:
         domain, law = self.release.domain, (np.asarray(float(len(records))), overdispersion, rng)
         exact = count_records(records, self.release).astype(float)
         found = {"margin": population_margins(self.release, truth["margin"], exact, *law)}
-        design = Design.of(domain, [table.attributes for table in self.release.tables], **self.options)
-        for name, names in design.recorded.items():
+        for name, names in self.design.recorded.items():
             if name in truth:
                 counts = count_margin(records, domain, names).astype(float)
                 own = population_given_records(truth[name].ravel(), counts, *law)
@@ -556,14 +550,13 @@ def _tables(data: Data, beside: Path) -> tuple[Marginal, ...]:
     """Count the exact tables. They stay in memory."""
     if data.embedded is not None:
         return embedded_tables(data.embedded)
-    assert data.microdata is not None and data.levels is not None
-    path = beside / data.microdata
+    tables = released_tables(data)
+    assert tables is not None and data.microdata is not None and data.levels is not None
+    (domain, sets), path = tables, beside / data.microdata
     frame = scan_records(path, setting="data.microdata")
-    sets = list(combinations(data.levels, 2)) if data.attribute_sets == "all-pairs" else data.attribute_sets
-    wanted = dict.fromkeys(chain.from_iterable([*sets, [data.unit] if data.unit else []]))
+    wanted = dict.fromkeys([*domain.names, *([data.unit] if data.unit else [])])
     require_columns(frame, wanted, path, source="[data]")
     with readable(path):
-        domain = Domain.from_levels(data.levels, data.labels)
         return marginals(code_levels(frame, data.levels), sets, domain=domain, **data.counted_by)
 
 
@@ -605,7 +598,7 @@ def _resized(release: Release, n: int) -> Release:
     return replace(release, tables=tables, n=NoisyTotal(float(n), total.noise, total.sensitivity, total.epsilon))
 
 
-def _spread(n: int, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+def _spread(n: int, shape: tuple[int, ...]) -> Ints:
     """Return whole counts that sum to n, as even as may be."""
     size = math.prod(shape)
     return np.diff(np.arange(size + 1, dtype=np.int64) * n // size).reshape(shape)

@@ -6,7 +6,6 @@ import numpy as np
 import pymc as pm
 import pytest
 from pymc.blocking import DictToArrayBijection
-from pytensor import config
 
 from dpbayes.inference.callbacks import callbacks
 
@@ -20,11 +19,6 @@ def build():
         both = pm.Deterministic("both", (centre * spread)[:, None] + np.arange(3.0))
         pm.Normal("seen", both * present[:, None], 1.5, observed=pm.Data("counts", np.arange(6).reshape(2, 3)))
     return model
-
-
-def compiled(model):
-    with config.change_flags(numba__fastmath=False):
-        return callbacks(model)
 
 
 def call(function, sizes, point, *outputs, given):
@@ -43,7 +37,7 @@ def density_at(given, point):
 def test_density_and_slopes_are_those_of_the_model_with_the_data_that_it_has_now():
     """Both sum some dozens of terms in another order: 1e-13 is a thousand roundings."""
     model = build()
-    found, reference = compiled(model), model.logp_dlogp_function(ravel_inputs=True)
+    found, reference = callbacks(model), model.logp_dlogp_function(ravel_inputs=True)
     rng = np.random.default_rng(1)
     for data in ({}, {"scale": 0.3}, {"present": np.array([False, True]), "counts": -np.arange(6).reshape(2, 3)}):
         with model:
@@ -60,7 +54,7 @@ def test_density_and_slopes_are_those_of_the_model_with_the_data_that_it_has_now
 
 def test_recorded_variables_are_those_of_the_model():
     model, point = build(), np.array([0.4, -0.7, 0.2])
-    found = compiled(model).for_nutpie()
+    found = callbacks(model).for_nutpie()
     values = np.empty(found.n_expanded)
     assert call(found.compiled_expand_func, [3, len(values)], point, values, given=found) == 0
     spread = np.exp(point[1:])
@@ -71,7 +65,7 @@ def test_recorded_variables_are_those_of_the_model():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
 def test_a_point_without_a_finite_density_is_refused(value):
-    given = compiled(build()).for_nutpie()
+    given = callbacks(build()).for_nutpie()
     assert density_at(given, np.array([value, 0.0, 0.0]))[0] != 0
 
 
@@ -79,14 +73,14 @@ def test_a_parameter_out_of_its_range_is_refused():
     with pm.Model() as model:
         spread = pm.Normal("spread")
         pm.Normal("seen", 0.0, spread, observed=1.0)
-    given = compiled(model).for_nutpie()
+    given = callbacks(model).for_nutpie()
     assert density_at(given, np.array([0.5]))[0] == 0
     assert density_at(given, np.array([-0.5]))[0] != 0
 
 
 def test_a_model_of_the_same_kind_loads_its_code_from_the_disk():
-    compiled(build())
-    again = compiled(build())
+    callbacks(build())
+    again = callbacks(build())
     assert again.density.cache_hits == again.record.cache_hits == 1
 
 
@@ -94,4 +88,4 @@ def test_starts_are_those_of_pymc():
     model = build()
     near = pm.initial_point.make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs), return_transformed=True)
     wanted = DictToArrayBijection.map({value.name: near(7)[value.name] for value in model.value_vars}).data
-    np.testing.assert_array_equal(compiled(model).start(7), wanted)
+    np.testing.assert_array_equal(callbacks(model).start(7), wanted)

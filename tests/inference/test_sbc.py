@@ -338,3 +338,13 @@ def test_variables_that_were_not_ranked_are_refused(names):
     study = fake_study(uniform_pit(np.random.default_rng(9), 20))
     with pytest.raises(InputError, match=r"var_names must be some of \['p'\]"):
         plot_ranks(study, var_names=names)
+
+
+def test_quantities_of_one_label_are_judged_apart():
+    pit = (np.stack([np.arange(100), np.full(100, 3), np.arange(100)], axis=1) + 0.5) / 100
+    study = fake_study(pit)
+    dataset = xr.Dataset({"share": (("simulation", "city"), pit)}, {"city": ["Ulm", "Bonn", "Ulm"]})
+    study["prior_sbc"] = xr.DataTree(dataset)
+    p_values = uniformity(study)
+    assert list(p_values) == list(coverage(study)) == ["share[city=Ulm]", "share[city=Bonn]", "share[city=Ulm (2)]"]
+    assert [p > 0.01 for p in p_values.values()] == [True, False, True]

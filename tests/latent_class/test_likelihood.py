@@ -26,7 +26,6 @@ from dpbayes.inference.many_chains import batched_density
 from dpbayes.inference.noisy_counts import released_limits, released_vector
 from dpbayes.latent_class import build_model, kernel
 from dpbayes.latent_class import likelihood as forms
-from dpbayes.latent_class.completion import normal_given_below, normal_given_laplace
 from dpbayes.latent_class.design import cells_of, single_precision_suffices
 from dpbayes.latent_class.kernel import NO_SCALE, NO_VARIANCE, ReleasedCells, log_below, normal_laplace, scaled_erfc
 from dpbayes.privacy.laws import DiscreteGaussian, Gaussian, TwoSidedGeometric
@@ -508,7 +507,9 @@ def test_draws_given_a_sum_have_its_conditional_law():
     for off, stddev, scale in [(3.0, 2.0, 4.0), (-9.0, 3.0, 1.0), (0.2, 0.1, 5.0)]:
         density = np.exp(-0.5 * (grid / stddev) ** 2 - np.abs(off - grid) / scale)
         density /= density.sum()
-        drawn = normal_given_laplace(np.full(200_000, off), np.full(200_000, stddev**2), np.full(200_000, scale), rng)
+        drawn = forms.normal_given_laplace(
+            np.full(200_000, off), np.full(200_000, stddev**2), np.full(200_000, scale), rng
+        )
         mean = grid @ density
         spread = np.sqrt((grid - mean) ** 2 @ density)
         assert drawn.mean() == pytest.approx(mean, abs=0.015 * spread)
@@ -525,7 +526,7 @@ def test_draws_given_a_sum_that_was_held_back_have_its_conditional_law():
             density = np.exp((log := stats.norm.logpdf(grid, scale=stddev) + noise.logcdf(x - grid)) - log.max())
             cdf = np.cumsum(0.5 * (density[1:] + density[:-1]))
             given = (np.full((200, 100), value) for value in (x, stddev**2, 2.0 * scale**2))
-            drawn = normal_given_below(laplace, *given, rng).ravel()
+            drawn = forms.normal_given_below(laplace, *given, rng).ravel()
             p = stats.kstest(drawn, lambda at, g=grid, c=cdf: np.interp(at, g[1:], c / c[-1])).pvalue
             assert p > 1e-4 / 8
 
