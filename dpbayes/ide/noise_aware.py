@@ -157,6 +157,11 @@ class Measurements:
         """Which counts a threshold held back."""
         return np.concatenate([table.withheld.ravel() for table in self.tables])
 
+    def l1_loss(self, weights: Floats) -> float:
+        """Return the L1 distance between the released shares, but those held back, and a distribution's."""
+        off = self.values / self.n - self.cells.predict(weights)
+        return float(np.abs(off[~self.held]).sum())
+
     def block_covariance(self, first: int, last: int) -> Floats:
         """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
         chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
@@ -310,15 +315,8 @@ class NoiseLoss:
 
     def conjugate(self, slope: Floats) -> Floats:
         """Return the convex conjugate at slopes strictly inside `ends`."""
-        x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
-        folded = -self._width / (_ROOT_PI * self.scale) * np.exp(-(x**2))
-        found = np.where(self.absolute, folded, 0.5 * (slope * self.scale) ** 2)
-
-        def of_held(at: Floats) -> Floats:
-            r = self.of_held.residual(at)
-            return at * r - self.of_held.value(r)
-
-        return self._with_held(found, of_held, slope)
+        residual = self.residual(slope)
+        return slope * residual - self.value(residual)
 
     def residual(self, slope: Floats) -> Floats:
         """Return the residual at which the loss has a slope: the derivative of the conjugate."""

@@ -139,11 +139,7 @@ def demean(values: Floats, groups: list[Ints]) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
-    out = values - means[0](values)
-    if len(groups) == 1:
-        # A second sweep takes out what rounding left of large means.
-        return out - means[0](out), used
-    size = np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
+    out, size = values, np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
     for _ in range(2000):
         left = 0.0
         for mean in means:
