@@ -22,9 +22,9 @@ from dpbayes._arguments import Floats, generator, instance, probability_below_on
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
 from dpbayes.ide import pooling
-from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
+from dpbayes.ide.noise_aware import Measurements, Solution, measure
 from dpbayes.ide.prior import Prior, records_of
-from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
+from dpbayes.ide.strength import Strength, solved, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -238,8 +238,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
     if given is None:
         solution, strength = weighed_solution(measurements, tolerance)
     else:
-        loss, strength = noise_loss(measurements, posterior_variance(measurements, given.value)), given
-        solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
+        solution, strength = solved(measurements, given.value, tolerance), given
     if solution.gap > tolerance:
         warnings.warn(
             f"the estimate is not solved to its tolerance: its objective is up to {solution.gap:.2g} above the minimum "

@@ -95,11 +95,6 @@ class CellMap:
         return np.asarray(self._by_row @ multipliers)
 
     @cached_property
-    def support_chance(self) -> Floats:
-        """Probability of every cell under the support's own weights."""
-        return self.predict(self.support.weights)
-
-    @cached_property
     def support_covariance(self) -> Floats:
         """Covariance of the cells' indicators under the support's own weights."""
         return self.covariance(self.support.weights)
@@ -139,8 +134,7 @@ class Measurements:
     @cached_property
     def prior_chance(self) -> Floats:
         """Prior probability of every cell."""
-        own = self.prior.weights is self.cells.support.weights
-        return self.cells.support_chance if own else self.cells.predict(self.prior.weights)
+        return self.cells.predict(self.prior.weights)
 
     def prior_covariance(self) -> Floats:
         """Return the covariance of the cells' indicators under the prior, shape ``(cells, cells)``."""

@@ -98,16 +98,17 @@ def weighed_solution(measurements: Measurements, tolerance: float) -> tuple[Solu
     """Estimate with the strength, and the moves of the prior, that the release itself asks for."""
     bound = strength_bound(measurements)
     first = weigh(spectrum(measurements), bound).strength().value
-    start = _solved(measurements, first, max(tolerance, _ROUGH)).weights
+    start = solved(measurements, first, max(tolerance, _ROUGH)).weights
     directions = spectrum(measurements, start, first)
     belief = weigh(directions, bound)
     strength = belief.strength().value
     prior, moved = recentred(measurements, directions, belief, strength)
     centred = replace(measurements, prior=prior) if moved else measurements
-    return _solved(centred, strength, tolerance), belief.strength(moved)
+    return solved(centred, strength, tolerance), belief.strength(moved)
 
 
-def _solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
+def solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
+    """Solve at a given strength, the loss averaged over how uncertain each exact count remains."""
     loss = noise_loss(measurements, posterior_variance(measurements, strength))
     return solve(measurements, loss, strength=strength, tolerance=tolerance)
 

@@ -49,6 +49,8 @@ _TOLERANCE = 1e-2
 _BOOTSTRAP = "bootstrap of the truth"
 # Released cells beyond which a page does without intervals.
 _MOST_CELLS = 5000
+_DISTANCES = {"moved": ("estimate", "prior"), "released_from_prior": ("released", "prior")}
+_DISTANCES |= {"left": ("released", "estimate")}
 
 
 class Recode(Section):
@@ -547,15 +549,7 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
         ends = zip(("low", "high"), found.interval(table.attributes), strict=True) if intervals else ()
-        distances = {
-            "moved": _distance(shares["estimate"], shares["prior"]),
-            "released_from_prior": _distance(shares["released"], shares["prior"]),
-            "left": _distance(shares["released"], shares["estimate"]),
-        }
+        distances = {name: float(np.nansum(np.abs(shares[a] - shares[b]))) for name, (a, b) in _DISTANCES.items()}
         cells = {"cells": table.domain.cell_labels(), **{end: values.ravel() for end, values in ends}, **shares}
         entries.append({"table": table.label, **distances, **cells})
     return entries
-
-
-def _distance(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.nansum(np.abs(first - second)))
