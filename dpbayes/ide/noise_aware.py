@@ -111,13 +111,13 @@ class CellMap:
         return second - np.outer(mean, mean)
 
     def blocks(self, most: int) -> list[tuple[int, int]]:
-        """Cut the tables into runs of at most so many cells (first, last); a larger table is a run by itself."""
-        found = [(0, int(self.starts[1]))]
-        for first, last in zip(self.starts[1:-1], self.starts[2:], strict=True):
-            if last - found[-1][0] <= most:
-                found[-1] = (found[-1][0], int(last))
+        """Cut the tables into runs (first, last) of at most so many cells; a larger table is a run by itself."""
+        found = [(0, 1)]
+        for last in range(2, len(self.sizes) + 1):
+            if self.starts[last] - self.starts[found[-1][0]] <= most:
+                found[-1] = (found[-1][0], last)
             else:
-                found.append((int(first), int(last)))
+                found.append((last - 1, last))
         return found
 
 
@@ -155,12 +155,6 @@ class Measurements:
         """Return the L1 distance between the released shares, but those held back, and a distribution's."""
         off = self.values / self.n - self.cells.predict(weights)
         return float(np.abs(off[~self.held]).sum())
-
-    def block_covariance(self, first: int, last: int) -> Floats:
-        """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
-        chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
-        sets = tuple(self.cells.attribute_sets[t] for t in chosen)
-        return CellMap(self.prior, sets).covariance(self.prior.weights)
 
 
 def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:

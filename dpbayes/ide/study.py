@@ -308,7 +308,7 @@ def sections(spec: Spec, release: Released, result: Mapping[str, Any], kept: Map
 
 def calibration(spec: Spec, design: Released, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
-    from dpbayes.ide.model import MAX_ROWS, build_model, merge_rows, sampler_defaults
+    from dpbayes.ide.model import build_model, sampler_defaults
 
     if isinstance(design, GroupRelease):
         raise SpecError("groups are point estimates without a posterior: there is nothing to calibrate")
@@ -317,11 +317,6 @@ def calibration(spec: Spec, design: Released, beside: Path, n_records: int | Non
     if n_records is not None and spec.given_release is not None:
         raise SpecError("the finished release says how many records there are; leave --n-records out")
     prior = public_prior(spec, beside)
-    used = {name for table in design.tables for name in table.attributes}
-    rows = merge_rows(prior, [name for name in prior.domain.names if name in used]).size
-    if rows > MAX_ROWS:
-        said = f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}"
-        raise SpecError(f"{said}; calibrate a spec with fewer or coarser attributes")
     n = max(round(design.estimated_size[0]), 1)
     strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
     law = design.tables[0].noise

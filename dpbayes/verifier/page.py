@@ -17,7 +17,7 @@ from dpbayes.report.document import Callout, Fact, Figure, Paragraph, PrivacyTer
 from dpbayes.report.frame import Findings, verdict_callout
 from dpbayes.report.plots import COLOURS, panel_grid
 from dpbayes.report.sensitivity import prior_section, shares_section
-from dpbayes.report.tables import mean_and_interval, simulation_warning
+from dpbayes.report.tables import mean_and_interval, released_rows, simulation_warning
 from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
@@ -177,10 +177,9 @@ def _released(release: Release) -> Section:
             "move no more than the sum alone."
         )
     rows: list[tuple[Any, ...]] = []
-    for table in release.tables:
-        law, levels = table.noise, table.domain.attributes[0].levels
-        noise = f"{law.words}, {law.parameter} {law.spread:g}", float(law.variance**0.5), table.epsilon
-        rows += [(table.label, level, float(v), *noise) for level, v in zip(levels, table.counts.tolist(), strict=True)]
+    for table, (label, _, law, sd, _, cost) in zip(release.tables, released_rows(release), strict=True):
+        counts = zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
+        rows += [(label, level, float(value), law, sd, cost) for level, value in counts]
     columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".1f", "noise_sd")]
     columns += [("epsilon of the question", ".4g", "question_epsilon")]
     warned = [
