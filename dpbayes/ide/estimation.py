@@ -21,9 +21,8 @@ from scipy.special import betaincinv, rel_entr
 from dpbayes._arguments import Floats, generator, instance, probability_below_one, whole_number
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
-from dpbayes.ide import pooling
 from dpbayes.ide.noise_aware import Measurements, Solution, measure
-from dpbayes.ide.prior import Prior, records_of
+from dpbayes.ide.prior import Prior, grouping_attribute, records_of, strengthened
 from dpbayes.ide.strength import Strength, solved, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 
@@ -183,7 +182,7 @@ def estimate(
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
     pool
-        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.pooling`), over the attribute
+        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.prior`), over the attribute
         that stands in every table if there is one. It costs no privacy and adds support; the result's `prior` is the
         pooled one. A prior that is no sample stays as it is. False: the estimate lives on the support of `prior`.
     tolerance
@@ -224,9 +223,7 @@ def estimate(
     if not noise_aware:
         return algorithm1(measurements, iterations, random_state)
     if pool and measurements.n >= 0.5:
-        borrowed = pooling.justified(prior, pooling.grouping_attribute(release))
-        if borrowed is not None:
-            measurements = measure(pooling.pool(prior, borrowed), release)
+        measurements = measure(strengthened(prior, grouping_attribute(release))[0], release)
     return weigh_noise(measurements, given, tolerance)
 
 

@@ -27,8 +27,17 @@ from dpbayes.ide.groups import (
     synthesize_groups,
 )
 from dpbayes.ide.noise_aware import Measurements, measure
-from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
-from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.ide.prior import (
+    BIAS_LIMIT,
+    COMPONENTS,
+    Credibility,
+    Prior,
+    Score,
+    bootstrap_score,
+    grouping_attribute,
+    k_marginal_score,
+    strengthened,
+)
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
 from dpbayes.privacy.release import Release, in_a_line
@@ -410,8 +419,8 @@ def _release_of(
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
     """Estimate: noise-aware from the pooled prior, Algorithm 1 from the public one; both where they can be scored."""
     settings, by = spec.estimation, spec.data.by
-    borrowed = justified(public, by or grouping_attribute(release)) if settings.pool else None
-    prior = public if borrowed is None else pool(public, borrowed)
+    of_groups = by or grouping_attribute(release)
+    prior, borrowed = strengthened(public, of_groups) if settings.pool else (public, None)
     scored, found = truth is not None and by is not None, {}
     if scored or settings.method == "noise-aware":
         found["noise-aware"] = estimate(prior, release, strength=settings.strength or "release", pool=False)
