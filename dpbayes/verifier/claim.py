@@ -209,10 +209,11 @@ def estimate_partitions(
 
 
 def halved(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
-    """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
+    """Return Quenouille's estimate from that of all rows and of two halves; None where one is or it overflows."""
     if whole is None or first is None or second is None:
         return None
-    return whole._replace(coefficient=2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient))
+    coefficient = 2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient)
+    return whole._replace(coefficient=coefficient) if math.isfinite(coefficient) else None
 
 
 def model_of(

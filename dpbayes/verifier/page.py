@@ -334,6 +334,15 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
     )
     lines = ["Sums over every possible release. Nothing was simulated or sampled."]
     worst = float(surface["wrong"].max())
+    alpha = ", ".join(f"{a:g}" for a in asked.alpha)
+    supposed = Paragraph(
+        f"The claim holds in a share of the partitions that can be computed; {100 * asked.failed:g} % cannot. True "
+        "counts are multinomial, and the noise is two-sided geometric of scale 2 / epsilon. The analyst starts from a "
+        f"Dirichlet({alpha}) prior and decides that the share lies above one half when its posterior probability "
+        f"reaches {asked.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
+        "right on the side of one half on which the share lies. More partitions hold fewer units each: the share moves "
+        "towards one half, and beyond it where small samples are skewed, which no table here knows; a pilot does."
+    )
     least, plot = Table("designs", "Least epsilon", columns, designs), design_surface_plot(surface, "right")
     return Findings(
         answer=_design_answer(asked, designs),
@@ -343,7 +352,11 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
             Fact("wanted", "wanted chance of the right decision", asked.wanted, f"{asked.wanted:g}"),
             Fact("worst", "largest chance of a wrong decision", worst, f"{worst:.3f}"),
         ],
-        sections=[_assumptions(asked), Section("Least epsilon", [wanted, least]), _designs(surface)],
+        sections=[
+            Section("What is supposed", [supposed]),
+            Section("Least epsilon", [wanted, least]),
+            _designs(surface),
+        ],
         picture=Figure(plot, "Chance of the right decision.", "Against epsilon, a line per design."),
         caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
         "share itself moves: try the claim on public records ([pilot] in a spec).",
@@ -363,19 +376,6 @@ def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float |
         else:
             parts.append(f"more than these designs offer {supposed}")
     return f"To decide rightly with chance {surface.wanted:g} takes {'; '.join(parts)}."
-
-
-def _assumptions(surface: Surface) -> Section:
-    alpha = ", ".join(f"{a:g}" for a in surface.alpha)
-    text = (
-        f"The claim holds in a share of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
-        "counts are multinomial, and the noise is two-sided geometric of scale 2 / epsilon. The analyst starts from a "
-        f"Dirichlet({alpha}) prior and decides that the share lies above one half when its posterior probability "
-        f"reaches {surface.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
-        "right on the side of one half on which the share lies. More partitions hold fewer units each: the share moves "
-        "towards one half, and beyond it where small samples are skewed, which no table here knows; a pilot does."
-    )
-    return Section("What is supposed", [Paragraph(text)])
 
 
 def _designs(surface: xr.Dataset) -> Section:

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpbayes.data.datasets import wages
-from dpbayes.data.records import code_levels, readable, require_file, scan_records
+from dpbayes.data.records import code_levels, readable, scan_records
 from dpbayes.errors import InputError, SpecError
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.runs.protocol import Calibration, Context, Findings
@@ -431,7 +431,6 @@ def release(spec: Spec, context: Context, *, rng: np.random.Generator | None, le
 
 def _read(path: Path, levels: Levels, questions: list[Question], columns: Sequence[str | None], *, setting: str) -> Any:
     """Read a file; columns of units, groups and strata are text, unless a formula calculates with them."""
-    require_file(path, setting=setting)
     named = {name for name in columns if name}.union(*(question.absorb for question in questions))
     text = named.difference(*(formula_columns(question.formula) for question in questions))
     flat = {name: [*chain(*given.values())] if isinstance(given, dict) else given for name, given in levels.items()}
