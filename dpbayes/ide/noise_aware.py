@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import erf, erfcx, erfinv, log_ndtr, ndtr
 
-from dpbayes._arguments import Floats, shown
+from dpbayes._arguments import Floats, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, Release, check_of_records
@@ -442,8 +442,7 @@ class _Problem:
 
 def solve(measurements: Measurements, loss: NoiseLoss, *, strength: float, tolerance: float = 1e-2) -> Solution:
     """Minimize KL to the prior plus the noise's negative log-likelihood."""
-    if not tolerance > 0:
-        raise InputError(f"tolerance must be positive, got {tolerance}; 0.01 is the default")
+    positive_finite(tolerance, "tolerance", remedy="0.01 is the default")
     problem = _Problem(measurements, loss, strength)
     point, steps = problem.at(np.clip(np.zeros(len(problem.values)), *problem.ends)), 0
     covariance, fresh = problem.covariance(None), True

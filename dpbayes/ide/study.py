@@ -129,11 +129,7 @@ class Data(PublishedData):
         if not self.tables or [] in self.tables:
             raise ValueError(f"tables must name one attribute or more each, got {self.tables}; leave an empty one out")
         for names in self.tables:
-            unknown = sorted(set(names) - set(domain.names))
-            if unknown:
-                raise ValueError(f"tables name {unknown}, which [data.levels] lacks; it has {list(domain.names)}")
-            if len(set(names)) < len(names):
-                raise ValueError(f"the table {names} names an attribute twice; name each once")
+            domain.project(names)  # refuses an attribute that has no levels or is named twice
         return self
 
 

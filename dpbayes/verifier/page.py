@@ -44,8 +44,7 @@ def _table_of(data: xr.Dataset, name: str, caption: str, columns: Sequence[Seque
     """Return a dataset as a table, whose first columns are its dimensions."""
     keys = [column[2] if len(column) > 2 else column[0] for column in columns]
     frame = data.to_dataframe(dim_order=keys[: len(data.sizes)]).reset_index()[keys]
-    rows = [tuple(None if v != v else v for v in row) for row in frame.to_records(index=False).tolist()]
-    return Table(name, caption, columns, rows)
+    return Table(name, caption, columns, frame.to_records(index=False).tolist())
 
 
 def _interval(format: str, key: str = "") -> list[Sequence[str]]:

@@ -264,9 +264,9 @@ def test_a_ledger_is_charged_for_a_real_release(small, tmp_path):
         (("pool = true", "pooled = true"), "did you mean 'pool'"),
         (
             ('"by-feature"', '[["place", "agee"]]'),
-            r"line 4: data: tables name \['agee'\], which \[data\.levels\] lacks",
+            r"line 4: data: attribute 'agee' is not in the domain; it has 'place', 'age', 'own'",
         ),
-        (('"by-feature"', '[["own", "own"]]'), "names an attribute twice"),
+        (('"by-feature"', '[["own", "own"]]'), "attribute 'own' stands twice in the domain"),
         (('"by-feature"', '[["own"], []]'), "one attribute or more each"),
         (('"by-feature"', "[]"), "one attribute or more each"),
         (('"by-feature"', f"[{'["own"],' * 10_001}]"), "at most 10000 items"),
