@@ -28,7 +28,7 @@ import numpy as np
 
 from dpbayes import ide
 from dpbayes.data import Domain, datasets, marginals
-from dpbayes.ide.pooling import COMPONENTS
+from dpbayes.ide.prior import COMPONENTS
 from dpbayes.privacy import release_tables
 from dpbayes.report.plots import STYLE
 

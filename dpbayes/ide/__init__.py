@@ -9,6 +9,5 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     estimation=["Estimate", "estimate"],
     groups=["GroupRelease", "Hierarchy", "choose_workloads", "release_groups", "synthesize_groups"],
-    pooling=["credibility", "pool"],
-    prior=["Prior", "bootstrap_score", "k_marginal_score"],
+    prior=["Prior", "bootstrap_score", "credibility", "k_marginal_score", "pool"],
 )

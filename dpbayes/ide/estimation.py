@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import betaincinv, rel_entr
 
 from dpbayes._arguments import Floats, generator, instance, probability_below_one, whole_number
 from dpbayes.data.domain import check_rows
 from dpbayes.errors import AccuracyWarning, InputError
-from dpbayes.ide import pooling
-from dpbayes.ide.noise_aware import Measurements, Solution, measure, noise_loss, solve
-from dpbayes.ide.prior import Prior, records_of
-from dpbayes.ide.strength import Strength, posterior_variance, spectrum, weigh, weighed_solution
+from dpbayes.ide.noise_aware import Measurements, Solution, measure
+from dpbayes.ide.prior import Prior, grouping_attribute, records_of, strengthened
+from dpbayes.ide.strength import Strength, solved, spectrum, weigh, weighed_solution
 from dpbayes.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def estimate(
         Noise-aware: :math:`\lambda` in records, or ``"release"`` to choose it from the release alone
         (`dpbayes.ide.strength`).
     pool
-        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.pooling`), over the attribute
+        Noise-aware: first let the prior borrow what the public data justify (`dpbayes.ide.prior`), over the attribute
         that stands in every table if there is one. It costs no privacy and adds support; the result's `prior` is the
         pooled one. A prior that is no sample stays as it is. False: the estimate lives on the support of `prior`.
     tolerance
@@ -224,9 +223,7 @@ def estimate(
     if not noise_aware:
         return algorithm1(measurements, iterations, random_state)
     if pool and measurements.n >= 0.5:
-        borrowed = pooling.justified(prior, pooling.grouping_attribute(release))
-        if borrowed is not None:
-            measurements = measure(pooling.pool(prior, borrowed), release)
+        measurements = measure(strengthened(prior, grouping_attribute(release))[0], release)
     return weigh_noise(measurements, given, tolerance)
 
 
@@ -238,8 +235,7 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
     if given is None:
         solution, strength = weighed_solution(measurements, tolerance)
     else:
-        loss, strength = noise_loss(measurements, posterior_variance(measurements, given.value)), given
-        solution = solve(measurements, loss, strength=strength.value, tolerance=tolerance)
+        solution, strength = solved(measurements, given.value, tolerance), given
     if solution.gap > tolerance:
         warnings.warn(
             f"the estimate is not solved to its tolerance: its objective is up to {solution.gap:.2g} above the minimum "
@@ -254,15 +250,13 @@ def weigh_noise(measurements: Measurements, given: Strength | None = None, toler
 
 def algorithm1(measurements: Measurements, iterations: int | None, random_state: int | None) -> Estimate:
     """Return the estimate of Algorithm 1, with the loss and the divergence on the way."""
-    prior = measurements.prior
     check_all_published(measurements)
+    prior, n_tables = measurements.prior, len(measurements.tables)
     if measurements.n < 0.5:
         return Estimate(prior, prior.weights, 0.0, "prior")
-    tables = table_answers(measurements)
-    count = _SWEEPS * len(tables) if iterations is None else whole_number(iterations, "iterations", low=0)
+    count = _SWEEPS * n_tables if iterations is None else whole_number(iterations, "iterations", low=0)
     # Line 6 of Algorithm 1: uniformly at random.
-    order = generator(random_state, "random_state").integers(0, len(tables), count)
-    result = iterate(prior, tables, order=order)
+    result = iterate(measurements, generator(random_state, "random_state").integers(0, n_tables, count))
     return Estimate(prior, result.weights, measurements.n, "algorithm-1", iterations=result)
 
 
@@ -276,16 +270,13 @@ def check_all_published(measurements: Measurements) -> None:
             )
 
 
-def project_simplex(answers: npt.ArrayLike) -> Floats:
-    """Return the nearest probability vectors in L1 (ties: nearest in L2)."""
-    values = np.asarray(answers, dtype=np.float64)
-    descending = -np.sort(-values, axis=-1)
-    excess = np.cumsum(descending, axis=-1) - 1.0
-    ranks = np.arange(1, values.shape[-1] + 1)
+def project_simplex(answers: Floats) -> Floats:
+    """Return the nearest probability vector in L1 (ties: nearest in L2)."""
+    descending = np.sort(answers)[::-1]
+    excess = np.cumsum(descending) - 1.0
     # The number of positive cells: the last rank whose answer exceeds the threshold that the ranks so far imply.
-    positive = np.count_nonzero(descending * ranks > excess, axis=-1, keepdims=True)
-    threshold = np.take_along_axis(excess, positive - 1, axis=-1) / positive
-    return np.maximum(values - threshold, 0.0)
+    positive = np.count_nonzero(descending * np.arange(1, len(answers) + 1) > excess)
+    return np.maximum(answers - excess[positive - 1] / positive, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,21 +314,7 @@ class TableAnswers:
 
 def kl_divergence(q: Floats, p: Floats) -> float:
     """Return KL(q || p); infinite where q has mass that p lacks."""
-    held = q > 0
-    if np.any(p[held] <= 0):
-        return float("inf")
-    return float(max(np.sum(q[held] * np.log(q[held] / p[held])), 0.0))
-
-
-def table_answers(measurements: Measurements) -> tuple[TableAnswers, ...]:
-    """Return the answers of every released table: its counts divided by the number of records."""
-    found = zip(measurements.cells.index, measurements.tables, strict=True)
-    return tuple(TableAnswers(cell, table.counts.ravel() / measurements.n) for cell, table in found)
-
-
-def l1_loss(weights: Floats, tables: Sequence[TableAnswers]) -> float:
-    """Return the L1 distance between the noisy answers and a distribution's, over all tables."""
-    return float(sum(np.abs(table.masses(weights) - table.answers).sum() for table in tables))
+    return float(max(rel_entr(q, p).sum(), 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,14 +327,16 @@ class Iterations:
     kl: Floats
 
 
-def iterate(prior: Prior, tables: Sequence[TableAnswers], *, order: npt.ArrayLike) -> Iterations:
-    """Run Algorithm 1, noting loss and divergence on the way."""
-    steps, weights = np.asarray(order, dtype=np.intp), prior.weights
-    marks = np.unique(np.linspace(0, len(steps), _TRACE_POINTS).round().astype(int))
-    points = [(l1_loss(weights, tables), 0.0)]
+def iterate(given: Measurements, order: npt.NDArray[np.integer]) -> Iterations:
+    """Run Algorithm 1 on the tables in that order, noting loss and divergence on the way."""
+    answers = zip(given.cells.index, given.tables, strict=True)
+    tables = [TableAnswers(cell, table.counts.ravel() / given.n) for cell, table in answers]
+    weights = given.prior.weights
+    marks = np.unique(np.linspace(0, len(order), _TRACE_POINTS).round().astype(int))
+    points = [(given.l1_loss(weights), 0.0)]
     for first, last in pairwise(marks):
-        for place in steps[first:last]:
+        for place in order[first:last]:
             weights = tables[place].update(weights)
-        points.append((l1_loss(weights, tables), kl_divergence(weights, prior.weights)))
+        points.append((given.l1_loss(weights), kl_divergence(weights, given.prior.weights)))
     loss, kl = np.array(points).T
     return Iterations(weights, marks, loss, kl)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import rel_entr
 
 from dpbayes._arguments import Floats, Ints, instance, one_of, ordered, positive_finite, shown
 from dpbayes.data.domain import Attribute, Domain, Level
@@ -166,8 +167,7 @@ def mutual_information(prior: Prior) -> Floats:
     for i, j in combinations(range(len(names)), 2):
         joint = prior.marginal([names[i], names[j]])
         rows, columns = joint.sum(axis=1), joint.sum(axis=0)
-        held = joint > 0
-        value = float(np.sum(joint[held] * np.log(joint[held] / np.outer(rows, columns)[held])))
+        value = float(rel_entr(joint, np.outer(rows, columns)).sum())
         if prior.n_records is not None:
             value -= (np.count_nonzero(rows) - 1) * (np.count_nonzero(columns) - 1) / (2.0 * prior.n_records)
         information[i, j] = information[j, i] = max(value, 0.0)
@@ -182,12 +182,12 @@ def choose_cliques(names: Sequence[str], information: Floats, error: Callable[[T
             f"one-way tables of {len(chosen)} attributes have {error(chosen):.3g} times the expected L1 error "
             "that max_error allows; name fewer attributes, raise epsilon, or accept a larger error"
         )
-    edges: set[frozenset[str]] = set()
+    edges: set[tuple[str, ...]] = set()
     strongest = sorted(((information[i, j], i, j) for i, j in combinations(range(len(names)), 2)), reverse=True)
     for value, i, j in strongest:
         if value <= 0:
             break
-        trial = edges | {frozenset((names[i], names[j]))}
+        trial = edges | {(names[i], names[j])}
         tables = _maximal_cliques(names, trial)
         if error(tables) <= 1.0:
             edges, chosen = trial, tables
@@ -206,21 +206,13 @@ def choose_roots(
     return tuple((names[i],) for i in chosen)
 
 
-def _maximal_cliques(names: Sequence[str], edges: set[frozenset[str]]) -> Tables:
-    """Return the cliques of at most three that no other such clique contains, in the order of the attributes."""
-    pairs = [pair for pair in combinations(names, 2) if frozenset(pair) in edges]
-    # A pair is grown by attributes that come later, so that every clique is found once.
-    triples = [
-        (*pair, name)
-        for pair in pairs
-        for name in names[names.index(pair[1]) + 1 :]
-        if all(frozenset((member, name)) in edges for member in pair)
-    ]
-    found: Tables = list(triples)
-    for tables in (pairs, [(name,) for name in names]):
-        larger = [set(table) for table in found]
-        found += [table for table in tables if not any(set(table) <= other for other in larger)]
-    return found
+def _maximal_cliques(names: Sequence[str], edges: set[tuple[str, ...]]) -> Tables:
+    """Return the cliques of at most three that no other such clique contains; edges have the attributes' order."""
+    pairs = [pair for pair in combinations(names, 2) if pair in edges]
+    triples = [(*pair, name) for pair in pairs for name in names if all((one, name) in edges for one in pair)]
+    cliques = [*triples, *pairs, *((name,) for name in names)]
+    held = [set(clique) for clique in cliques]
+    return [clique for clique, own in zip(cliques, held, strict=True) if not any(own < other for other in held)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -555,9 +547,6 @@ def _run_chunk(
         found = _estimate(measurements, *how)
         records = np.random.default_rng(seed).multinomial(size, found.weights / found.weights.sum()).astype(np.int32)
         gap = np.nan if found.solution is None else found.solution.gap
-        loss = np.nan
-        if size and found.n:
-            off = measurements.values / found.n - cells.predict(found.weights)
-            loss = float(np.abs(off[~measurements.held]).sum())
+        loss = measurements.l1_loss(found.weights) if size and found.n else np.nan
         results[group] = GroupResult(size, records, loss, found.kl, gap)
     return results

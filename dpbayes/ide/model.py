@@ -31,7 +31,7 @@ def build_model(prior: Prior, release: Release, *, strength: float | Literal["re
     merged = merge_rows(prior, [name for name in prior.domain.names if name in used])
     if merged.size > MAX_ROWS:
         said = f"the support has {merged.size:,} distinct rows and the model takes {MAX_ROWS:,}"
-        raise InputError(f"{said}; release fewer attributes, or use estimate(), which has no such limit")
+        raise InputError(f"{said}; release fewer or coarser attributes, or use estimate(), which has no such limit")
     cells = CellMap(merged, measurements.cells.attribute_sets)
     labels = [label for table in release.tables for label in table.domain.cell_labels()]
     with pm.Model(coords={"row": np.arange(merged.size), "count": labels}) as model:

@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import erf, erfcx, erfinv, log_ndtr, ndtr
 
-from dpbayes._arguments import Floats, shown
+from dpbayes._arguments import Floats, positive_finite, shown
 from dpbayes.errors import InputError
 from dpbayes.ide.prior import Prior
 from dpbayes.privacy.release import NoisyTable, Release, check_of_records
@@ -95,11 +95,6 @@ class CellMap:
         return np.asarray(self._by_row @ multipliers)
 
     @cached_property
-    def support_chance(self) -> Floats:
-        """Probability of every cell under the support's own weights."""
-        return self.predict(self.support.weights)
-
-    @cached_property
     def support_covariance(self) -> Floats:
         """Covariance of the cells' indicators under the support's own weights."""
         return self.covariance(self.support.weights)
@@ -116,13 +111,13 @@ class CellMap:
         return second - np.outer(mean, mean)
 
     def blocks(self, most: int) -> list[tuple[int, int]]:
-        """Cut the tables into runs of at most so many cells (first, last); a larger table is a run by itself."""
-        found = [(0, int(self.starts[1]))]
-        for first, last in zip(self.starts[1:-1], self.starts[2:], strict=True):
-            if last - found[-1][0] <= most:
-                found[-1] = (found[-1][0], int(last))
+        """Cut the tables into runs (first, last) of at most so many cells; a larger table is a run by itself."""
+        found = [(0, 1)]
+        for last in range(2, len(self.sizes) + 1):
+            if self.starts[last] - self.starts[found[-1][0]] <= most:
+                found[-1] = (found[-1][0], last)
             else:
-                found.append((int(first), int(last)))
+                found.append((last - 1, last))
         return found
 
 
@@ -139,8 +134,7 @@ class Measurements:
     @cached_property
     def prior_chance(self) -> Floats:
         """Prior probability of every cell."""
-        own = self.prior.weights is self.cells.support.weights
-        return self.cells.support_chance if own else self.cells.predict(self.prior.weights)
+        return self.cells.predict(self.prior.weights)
 
     def prior_covariance(self) -> Floats:
         """Return the covariance of the cells' indicators under the prior, shape ``(cells, cells)``."""
@@ -157,11 +151,10 @@ class Measurements:
         """Which counts a threshold held back."""
         return np.concatenate([table.withheld.ravel() for table in self.tables])
 
-    def block_covariance(self, first: int, last: int) -> Floats:
-        """Return the same covariance of the cells of some whole tables, those from `first` to before `last`."""
-        chosen = [t for t, start in enumerate(self.cells.starts[:-1]) if first <= start < last]
-        sets = tuple(self.cells.attribute_sets[t] for t in chosen)
-        return CellMap(self.prior, sets).covariance(self.prior.weights)
+    def l1_loss(self, weights: Floats) -> float:
+        """Return the L1 distance between the released shares, but those held back, and a distribution's."""
+        off = self.values / self.n - self.cells.predict(weights)
+        return float(np.abs(off[~self.held]).sum())
 
 
 def measure(prior: Prior, release: Release, *, cells: CellMap | None = None) -> Measurements:
@@ -310,15 +303,8 @@ class NoiseLoss:
 
     def conjugate(self, slope: Floats) -> Floats:
         """Return the convex conjugate at slopes strictly inside `ends`."""
-        x = erfinv(np.where(self.absolute, slope * self.scale, 0.0))
-        folded = -self._width / (_ROOT_PI * self.scale) * np.exp(-(x**2))
-        found = np.where(self.absolute, folded, 0.5 * (slope * self.scale) ** 2)
-
-        def of_held(at: Floats) -> Floats:
-            r = self.of_held.residual(at)
-            return at * r - self.of_held.value(r)
-
-        return self._with_held(found, of_held, slope)
+        residual = self.residual(slope)
+        return slope * residual - self.value(residual)
 
     def residual(self, slope: Floats) -> Floats:
         """Return the residual at which the loss has a slope: the derivative of the conjugate."""
@@ -456,8 +442,7 @@ class _Problem:
 
 def solve(measurements: Measurements, loss: NoiseLoss, *, strength: float, tolerance: float = 1e-2) -> Solution:
     """Minimize KL to the prior plus the noise's negative log-likelihood."""
-    if not tolerance > 0:
-        raise InputError(f"tolerance must be positive, got {tolerance}; 0.01 is the default")
+    positive_finite(tolerance, "tolerance", remedy="0.01 is the default")
     problem = _Problem(measurements, loss, strength)
     point, steps = problem.at(np.clip(np.zeros(len(problem.values)), *problem.ends)), 0
     covariance, fresh = problem.covariance(None), True

@@ -27,7 +27,7 @@ _MARKERS = {"prior": "s", "pooled prior": "D", "algorithm-1": "^", "bootstrap of
 
 def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     """Return what the page of an estimate from one release says; `result` is `dpbayes.ide.study.table_results`'."""
-    scores, moved = result.get("scores"), result["moved"]
+    moved = result["moved"]
     sections = [estimate_section(moved, release), released_section(release), _prior_section(result)]
     sections.append(moved_section(moved, release))
     headline = [
@@ -37,40 +37,28 @@ def table_findings(release: Release, result: Mapping[str, Any]) -> Findings:
     ]
     if result["trace"] is not None:
         sections.append(_trace_section(result["trace"]))
-    if scores is not None:
-        sections.append(error_section(scores))
-        headline.append(_score_fact(scores, result["method"]))
-    facts = {"kl": result["kl"], "scores": scores}
-    picture = _cell_picture(moved) if scores is None else _score_picture(scores)
-    return _findings(result, _answer(result, moved), sections, headline=headline, facts=facts, picture=picture)
+    return _findings(result, sections, headline)
 
 
 def group_findings(released: GroupRelease, result: Mapping[str, Any]) -> Findings:
     """Return what the page of Algorithm 2 says; `result` is `dpbayes.ide.study.group_results`'."""
-    records, scores = sum(entry["size"] for entry in result["groups"]), result.get("scores")
+    records = sum(entry["size"] for entry in result["groups"])
     sections = [_group_section(result), _group_release_section(released), _workload_section(released, result)]
     headline = [
         Fact("n_groups", "groups", len(released.groups), f"{len(released.groups)}"),
         Fact("n", "synthetic records", records, f"{records:,}"),
     ]
-    if scores is not None:
-        sections.append(error_section(scores))
-        headline.append(_score_fact(scores, "synthetic"))
     epsilon = f"epsilon in total, {released.adjacency}, protects {released.protects}"
-    privacy: dict[str, Any] = {
-        "terms": PrivacyTerms(released.adjacency, released.protects.removeprefix("one "), 0.0),
-        "cost": [Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")],
-    }
-    picture = None if scores is None else _score_picture(scores)
-    facts = {"scores": scores}
-    return _findings(result, _answer(result), sections, headline=headline, facts=facts, picture=picture, **privacy)
+    terms = PrivacyTerms(released.adjacency, released.protects.removeprefix("one "), 0.0)
+    cost = [Fact("epsilon", epsilon, released.epsilon, f"{released.epsilon:g}")]
+    return _findings(result, sections, headline, terms=terms, cost=cost)
 
 
-def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ()) -> str:
+def _answer(result: Mapping[str, Any]) -> str:
     """Say how close the estimate is where the truth is public, and else which cell the release moved most."""
     scores = result.get("scores")
-    if scores is None and tables and result["method"] != "prior":
-        table, cell, before, released, after, low, high = _cells(tables)[0]
+    if scores is None and "moved" in result and result["method"] != "prior":
+        table, cell, before, released, after, low, high = _cells(result["moved"])[0]
         interval = "" if low is None else f" (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"
         given = "held back" if released is None else f"{100 * released:.1f} % as released"
         return (
@@ -79,7 +67,7 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
         )
     if scores is None:
         return result["summary"] + "."
-    name = "synthetic" if "synthetic" in scores["score"] else result["method"]
+    name = _scored(result)
     # 1000 times one less half the L1 distance is the probability that two distributions share.
     of = "The synthetic records'" if name == "synthetic" else "The estimate's"
     text = (
@@ -92,16 +80,28 @@ def _answer(result: Mapping[str, Any], tables: Sequence[Mapping[str, Any]] = ())
     return f"{text} {sizes_off(scores)}" if any(scores.get("sizes", {}).get("off", ())) else text
 
 
-def _findings(result: Mapping[str, Any], answer: str, sections: Sequence[Section], **rest: Any) -> Findings:
-    """Return findings with the verdict on how well the problem was solved."""
-    title = "Algorithm 1"
+def _scored(result: Mapping[str, Any]) -> str:
+    """Return the name among the scores of what the page is about; where nothing was estimated that is the prior."""
+    return next(name for name in ("synthetic", result["method"], "prior") if name in result["scores"]["score"])
+
+
+def _findings(result: Mapping[str, Any], sections: list[Section], headline: list[Fact], **rest: Any) -> Findings:
+    """Return findings with the scores, if there are some, and the verdict on how well the problem was solved."""
+    scores, title = result.get("scores"), "Algorithm 1"
     if result["method"] == "noise-aware":
         words = (
             "solved to its tolerance" if result["passed"] else "not solved to its tolerance: do not use these numbers"
         )
         title = f"Optimality: {words}."
     verdict = Callout("good" if result["passed"] else "bad", title, [result["summary"]])
-    return Findings(answer, sections, verdict=verdict, provenance={"method": result["method"]}, **rest)
+    facts = {name: result[name] for name in ("kl",) if name in result} | {"scores": scores}
+    picture = _cell_picture(result.get("moved", ())) if scores is None else _score_picture(scores)
+    if scores is not None:
+        sections.append(error_section(scores))
+        prior, value = scores["score"]["prior"], scores["score"][_scored(result)]
+        headline.append(Fact("score", f"score (prior untouched {prior:.1f})", value, f"{value:.1f}"))
+    rest |= {"verdict": verdict, "picture": picture, "provenance": {"method": result["method"]}}
+    return Findings(_answer(result), sections, headline, facts, **rest)
 
 
 def _score_picture(scores: Mapping[str, Any]) -> Figure:
@@ -126,11 +126,6 @@ def _cell_picture(tables: Tables) -> Figure | None:
     marks = {"public prior": 100 * np.array([cell[2] for cell in cells], dtype=float)}
     figure = estimate_plot([cell[1] for cell in cells], shares, xlabel="share of the records (%)", marks=marks)
     return Figure(figure, "The cells that the release moved most, with 95 % intervals, and the public prior.", told)
-
-
-def _score_fact(scores: Mapping[str, Any], name: str) -> Fact:
-    value = scores["score"].get(name, scores["score"]["prior"])
-    return Fact("score", "score (prior untouched " + f"{scores['score']['prior']:.1f})", value, f"{value:.1f}")
 
 
 def _prior_section(result: Mapping[str, Any]) -> Section:

@@ -16,7 +16,7 @@ from scipy.special import gammaincinv, logsumexp
 
 from dpbayes._arguments import Floats, positive_finite, shown
 from dpbayes.errors import InputError
-from dpbayes.ide.noise_aware import ROUNDING, Measurements, Solution, noise_loss, solve
+from dpbayes.ide.noise_aware import ROUNDING, CellMap, Measurements, Solution, noise_loss, solve
 from dpbayes.ide.prior import Prior
 
 _GRID = 41
@@ -98,16 +98,17 @@ def weighed_solution(measurements: Measurements, tolerance: float) -> tuple[Solu
     """Estimate with the strength, and the moves of the prior, that the release itself asks for."""
     bound = strength_bound(measurements)
     first = weigh(spectrum(measurements), bound).strength().value
-    start = _solved(measurements, first, max(tolerance, _ROUGH)).weights
+    start = solved(measurements, first, max(tolerance, _ROUGH)).weights
     directions = spectrum(measurements, start, first)
     belief = weigh(directions, bound)
     strength = belief.strength().value
     prior, moved = recentred(measurements, directions, belief, strength)
     centred = replace(measurements, prior=prior) if moved else measurements
-    return _solved(centred, strength, tolerance), belief.strength(moved)
+    return solved(centred, strength, tolerance), belief.strength(moved)
 
 
-def _solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
+def solved(measurements: Measurements, strength: float, tolerance: float) -> Solution:
+    """Solve at a given strength, the loss averaged over how uncertain each exact count remains."""
     loss = noise_loss(measurements, posterior_variance(measurements, strength))
     return solve(measurements, loss, strength=strength, tolerance=tolerance)
 
@@ -134,23 +135,25 @@ def spectrum(
     """Return the departures from the prior, linearized at `weights` where given; the covariance is the prior's."""
     departure, root = _observed(measurements, weights, strength)
     working, cells = departure * root, measurements.cells
-    blocks = cells.blocks(_DENSE_CELLS) if covariance is None else [(0, len(root))]
+    blocks = cells.blocks(_DENSE_CELLS) if covariance is None else [(0, len(cells.sizes))]
     if covariance is None and len(blocks) == 1 and len(root) <= _DENSE_CELLS:
         covariance = measurements.prior_covariance()
     ratios, departures, tilts = [], [], []
     for first, last in blocks:
-        here = root[first:last]
-        if covariance is None and last - first > _DENSE_CELLS:
+        part, block = slice(cells.starts[first], cells.starts[last]), covariance
+        here = root[part]
+        if covariance is None and len(here) > _DENSE_CELLS:
             # One table: its cells, which depend on each other through their sum alone.
-            chance = measurements.prior_chance[first:last]
-            values, vectors = chance * (1.0 - chance) * here**2, sparse.eye_array(last - first, format="csc")
+            chance = measurements.prior_chance[part]
+            values, vectors = chance * (1.0 - chance) * here**2, sparse.eye_array(len(here), format="csc")
         else:
-            block = measurements.block_covariance(first, last) if covariance is None else covariance
+            if block is None:
+                block = CellMap(cells.support, cells.attribute_sets[first:last]).covariance(measurements.prior.weights)
             values, dense = np.linalg.eigh(block * here[:, None] * here)
             vectors = sparse.csc_array(dense)
         held = np.flatnonzero(values > 1e-11 * max(float(values.max()), 1e-300))
         ratios.append(measurements.n**2 * values[held])
-        departures.append(vectors[:, held].T @ working[first:last])
+        departures.append(vectors[:, held].T @ working[part])
         tilts.append(sparse.csc_array(vectors[:, held].multiply(here[:, None])))
     whole = sparse.csc_array(sparse.block_diag(tilts, format="csc"))
     return Directions(np.concatenate(ratios), np.concatenate(departures), whole)

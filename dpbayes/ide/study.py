@@ -26,8 +26,17 @@ from dpbayes.ide.groups import (
     synthesize_groups,
 )
 from dpbayes.ide.noise_aware import Measurements, measure
-from dpbayes.ide.pooling import COMPONENTS, Credibility, grouping_attribute, justified, pool
-from dpbayes.ide.prior import BIAS_LIMIT, Prior, Score, bootstrap_score, k_marginal_score
+from dpbayes.ide.prior import (
+    BIAS_LIMIT,
+    COMPONENTS,
+    Credibility,
+    Prior,
+    Score,
+    bootstrap_score,
+    grouping_attribute,
+    k_marginal_score,
+    strengthened,
+)
 from dpbayes.privacy.envelope import read_one_of
 from dpbayes.privacy.laws import PureNoiseName
 from dpbayes.privacy.mechanism import release_tables
@@ -48,6 +57,8 @@ _TOLERANCE = 1e-2
 _BOOTSTRAP = "bootstrap of the truth"
 # Released cells beyond which a page does without intervals.
 _MOST_CELLS = 5000
+_DISTANCES = {"moved": ("estimate", "prior"), "released_from_prior": ("released", "prior")}
+_DISTANCES |= {"left": ("released", "estimate")}
 
 
 class Recode(Section):
@@ -281,7 +292,7 @@ def sections(spec: Spec, release: Released, result: Mapping[str, Any], kept: Map
 
 def calibration(spec: Spec, design: Released, beside: Path, n_records: int | None) -> Calibration:
     """Return the Dirichlet model whose second-order form the estimate and its intervals are."""
-    from dpbayes.ide.model import MAX_ROWS, build_model, merge_rows, sampler_defaults
+    from dpbayes.ide.model import build_model, sampler_defaults
 
     if isinstance(design, GroupRelease):
         raise SpecError("groups are point estimates without a posterior: there is nothing to calibrate")
@@ -290,11 +301,6 @@ def calibration(spec: Spec, design: Released, beside: Path, n_records: int | Non
     if n_records is not None and spec.given_release is not None:
         raise SpecError("the finished release says how many records there are; leave --n-records out")
     prior = public_prior(spec, beside)
-    used = {name for table in design.tables for name in table.attributes}
-    rows = merge_rows(prior, [name for name in prior.domain.names if name in used]).size
-    if rows > MAX_ROWS:
-        said = f"the study samples a weight for each of {rows:,} distinct public rows, and takes {MAX_ROWS:,}"
-        raise SpecError(f"{said}; calibrate a spec with fewer or coarser attributes")
     n = max(round(design.estimated_size[0]), 1)
     strength = spec.estimation.strength or 1.0 / (1.0 / n + (1.0 / prior.n_records if prior.n_records else 0.0))
     law = design.tables[0].noise
@@ -388,8 +394,8 @@ def _release_of(
 def table_results(spec: Spec, public: Prior, release: Release, truth: Prior | None) -> tuple[dict[str, Any], Estimate]:
     """Estimate: noise-aware from the pooled prior, Algorithm 1 from the public one; both where they can be scored."""
     settings, by = spec.estimation, spec.data.by
-    borrowed = justified(public, by or grouping_attribute(release)) if settings.pool else None
-    prior = public if borrowed is None else pool(public, borrowed)
+    of_groups = by or grouping_attribute(release)
+    prior, borrowed = strengthened(public, of_groups) if settings.pool else (public, None)
     scored, found = truth is not None and by is not None, {}
     if scored or settings.method == "noise-aware":
         found["noise-aware"] = estimate(prior, release, strength=settings.strength or "release", pool=False)
@@ -522,15 +528,7 @@ def moved_tables(measurements: Measurements, found: Estimate) -> list[dict[str, 
     for table, first, last in zip(measurements.tables, starts, starts[1:], strict=False):
         shares = {"prior": before[first:last], "released": released[first:last], "estimate": after[first:last]}
         ends = zip(("low", "high"), found.interval(table.attributes), strict=True) if intervals else ()
-        distances = {
-            "moved": _distance(shares["estimate"], shares["prior"]),
-            "released_from_prior": _distance(shares["released"], shares["prior"]),
-            "left": _distance(shares["released"], shares["estimate"]),
-        }
+        distances = {name: float(np.nansum(np.abs(shares[a] - shares[b]))) for name, (a, b) in _DISTANCES.items()}
         cells = {"cells": table.domain.cell_labels(), **{end: values.ravel() for end, values in ends}, **shares}
         entries.append({"table": table.label, **distances, **cells})
     return entries
-
-
-def _distance(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.nansum(np.abs(first - second)))

@@ -109,7 +109,6 @@ def fit_glm(matrix: Floats, response: Floats, column: int, *, family: str) -> Fi
     from statsmodels.genmod.families import Binomial, Poisson
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    one_of(family, ("logistic", "poisson"), "family")
     n, k = matrix.shape
     in_range = np.all(response >= 0) and (family == "poisson" or np.all(response <= 1))
     if n <= k or not in_range or _triangle(matrix, response) is None:
@@ -139,11 +138,7 @@ def demean(values: Floats, groups: list[Ints]) -> tuple[Floats, int] | None:
     """Take the group means out of every column; return the residuals and the degrees of freedom used."""
     means = [_group_means(codes) for codes in groups]
     used = sum(int(codes.max()) + 1 for codes in groups) - (len(groups) - 1)
-    out = values - means[0](values)
-    if len(groups) == 1:
-        # A second sweep takes out what rounding left of large means.
-        return out - means[0](out), used
-    size = np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
+    out, size = values, np.maximum(np.sqrt((values**2).mean(axis=0)), 1e-300)
     for _ in range(2000):
         left = 0.0
         for mean in means:
@@ -214,10 +209,11 @@ def estimate_partitions(
 
 
 def halved(whole: Fitted | None, first: Fitted | None, second: Fitted | None) -> Fitted | None:
-    """Return Quenouille's estimate from that of all rows and of two halves; None where one of them is None."""
+    """Return Quenouille's estimate from that of all rows and of two halves; None where one is or it overflows."""
     if whole is None or first is None or second is None:
         return None
-    return whole._replace(coefficient=2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient))
+    coefficient = 2 * whole.coefficient - 0.5 * (first.coefficient + second.coefficient)
+    return whole._replace(coefficient=coefficient) if math.isfinite(coefficient) else None
 
 
 def model_of(

@@ -517,7 +517,7 @@ def _share_at(
     m: int, found: list[Fitted | None], verdict: Callable[[Fitted], bool], epsilon: float, *, beyond: bool
 ) -> dict[str, Any]:
     """Say what the partitions of one size tell; "clear" where r lies on the whole pilot's side of one half."""
-    computed = [one for one in found if one is not None and math.isfinite(one.coefficient)]
+    computed = [one for one in found if one is not None]
     share = float(np.mean([verdict(one) for one in computed])) if computed else math.nan
     error = math.sqrt(max(share * (1 - share), 0.25 / len(found)) / max(len(computed), 1))
     failed = 1 - len(computed) / len(found)
@@ -530,8 +530,7 @@ def _share_at(
 
 def _mean_at(m: int, found: list[Fitted | None], given: tuple[float, float] | None, epsilon: float) -> dict[str, float]:
     """Say what the mean of the partitions' estimates tells: its range, and the least coverage with a given one."""
-    estimates = [one.coefficient for one in found if one is not None and math.isfinite(one.coefficient)]
-    values = np.array(estimates or [math.nan])
+    values = np.array([one.coefficient for one in found if one is not None] or [math.nan])
     centre, spread = values.mean(), values.std()
     # Clipping w off the centre takes at most spread^2 / 4w; the noise of the mean is 2 sqrt(2) w / (M epsilon).
     reach = max(_LEAST_REACH, math.sqrt(m * epsilon / (8 * math.sqrt(2)))) * spread

@@ -207,10 +207,9 @@ class BetaMixture(BetaLattice):
         result = np.where(np.isnan(points), np.nan, 0.0)
         result[inside] = self.density(points[inside])
         firsts, seconds = self.columns[None, :], self.rows[:, None] - self.columns[None, :]
-        if np.any(points == 0):
-            result[points == 0] = self._at_end(firsts, seconds)
-        if np.any(points == 1):
-            result[points == 1] = self._at_end(seconds, firsts)
+        for end, vanishing, other in ((0, firsts, seconds), (1, seconds, firsts)):
+            if np.any(points == end):
+                result[points == end] = self._at_end(vanishing, other)
         return result
 
     def _at_end(self, vanishing: Floats, other: Floats) -> float:
@@ -371,8 +370,10 @@ def _axis(noisy: float, noise: NoiseLaw, n_partitions: int, alpha: float, low: i
     inside = noise.log_prob(noisy - np.arange(low, high + 1, dtype=np.float64)) + log_rising(alpha, low, high)
     # The factor of the prior changes by (alpha + k) / (k + 1): it rises for alpha >= 1, ever less, and falls otherwise.
     rise = max(0.0, math.log((alpha + high + 1) / (high + 2)))
-    upper = _log_tail(noise, noisy, high + 1, 1, rise, _log_g(alpha, high + 1)) if high < n_partitions else -math.inf
-    lower = _log_tail(noise, noisy, low - 1, -1, 0.0, max(_log_g(alpha, low - 1), 0.0)) if low > 0 else -math.inf
+    # A bound, so the cancellation of log-gammas is paid for with a millionth.
+    before, after = (float(log_rising(alpha, k, k)[0]) + 1e-6 for k in (max(low - 1, 0), high + 1))
+    upper = _log_tail(noise, noisy, high + 1, 1, rise, after) if high < n_partitions else -math.inf
+    lower = _log_tail(noise, noisy, low - 1, -1, 0.0, max(before, 0.0)) if low > 0 else -math.inf
     return Axis(low, high, inside, float(np.logaddexp(upper, lower)))
 
 
@@ -384,13 +385,6 @@ def _log_tail(noise: NoiseLaw, noisy: float, first: int, step: int, rise: float,
     log_ratio = next_one - here + rise
     # Without convergence there is no bound.
     return here + log_g - math.log(-math.expm1(log_ratio)) if log_ratio < -1e-12 else math.inf
-
-
-def _log_g(alpha: float, count: int) -> float:
-    if alpha == 1.0:
-        return 0.0
-    # A bound, so the cancellation of log-gammas is paid for with a millionth.
-    return float(gammaln(alpha + count) - gammaln(alpha) - gammaln(count + 1.0)) + 1e-6
 
 
 def _logsumexp(values: Floats) -> float:
@@ -440,17 +434,13 @@ class Posterior:
 
     def counts(self, outcome: str) -> tuple[Ints, Floats]:
         """Return the posterior of one true count, by its name in `outcomes`: its values, and their probabilities."""
-        index = self._index(outcome)
-        rows, columns = map(np.arange, self.weights.shape)
-        if index == 0:
-            return self.low[0] + columns, self.weights.sum(axis=0)
-        if index == 2:
-            return self.low[1] + rows, self.weights.sum(axis=1)
-        offset = np.add.outer(rows, columns)
-        summed = np.bincount(offset.ravel(), weights=self.weights.ravel())
-        values = self.n_partitions - sum(self.low) - np.arange(summed.size)
-        # A corner of the rectangle may lie below zero; it carries no weight.
-        return values[values >= 0][::-1], summed[values >= 0][::-1]
+        failed, beyond = np.indices(self.weights.shape) + np.array(self.low[::-1])[:, None, None]
+        counts = (beyond, self.n_partitions - beyond - failed, failed)[self._index(outcome)]
+        # A corner of the rectangle may hold a count below zero; it carries no weight.
+        held = counts >= 0
+        first = int(counts[held].min())
+        summed = np.bincount(counts[held] - first, weights=self.weights[held])
+        return first + np.arange(summed.size), summed
 
     def _index(self, outcome: str) -> int:
         return self.outcomes.index(one_of(outcome, self.outcomes, "outcome"))
@@ -717,11 +707,6 @@ def reachable(values: Floats, noise: NoiseLaw, n_partitions: int) -> tuple[Float
     """Return values for which the noise law can be evaluated, and the change of log-density that this makes."""
     if not np.all(np.isfinite(values)):
         raise InputError("a released count is not finite; ask the custodian for the release again")
-    if noise.is_discrete and np.any(values != np.floor(values)):
-        raise InputError(
-            f"no true counts can explain released counts that are not whole, got {values.tolist()} with noise {noise}; "
-            "check the noise law: Laplace and Gaussian noise make such counts"
-        )
     ends = np.clip(values, 0, n_partitions)
     if not noise.is_pure:
         if np.any(np.abs(values - ends) > 40 * noise.spread):

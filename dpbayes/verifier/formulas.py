@@ -233,8 +233,7 @@ def _evaluated(factors: Mapping[str, RowExpression], columns: Mapping[str, Mappi
     table = {}
     for factor, expression in factors.items():
         values = {name: complete(column) for name, column in columns[factor].items()}
-        found = values[expression.columns[0]] if expression.compute is None else expression.compute(values)
-        table[factor] = found if expression.compute is None else np.asarray(found, dtype=np.float64)
+        table[factor] = values[expression.columns[0]] if expression.compute is None else expression.compute(values)
     return pd.DataFrame(table, index=range(max(rows.size, 1)))
 
 
@@ -330,11 +329,6 @@ def _checked_levels(name: str, levels: Any) -> tuple[list[Any], list[Any], list[
     return listed, [label for label, _ in groups], [at for at, (_, members) in enumerate(groups) for _ in members]
 
 
-def _indicator(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Floats]:
-    """Return a comparison that gives 1 and 0."""
-    return lambda left, right: np.asarray(compare(left, right), dtype=np.float64)
-
-
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -345,12 +339,12 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Pow: np.power,
     ast.UAdd: np.positive,
     ast.USub: np.negative,
-    ast.Eq: _indicator(np.equal),
-    ast.NotEq: _indicator(np.not_equal),
-    ast.Lt: _indicator(np.less),
-    ast.LtE: _indicator(np.less_equal),
-    ast.Gt: _indicator(np.greater),
-    ast.GtE: _indicator(np.greater_equal),
+    ast.Eq: np.equal,
+    ast.NotEq: np.not_equal,
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
 }
 _ONE_ARGUMENT = ("abs", "cos", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sqrt")
 # Each function with the number of its arguments: NumPy takes one more as the array to write to.
@@ -421,12 +415,12 @@ def _compiled(
                 said = f"formula {shown(formula)} holds a number beyond 1e308; measure in another unit"
                 raise InputError(said) from None
             return lambda columns: number
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]) if (
+            type(op) in _OPERATORS
+        ):
             apply, parts = _OPERATORS[type(op)], [left, right]
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
             apply, parts = _OPERATORS[type(op)], [operand]
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            apply, parts = _OPERATORS[type(op)], [left, right]
         case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function, args=parts, keywords=[]) if (
             ast.unparse(function) in _FUNCTIONS
         ):
@@ -449,4 +443,5 @@ def _compiled(
                 "something else"
             )
     given = [_compiled(part, quoted, used, text, formula, depth + 1) for part in parts]
-    return lambda columns: apply(*(one(columns) for one in given))
+    # A comparison gives 1 and 0, with which further steps calculate.
+    return lambda columns: np.asarray(apply(*(one(columns) for one in given)), dtype=np.float64)

@@ -51,15 +51,13 @@ class Questions:
     @cached_property
     def tables(self) -> tuple[CoefficientTable, ...]:
         """The coefficient table of each question, near its released counts where M is large."""
-        return tuple(map(self._table, self.n_partitions, self.noise, self.noisy))
-
-    def _table(self, m: int, law: NoiseLaw, noisy: Floats) -> CoefficientTable:
-        table = coefficient_table(m, noisy.size)
-        if m <= WHOLE_TABLE:
-            return table
-        log_noise = law.log_prob(noisy - table.counts).sum(axis=1)
-        near = log_noise >= log_noise.max() - CUTOFF
-        return CoefficientTable(table.counts[near], table.log_coefficients[near])
+        found = []
+        for m, law, noisy in zip(self.n_partitions, self.noise, self.noisy, strict=True):
+            table = coefficient_table(m, noisy.size)
+            log_noise = law.log_prob(noisy - table.counts).sum(axis=1)
+            near = (log_noise >= log_noise.max() - CUTOFF) | (m <= WHOLE_TABLE)
+            found.append(CoefficientTable(table.counts[near], table.log_coefficients[near]))
+        return tuple(found)
 
     def logp(self, value: Any, p: Any) -> Any:
         """Return the log-density of each question's released counts, shape (questions,)."""

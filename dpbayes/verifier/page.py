@@ -17,7 +17,7 @@ from dpbayes.report.document import Callout, Fact, Figure, Paragraph, PrivacyTer
 from dpbayes.report.frame import Findings, verdict_callout
 from dpbayes.report.plots import COLOURS, log_ticks, panel_grid
 from dpbayes.report.sensitivity import prior_section, shares_section
-from dpbayes.report.tables import mean_and_interval, simulation_warning
+from dpbayes.report.tables import mean_and_interval, released_rows, simulation_warning
 from dpbayes.verifier.design import LEAST_COVERAGE, MOST_FAILED, pilot_warnings
 from dpbayes.verifier.exact import Posterior, posterior
 from dpbayes.verifier.means import CoefficientPosterior, coefficient_posterior
@@ -44,8 +44,7 @@ def _table_of(data: xr.Dataset, name: str, caption: str, columns: Sequence[Seque
     """Return a dataset as a table, whose first columns are its dimensions."""
     keys = [column[2] if len(column) > 2 else column[0] for column in columns]
     frame = data.to_dataframe(dim_order=keys[: len(data.sizes)]).reset_index()[keys]
-    rows = [tuple(None if v != v else v for v in row) for row in frame.to_records(index=False).tolist()]
-    return Table(name, caption, columns, rows)
+    return Table(name, caption, columns, frame.to_records(index=False).tolist())
 
 
 def _interval(format: str, key: str = "") -> list[Sequence[str]]:
@@ -177,10 +176,9 @@ def _released(release: Release) -> Section:
             "move no more than the sum alone."
         )
     rows: list[tuple[Any, ...]] = []
-    for table in release.tables:
-        law, levels = table.noise, table.domain.attributes[0].levels
-        noise = f"{law.words}, {law.parameter} {law.spread:g}", float(law.variance**0.5), table.epsilon
-        rows += [(table.label, level, float(v), *noise) for level, v in zip(levels, table.counts.tolist(), strict=True)]
+    for table, (label, _, law, sd, _, cost) in zip(release.tables, released_rows(release), strict=True):
+        counts = zip(table.domain.attributes[0].levels, table.counts.tolist(), strict=True)
+        rows += [(label, level, float(value), law, sd, cost) for level, value in counts]
     columns = ["question", "outcome", ("noisy count", ".6g", "noisy"), "noise", ("noise sd", ".1f", "noise_sd")]
     columns += [("epsilon of the question", ".4g", "question_epsilon")]
     warned = [
@@ -335,6 +333,15 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
     )
     lines = ["Sums over every possible release. Nothing was simulated or sampled."]
     worst = float(surface["wrong"].max())
+    alpha = ", ".join(f"{a:g}" for a in asked.alpha)
+    supposed = Paragraph(
+        f"The claim holds in a share of the partitions that can be computed; {100 * asked.failed:g} % cannot. True "
+        "counts are multinomial, and the noise is two-sided geometric of scale 2 / epsilon. The analyst starts from a "
+        f"Dirichlet({alpha}) prior and decides that the share lies above one half when its posterior probability "
+        f"reaches {asked.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
+        "right on the side of one half on which the share lies. More partitions hold fewer units each: the share moves "
+        "towards one half, and beyond it where small samples are skewed, which no table here knows; a pilot does."
+    )
     least, plot = Table("designs", "Least epsilon", columns, designs), design_surface_plot(surface, "right")
     return Findings(
         answer=_design_answer(asked, designs),
@@ -344,7 +351,11 @@ def surface_findings(asked: Surface, study: Mapping[str, Any]) -> Findings:
             Fact("wanted", "wanted chance of the right decision", asked.wanted, f"{asked.wanted:g}"),
             Fact("worst", "largest chance of a wrong decision", worst, f"{worst:.3f}"),
         ],
-        sections=[_assumptions(asked), Section("Least epsilon", [wanted, least]), _designs(surface)],
+        sections=[
+            Section("What is supposed", [supposed]),
+            Section("Least epsilon", [wanted, least]),
+            _designs(surface),
+        ],
         picture=Figure(plot, "Chance of the right decision.", "Against epsilon, a line per design."),
         caution="The share in which the claim holds is supposed here. More partitions hold fewer units each, and the "
         "share itself moves: try the claim on public records ([pilot] in a spec).",
@@ -364,19 +375,6 @@ def _design_answer(surface: Surface, designs: Sequence[tuple[int, float, float |
         else:
             parts.append(f"more than these designs offer {supposed}")
     return f"To decide rightly with chance {surface.wanted:g} takes {'; '.join(parts)}."
-
-
-def _assumptions(surface: Surface) -> Section:
-    alpha = ", ".join(f"{a:g}" for a in surface.alpha)
-    text = (
-        f"The claim holds in a share of the partitions that can be computed; {100 * surface.failed:g} % cannot. True "
-        "counts are multinomial, and the noise is two-sided geometric of scale 2 / epsilon. The analyst starts from a "
-        f"Dirichlet({alpha}) prior and decides that the share lies above one half when its posterior probability "
-        f"reaches {surface.confidence:g}, below when the complement does, and stays undecided otherwise. A decision is "
-        "right on the side of one half on which the share lies. More partitions hold fewer units each: the share moves "
-        "towards one half, and beyond it where small samples are skewed, which no table here knows; a pilot does."
-    )
-    return Section("What is supposed", [Paragraph(text)])
 
 
 def _designs(surface: xr.Dataset) -> Section:

@@ -8,7 +8,7 @@ import pytest
 from dpbayes.data import Domain, Marginal
 from dpbayes.errors import InputError
 from dpbayes.ide import Prior, credibility, estimate, pool
-from dpbayes.ide.pooling import Credibility, _minimize, _products, grouping_attribute
+from dpbayes.ide.prior import Credibility, _minimize, _products, grouping_attribute
 from dpbayes.privacy import release_tables
 
 DOMAIN = Domain.from_levels({"place": ("a", "b", "c"), "x": (0, 1, 2), "y": (0, 1, 2, 3)})
@@ -154,7 +154,7 @@ def test_many_rows_of_other_groups_are_sampled_and_few_are_copied(monkeypatch):
     prior = sample(300, 9)
     borrowing = Credibility("place", np.tile([0.0, 1.0, 0.0, 0.0], (3, 1)))
     whole = pool(prior, borrowing, n_rows=5)
-    monkeypatch.setattr("dpbayes.ide.pooling._MOST_ROWS", 30)
+    monkeypatch.setattr("dpbayes.ide.prior._MOST_ROWS", 30)
     few = pool(prior, borrowing, n_rows=5)
     assert few.size == 3 * 10 < whole.size
     np.testing.assert_allclose(few.marginal(["place"]), prior.marginal(["place"]))

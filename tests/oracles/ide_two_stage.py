@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from dpbayes.errors import DPBayesError, InputError
-from dpbayes.ide.estimation import kl_divergence, l1_loss, table_answers
+from dpbayes.ide.estimation import kl_divergence
 from dpbayes.ide.noise_aware import Measurements, NoiseLoss, solve
 
 type Floats = npt.NDArray[np.float64]
@@ -47,7 +47,6 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
     """Return the distribution of least KL divergence among those of least L1 loss."""
     if not tolerance > 0:
         raise InputError(f"tolerance must be positive, got {tolerance!r}")
-    tables = table_answers(measurements)
     minimum = least_l1_loss(measurements)
     unit = replace(measurements, values=measurements.values / measurements.n, n=1.0)
     ones = np.ones(len(unit.values))
@@ -56,7 +55,7 @@ def two_stage(measurements: Measurements, *, tolerance: float = 1e-5) -> Referen
         for width in _WIDTHS:
             loss = NoiseLoss(ones > 0, ones / penalty, ones * width**2)
             solution = solve(unit, loss, strength=1.0, tolerance=0.1 * tolerance)
-        attained = float(l1_loss(solution.weights, tables))
+        attained = measurements.l1_loss(solution.weights)
         kl = kl_divergence(solution.weights, measurements.prior.weights)
         if best is None or attained < best.l1_loss:
             best = Reference(solution.weights, attained, minimum, kl, penalty)

@@ -221,18 +221,12 @@ def test_counts_far_outside_the_range_have_exact_answers():
 
 
 @pytest.mark.parametrize("m", [10, 5000])
-@pytest.mark.parametrize(
-    ("shift", "law", "message"),
-    [
-        (0.5, TwoSidedGeometric(1.0), "not whole, got .*5.5.*check the noise law"),
-        (1.0, TwoSidedGeometric(1e-310), "explain the released counts under noise .*check that M and the noise law"),
-    ],
-)
-def test_releases_that_no_counts_can_explain_are_refused(m, shift, law, message):
-    noisy = np.array([5.0 + shift, m - 5.0, 0.0])
-    with pytest.raises(InputError, match=f"no true counts .*{message}"):
+def test_releases_that_no_counts_can_explain_are_refused(m):
+    noisy, law = np.array([6.0, m - 5.0, 0.0]), TwoSidedGeometric(1e-310)
+    said = "no true counts .*explain the released counts under noise .*check that M and the noise law"
+    with pytest.raises(InputError, match=said):
         posterior_of_counts(noisy, law, m)
-    assert posterior_of_counts(noisy - [shift, 0, 0], law, m).mean == pytest.approx(6 / (m + 2), rel=0.1)
+    assert posterior_of_counts(noisy - [1, 0, 0], law, m).mean == pytest.approx(6 / (m + 2), rel=0.1)
 
 
 @pytest.mark.parametrize(

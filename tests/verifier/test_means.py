@@ -72,6 +72,14 @@ def test_replacing_a_unit_moves_the_released_numbers_by_the_sensitivity_at_most(
     assert largest > GRID / 4
 
 
+def test_an_estimate_whose_halves_overflow_is_not_computed():
+    # Each half's slope is a double, twice that of all rows is none: infinity less infinity would leave the range.
+    x = 1e-155 * (1 + 1e-3 * RNG(1).random(60))
+    asked = {"formula": "y ~ 0 + x", "coefficient": "x", "lower": -1.0, "upper": 1.0, "n_partitions": 6}
+    sums = sum_estimates(pl.DataFrame({"x": x, "y": 1.2e308 * x}), **asked, random_state=1)
+    assert sums.released(with_failures=True) == (0, 0, 6 * (GRID // 2))
+
+
 def test_without_noise_the_posterior_is_the_t_interval():
     values = RNG(2).gamma(2.0, 0.1, size=60)
     found = coefficient_posterior(
